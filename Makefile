@@ -1,0 +1,28 @@
+# demo · test · lint · bench: each makes .venv and installs when missing, and is fast when it is not.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench setup clean
+
+demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table and a figure
+	$(BIN)/actlab study run demo --report
+
+test: $(STAMP)  ## the test suite, with coverage
+	$(BIN)/pytest -n 2 --cov --cov-report=term
+
+lint: $(STAMP)  ## ruff, ruff format, mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,20 @@
+"""The one exception type that the command line turns into a single clear line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ActlabError(Exception):
+    """Bad input. The message names the value, what is allowed and the remedy.
+
+    ``actlab`` prints it as one line and exits with code 2; in a script it is an ordinary exception.
+    """
+
+
+def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> ActlabError:
+    """An error for a ``value`` that is none of the ``allowed``, with the nearest of them first."""
+    allowed = sorted(allowed)
+    near = get_close_matches(value, allowed, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+    listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
+    return ActlabError(f"unknown {kind} {value!r}{hint}{listing}{' ' + remedy if remedy else ''}")

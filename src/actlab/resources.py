@@ -1,0 +1,46 @@
+"""Where the files lie that travel with actlab: configs, samples, published values.
+
+In a checkout they are ``configs/`` and ``data/`` at its root; a wheel carries them inside the package.
+"""
+
+from pathlib import Path
+
+from actlab.errors import ActlabError, unknown
+
+_PACKAGE = Path(__file__).parent
+_ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # a wheel's package, a checkout's root
+
+
+def resource(relative: str) -> Path:
+    """The path of a file or folder that travels with actlab, such as ``data/samples/mnist``.
+
+    Raises:
+        ActlabError: when neither the package nor a checkout holds it.
+    """
+    for root in _ROOTS:
+        if (root / relative).exists():
+            return root / relative
+    raise ActlabError(f"{relative!r} did not come with this installation of actlab; reinstall it")
+
+
+def config_file(name: str, folder: str = "configs") -> Path:
+    """The YAML file that ``name`` means: a path, or the bare name of a file that travels with actlab.
+
+    Args:
+        name: ``path/to/file.yaml``, or ``gelu_mnist_classifier`` with or without ``.yaml``.
+        folder: where bare names are looked up, ``configs`` or ``configs/studies``.
+
+    Raises:
+        ActlabError: when there is no such file; names the nearest ones that exist.
+    """
+    if (path := Path(name)).is_file():
+        return path
+    carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
+    if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
+        return carried[path.stem]
+    raise unknown(
+        "study file" if folder.endswith("studies") else "config file",
+        name,
+        carried,
+        "Give one of these names or the path of a YAML file.",
+    )
