@@ -59,6 +59,10 @@ class Stream:
         self.position = position
         self.first_element = first_element
 
+    def seed_global(self, *site: int) -> None:
+        """Seed torch's global generator for the current position: units that know no `Uniform` draw from it."""
+        torch.manual_seed(seed_for(self.seeds[0], "unit", *site, *self.position, self.first_element))
+
     def keys(self, site: int, device: torch.device) -> Tensor:
         """Two int32 key words per run, shape (2, R), for one site at the current position."""
         words = [seed_for(seed, "mask", site, *self.position) for seed in self.seeds]
@@ -128,3 +132,17 @@ def attach(network: nn.Module, stream: Stream) -> int:
     for number, uniform in enumerate(sites):
         uniform.stream, uniform.site = stream, number
     return len(sites)
+
+
+class SeedGlobal:
+    """A forward pre-hook for a foreign random unit: seeds torch's generator for this site before each draw.
+
+    So a unit that calls ``torch.rand`` or ``F.dropout`` draws the same alone, in a stack and after a resume.
+    """
+
+    def __init__(self, stream: Stream, site: int) -> None:
+        self.stream, self.site = stream, site
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        if module.training:
+            self.stream.seed_global(self.site)

@@ -1,0 +1,134 @@
+"""``actlab fit | validate | test | predict``: LightningCLI with this project's links and defaults."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+import yaml
+from jsonargparse import ArgumentError, Namespace
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+
+from actlab import activations
+from actlab.checkpoints import AtomicCheckpointIO
+from actlab.errors import ActlabError
+from actlab.resources import config_file
+
+# Tensors are in memory and a batch is one gather: loader workers would only copy.
+warnings.filterwarnings("ignore", ".*does not have many workers.*")
+
+
+class RecordConfig(SaveConfigCallback):
+    """Keep the resolved config beside the run's checkpoints and log it, nested, to the logger.
+
+    A later run in the same folder with another config writes ``config-1.yaml`` and so on: none is replaced.
+    """
+
+    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write the file and hand the values to the logger."""
+        text = self.parser.dump(self.config, skip_none=False)
+        if stage == "fit" and not trainer.fast_dev_run:
+            keep_version(Path(trainer.default_root_dir) / "config.yaml", text)
+        if trainer.logger is not None:
+            trainer.logger.log_hyperparams(yaml.safe_load(text))
+
+
+def keep_version(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``, or to ``name-1``, ``name-2`` … where an earlier text differs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    candidate, number = path, 0
+    while candidate.exists() and candidate.read_text(encoding="utf-8") != text:
+        number += 1
+        candidate = path.with_stem(f"{path.stem}-{number}")
+    candidate.write_text(text, encoding="utf-8")
+
+
+class ActlabCLI(LightningCLI):
+    """LightningCLI whose seed and data shapes reach task and datamodule; see `main` and `build`."""
+
+    def __init__(self, args: Sequence[str] | dict[str, Any], run: bool, **trainer_defaults: Any) -> None:
+        units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
+        described = {command: {"description": units} for command in LightningCLI.subcommands()}
+        super().__init__(
+            model_class=pl.LightningModule,
+            datamodule_class=pl.LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            save_config_callback=RecordConfig if run else None,
+            save_config_kwargs={"save_to_log_dir": False} if run else None,
+            parser_kwargs={"exit_on_error": False, **(described if run else {})},
+            trainer_defaults={
+                "plugins": [AtomicCheckpointIO()],
+                "use_distributed_sampler": False,  # our batches are sliced by rank, whatever their number
+                **trainer_defaults,
+            },
+            args=args,
+            run=run,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Link the seed to both sides and the data's shapes to the task."""
+        parser.link_arguments("seed_everything", "model.init_args.seed", compute_fn=int)
+        parser.link_arguments("seed_everything", "data.init_args.seed", compute_fn=int)
+        for shape in ("num_classes", "input_shape"):
+            parser.link_arguments(f"data.{shape}", f"model.init_args.{shape}", apply_on="instantiate")
+
+
+class Experiment(NamedTuple):
+    """The three objects of one run."""
+
+    trainer: pl.Trainer
+    task: pl.LightningModule
+    data: pl.LightningDataModule
+
+
+def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
+    """Instantiate a config without running it.
+
+    Args:
+        config: a complete LightningCLI config as nested values.
+        trainer_defaults: Trainer arguments where the config is silent.
+
+    Raises:
+        ActlabError: for a key or value that the config cannot have.
+    """
+    try:
+        cli = ActlabCLI(dict(config), run=False, **trainer_defaults)
+    except ArgumentError as error:
+        raise one_line(error) from error
+    return Experiment(cli.trainer, cli.model, cli.datamodule)
+
+
+def main(args: Sequence[str]) -> None:
+    """Run ``fit``, ``validate``, ``test`` or ``predict``; a config may be named without its path.
+
+    Raises:
+        ActlabError: for bad input of any kind.
+    """
+    try:
+        ActlabCLI(_with_config_paths(args), run=True)
+    except ArgumentError as error:
+        raise one_line(error) from error
+
+
+def _with_config_paths(args: Sequence[str]) -> list[str]:
+    """The arguments with bare config names turned into paths."""
+    resolved = list(args)
+    for index, argument in enumerate(args):
+        if index and args[index - 1] in ("-c", "--config"):
+            resolved[index] = str(config_file(argument))
+        elif argument.startswith("--config="):
+            resolved[index] = f"--config={config_file(argument.removeprefix('--config='))}"
+    return resolved
+
+
+def one_line(error: Exception) -> ActlabError:
+    """A parser's error of many lines as one line."""
+    return ActlabError(" ".join(str(error).split()))
+
+
+__all__ = ["ActlabCLI", "Experiment", "Namespace", "build", "main"]

@@ -1,0 +1,145 @@
+"""Run folders: what a run leaves on disk, the same for every engine.
+
+::
+
+    runs/<study>/<run id>/
+        config.yaml       the resolved config
+        point.json        grid point, seed, study
+        metrics.jsonl     rows while the run goes on, appended per epoch
+        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, value
+        result.json       written last and atomically; a run is finished when it exists
+        checkpoints/      last.ckpt
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import yaml
+
+from actlab.studies.plan import Run
+
+FINISHED, DIVERGED = "finished", "diverged"
+_PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
+
+
+class Row(NamedTuple):
+    """One measured value; ``epoch`` counts passes over the training data, also between their ends."""
+
+    epoch: float
+    step: int
+    split: str
+    metric: str
+    value: float
+
+
+class RunFolder:
+    """One run's folder."""
+
+    def __init__(self, root: Path, run: Run) -> None:
+        self.run = run
+        self.path = root / run.id
+        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self._rows = self.path / "metrics.jsonl"
+        self._result = self.path / "result.json"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over, by reaching its end or by diverging."""
+        return self._result.exists()
+
+    @property
+    def started(self) -> bool:
+        """Whether a checkpoint waits to be resumed."""
+        return not self.finished and self.checkpoint.exists()
+
+    def open(self) -> None:
+        """Make the folder and record what is run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
+        point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
+        write_atomically(self.path / "point.json", json.dumps(point, indent=1))
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows at the end of an epoch."""
+        with self._rows.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+    def rows(self) -> list[Row]:
+        """The rows so far; a line that a kill cut short is left out."""
+        if not self._rows.exists():
+            return []
+        lines = self._rows.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [Row(*json.loads(line)) for line in lines if line.endswith("]\n")]
+
+    def cut_back(self, step: int) -> None:
+        """Keep the rows up to a training step: the one that the resumed checkpoint holds."""
+        kept = [row for row in self.rows() if row.step <= step]
+        write_atomically(self._rows, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def finish(self, status: str, **facts: Any) -> None:
+        """Write ``metrics.parquet``, then ``result.json``; the run is finished.
+
+        Args:
+            status: `FINISHED` or `DIVERGED`.
+            facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
+        """
+        frame = pd.DataFrame(self.rows(), columns=Row._fields).astype(
+            {"epoch": "float64", "step": "int64", "split": "str", "metric": "str", "value": "float64"}
+        )
+        partial = self.path / ".metrics.parquet.partial"
+        frame.to_parquet(partial, index=False)
+        partial.replace(self.path / "metrics.parquet")
+        last = frame.groupby(frame["split"] + "/" + frame["metric"])["value"].last()
+        result = {
+            "status": status,
+            "id": self.run.id,
+            "seed": self.run.seed,
+            "point": self.run.point,
+            "final": {str(name): float(value) for name, value in last.items()},
+            **facts,
+            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+            "hardware": hardware(),
+        }
+        write_atomically(self._result, json.dumps(result, indent=1))
+        self._rows.unlink()
+
+
+def hardware() -> str:
+    """The processor and the number of its cores, for provenance."""
+    import os
+
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")] if (
+        cpuinfo.exists()) else []  # fmt: skip
+    name = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step, so that a kill leaves the old or the new one."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def read(root: Path, runs: Iterable[Run]) -> tuple[pd.DataFrame, list[Mapping[str, Any]]]:
+    """The metrics and results of the finished runs among ``runs``.
+
+    Returns:
+        The rows of all ``metrics.parquet``, with the column ``run``; and the ``result.json`` of each.
+    """
+    frames, results = [], []
+    for run in runs:
+        folder = RunFolder(root, run)
+        if folder.finished:
+            frames.append(pd.read_parquet(folder.path / "metrics.parquet").assign(run=run.id))
+            results.append(json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
+    empty = pd.DataFrame(columns=["run", *Row._fields])
+    return (pd.concat(frames, ignore_index=True) if frames else empty), results
