@@ -1,0 +1,39 @@
+"""Non-linearities by name: deterministic units, stochastic maps and the user's own.
+
+A name becomes a factory here, once; a network is given the factory and calls it at every site::
+
+    act = factory({"name": "elu", "alpha": 0.5})
+    network = nn.Sequential(nn.Linear(784, 128), act(), nn.Linear(128, 10))
+"""
+
+from actlab.activations import deterministic, gates, stochastic
+from actlab.activations.plugins import Function
+from actlab.activations.registry import (
+    Entry,
+    Factory,
+    Spec,
+    create,
+    entry,
+    factory,
+    is_elementwise,
+    is_stochastic,
+    names,
+    register,
+)
+
+__all__ = [
+    "Entry",
+    "Factory",
+    "Function",
+    "Spec",
+    "create",
+    "deterministic",
+    "entry",
+    "factory",
+    "gates",
+    "is_elementwise",
+    "is_stochastic",
+    "names",
+    "register",
+    "stochastic",
+]

@@ -1,0 +1,155 @@
+"""The deterministic units: registered builders, one for each name.
+
+Where torch has the function, the builder returns torch's module and keeps its behaviour: its
+``gelu`` and ``silu`` give nan at −∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
+overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on, and are
+finite for every finite input, value and gradient.
+
+Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
+and Accurate Deep Network Learning by Exponential Linear Units". All act elementwise, on any shape, the same
+in training and evaluation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from actlab.activations.gates import Gate
+from actlab.activations.learnt import GELU, LazyGELU, LazyPReLU, channel_count
+from actlab.activations.registry import register
+from actlab.errors import ActlabError
+
+
+class SReLU(nn.Module):
+    """max(−1, x): the shifted ReLU (E §3, Fig. 1)."""
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        return x.clamp_min(-1)
+
+
+class GELUTanh(nn.Module):
+    """½x(1 + tanh(√(2/π)(x + 0.044715x³))) (P §2).
+
+    torch's kernel gives a nan gradient once x² overflows; beyond ±100 the unit is ReLU to the last bit.
+    """
+
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        near = x.clamp(-100, 100)
+        return torch.where(x == near, F.gelu(near, approximate="tanh"), x.relu())
+
+
+@register("identity", formula="x", source="control, P §4")
+def identity() -> nn.Module:
+    """The linear unit."""
+    return nn.Identity()
+
+
+@register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")
+def relu() -> nn.Module:
+    """The rectified linear unit."""
+    return nn.ReLU()
+
+
+@register("leaky_relu", formula="max(x, 0) + slope·min(x, 0)", source="Maas et al. 2013; E Fig. 1")
+def leaky_relu(slope: float = 0.1) -> nn.Module:
+    """The leaky ReLU, with the slope of E."""
+    return nn.LeakyReLU(slope)
+
+
+@register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")
+def srelu() -> nn.Module:
+    """The shifted ReLU."""
+    return SReLU()
+
+
+@register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
+def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = False) -> nn.Module:
+    """The parametric ReLU: one learnt slope, or one per channel (dim 1), from ``slope`` on."""
+    number = channel_count("prelu", channels, per_channel)
+    return LazyPReLU(slope) if per_channel else nn.PReLU(number, slope)
+
+
+@register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
+def elu(alpha: float = 1.0) -> nn.Module:
+    """The exponential linear unit, saturating at −α."""
+    return nn.ELU(alpha)
+
+
+@register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")
+def silu() -> nn.Module:
+    """The sigmoid linear unit."""
+    return nn.SiLU()
+
+
+@register("gelu", formula="x·Φ((x − μ)/σ)", source="Hendrycks & Gimpel 2016; P §2")
+def gelu(
+    mu: float = 0.0,
+    sigma: float = 1.0,
+    learnable: bool | Literal["mu", "sigma"] = False,
+    channels: int | None = None,
+    per_channel: bool = False,
+) -> nn.Module:
+    """The Gaussian error linear unit.
+
+    Args:
+        mu: μ of the Gaussian, or its initial value.
+        sigma: σ > 0 of the Gaussian, or its initial value.
+        learnable: True learns both, a name one.
+        channels: one learnt value per channel (dim 1) for that many channels; one for all when not given.
+        per_channel: the same, with the number of channels read off the first input.
+    """
+    learnt = ("mu", "sigma") if learnable is True else (learnable,) if isinstance(learnable, str) else ()
+    if not learnt and (channels is not None or per_channel):
+        raise ActlabError("'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma")
+    if not learnt and (mu, sigma) == (0, 1):
+        return nn.GELU()
+    number = channel_count("gelu", channels, per_channel)
+    return LazyGELU(mu, sigma, learnt) if per_channel else GELU(mu, sigma, learnt, number)
+
+
+@register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")
+def gelu_tanh() -> nn.Module:
+    """The tanh approximation of the GELU."""
+    return GELUTanh()
+
+
+@register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")
+def gelu_sigmoid() -> nn.Module:
+    """The sigmoid approximation of the GELU."""
+    return Gate("logistic", 1 / 1.702)
+
+
+@register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")
+def cauchy_lu() -> nn.Module:
+    """The Cauchy form: −1/π at −∞, asymptotic to ELU(α = 1/π), up to 1/π on the positive side."""
+    return Gate("cauchy")
+
+
+@register("laplace_lu", formula="x·P(L ≤ x), L ~ Laplace(0, 1)", source="P §5, Fig. 8")
+def laplace_lu() -> nn.Module:
+    """The Laplace form."""
+    return Gate("laplace")
+
+
+@register("tanh", formula="tanh(x)", source="classic; P §5")
+def tanh() -> nn.Module:
+    """The hyperbolic tangent."""
+    return nn.Tanh()
+
+
+@register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic; P §1")
+def sigmoid() -> nn.Module:
+    """The logistic function."""
+    return nn.Sigmoid()

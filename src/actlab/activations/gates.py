@@ -1,0 +1,83 @@
+"""x·P(X ≤ x): an input gated by how likely a random variable is to lie below it (P §2, §5).
+
+Accurate in the tails, with the limit at ±∞, nan passed on, and finite for every finite input, value and
+gradient; float16 and bfloat16 are computed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+CDF = Callable[[Tensor], Tensor]
+
+
+def normal_cdf(x: Tensor) -> Tensor:
+    """Φ(x) of N(0, 1); by erfc, which keeps the left tail (torch's ``ndtr`` rounds it to 0 below −8)."""
+    return 0.5 * torch.erfc(-x / math.sqrt(2))
+
+
+def laplace_cdf(x: Tensor) -> Tensor:
+    """P(L ≤ x) for L ~ Laplace(0, 1)."""
+    return torch.where(x < 0, 0.5 * x.clamp_max(0).exp(), 1 - 0.5 * (-x.clamp_min(0)).exp())
+
+
+def cauchy_cdf(x: Tensor) -> Tensor:
+    """P(C ≤ x) for C ~ Cauchy(0, 1): ½ + arctan(x)/π, as the angle of (−x, 1), which keeps the left tail."""
+    return torch.atan2(torch.ones_like(x), -x) / math.pi
+
+
+CDFS: dict[str, CDF] = {
+    "normal": normal_cdf,
+    "logistic": torch.sigmoid,
+    "laplace": laplace_cdf,
+    "cauchy": cauchy_cdf,
+}
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x`` in float32 at least, and finite: ±∞ become the largest numbers, which no gradient passes."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    largest = torch.finfo(wide.dtype).max
+    return wide.clamp(-largest, largest)
+
+
+def gate(x: Tensor, cdf: CDF) -> Tensor:
+    """x·P(X ≤ x), with its limits at ±∞; shape and dtype of ``x``.
+
+    Args:
+        x: any shape.
+        cdf: P(X ≤ ·), elementwise.
+    """
+    finite = widened(x)
+    probability = cdf(finite)
+    rising = torch.where(x > 0, x, finite)  # ∞·1 is the limit, −∞·0 is not
+    return (rising * probability).to(x.dtype)
+
+
+class Gate(nn.Module):
+    """x·P(X ≤ x) for a fixed distribution of X (P §2, §5).
+
+    Args:
+        cdf: a name of `CDFS`: the distribution, of location 0 and scale 1.
+        scale: scale of X.
+    """
+
+    elementwise = True
+    stochastic = False
+
+    def __init__(self, cdf: str, scale: float = 1.0) -> None:
+        super().__init__()
+        self.cdf, self.scale = cdf, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        cdf = CDFS[self.cdf]
+        return gate(x, lambda finite: cdf(finite / self.scale))
+
+    def extra_repr(self) -> str:
+        """The distribution."""
+        return f"cdf={self.cdf}, scale={self.scale:.4g}"

@@ -1,0 +1,218 @@
+"""A user's own unit: found by an importable name or in a file, checked, and built with clear errors."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from actlab.errors import ActlabError, unknown
+
+
+class Function(nn.Module):
+    """A plain function tensor → tensor as a module.
+
+    The function may carry attributes ``elementwise`` and ``stochastic``; what it does not say is unknown.
+
+    Args:
+        function: called with the input, of any shape, and ``params``.
+        params: keyword arguments of each call.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], params: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.params = dict(params)
+
+    @property
+    def elementwise(self) -> bool:
+        """What the function declares; False when it declares nothing."""
+        return getattr(self.function, "elementwise", False) is True
+
+    @property
+    def stochastic(self) -> bool:
+        """What the function declares; True, the cautious answer, when it declares nothing."""
+        return getattr(self.function, "stochastic", True) is not False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The function's value; the same in training and evaluation."""
+        return self.function(x, **self.params)
+
+    def extra_repr(self) -> str:
+        """The function's name and parameters."""
+        name = getattr(self.function, "__name__", repr(self.function))
+        return ", ".join([name, *(f"{key}={value!r}" for key, value in self.params.items())])
+
+
+def resolve(name: str) -> Any:
+    """What ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
+
+    A file is imported once per path, whichever way the path is written.
+
+    Raises:
+        ActlabError: no such module, file or attribute, or the import itself fails (the cause is chained).
+    """
+    source, _, attribute = name.rpartition(":")
+    module = _file_module(Path(source)) if source.endswith(".py") else _module(source)
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+        near = public if len(public) <= 20 else get_close_matches(attribute, public)
+        raise unknown(f"attribute of {source}", attribute, near) from None
+
+
+def absolute(name: str) -> str:
+    """``name`` with the path of a user's file made absolute, so it still holds in another folder."""
+    source, colon, attribute = name.rpartition(":")
+    return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
+
+
+def _module(source: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(source)
+    except Exception as error:  # another author's module may raise anything while it is imported
+        remedy = "Install it, or write ./file.py:Name for a file of yours."
+        raise ActlabError(f"cannot import {source!r}: {_one_line(error)}. {remedy}") from error
+
+
+def _file_module(path: Path) -> types.ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise ActlabError(f"no such file: {path}. Paths of units are relative to the current folder.")
+    name = f"actlab_user_{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ActlabError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: pickle and dataclasses look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
+        del sys.modules[name]
+        raise ActlabError(f"cannot import {path}: {_one_line(error)}") from error
+    return module
+
+
+def build(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
+    """A fresh module from a module class, a function returning a module, or a function tensor → tensor.
+
+    Args:
+        label: what messages call the unit.
+        target: the class or function.
+        params: keyword arguments; of each call, for a function tensor → tensor.
+
+    Raises:
+        ActlabError: a parameter is unknown, missing or of the wrong type, or ``target`` is none of these.
+    """
+    if isinstance(target, nn.Module):
+        raise ActlabError(
+            f"{label} is one {type(target).__name__} object, which sites cannot share; name its class"
+        )
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
+        raise ActlabError(f"{label} is {target!r}, neither an nn.Module class nor a function")
+    missing = _check(label, target, params)
+    if not isinstance(target, type) and (missing is None or len(missing) == 1):
+        return _wrapped(label, target, params, missing)
+    if missing:
+        example = f"{{name: {label}, {missing[0]}: …}}"
+        raise ActlabError(f"{label} needs a value for {', '.join(map(repr, missing))}; write {example}")
+    module = _call(label, target, params)
+    if not isinstance(module, nn.Module):
+        raise ActlabError(f"{label} returned {type(module).__name__}, not an nn.Module")
+    return module
+
+
+def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The named parameters of a class or function by name; None when it has no signature to read."""
+    try:
+        signature = inspect.signature(target)
+    except ValueError:  # functions written in C
+        return None
+    return dict(signature.parameters)
+
+
+def _check(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> list[str] | None:
+    """Compares names and types of ``params`` with the signature; returns what is missing, None if unknown."""
+    known = parameters(target)
+    if known is None:
+        return None
+    kinds = {parameter.kind for parameter in known.values()}
+    named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    hints = _hints(target)
+    for key, value in params.items():
+        if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
+        if not _fits(value, hints.get(key, Any)):
+            raise ActlabError(
+                f"parameter {key!r} of {label} must be {_wording(hints[key])}, not {value!r} ({type(value).__name__}). "
+                f"Allowed parameters: {', '.join(named)}."
+            )
+    required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return [p.name for p in required if p.default is p.empty and p.name not in params]
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(vars(target).get("__init__", target) if isinstance(target, type) else target)
+    except (NameError, TypeError):  # annotations that only a type checker can read
+        return {}
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether ``value`` is of the annotated type; True where the annotation is beyond this check."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return any(value == option and type(value) is type(option) for option in get_args(hint))
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint) if hint in (bool, str, type(None)) else True
+
+
+def _wording(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_wording, get_args(hint)))
+    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+def _wrapped(label: str, target: Any, params: Mapping[str, Any], missing: list[str] | None) -> nn.Module:
+    """A function tensor → tensor in a `Function`, tried on a small input."""
+    x = torch.zeros(2, 4)
+    with torch.no_grad():
+        y = _call(label, partial(target, x), params)
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        needs = f", or give a value for {missing[0]!r}" if missing else ""
+        raise ActlabError(
+            f"{label}, given a (2, 4) tensor, returned {what}, not a (2, 4) tensor; mend it{needs}"
+        )
+    return Function(target, params)
+
+
+def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> Any:
+    try:
+        return target(**params)
+    except ActlabError:
+        raise
+    except Exception as error:  # another author's code may raise anything
+        raise ActlabError(f"cannot build {label} with {dict(params)}: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

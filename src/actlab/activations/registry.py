@@ -1,0 +1,184 @@
+"""The units by name: each entry holds formula, parameters and source; a name becomes a factory here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from actlab.activations import plugins
+from actlab.errors import ActlabError, unknown
+from actlab.streams import Uniform
+
+Spec = str | Mapping[str, Any]
+"""``elu``, or ``{name: elu, alpha: 0.5}``; or an importable name: ``pkg.mod:Unit``, ``./file.py:Unit``."""
+
+_Target = TypeVar("_Target", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered unit.
+
+    Attributes:
+        name: the registry key.
+        build: class or function that returns a fresh module.
+        formula: value of the unit, as text.
+        source: paper and section. ``P`` is the GELU paper, ``E`` the ELU paper.
+        stochastic: whether it draws random numbers in training.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    formula: str
+    source: str
+    stochastic: bool
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the unit with their defaults; ``inspect.Parameter.empty`` where one must be given."""
+        return {key: p.default for key, p in (plugins.parameters(self.build) or {}).items()}
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(
+    name: str, *, formula: str, source: str = "user", stochastic: bool = False
+) -> Callable[[_Target], _Target]:
+    """Decorates a module class, or a function that returns a fresh module, so that ``name`` creates it.
+
+    Args:
+        name: the registry key; free and without a colon.
+        formula: value of the unit, as text.
+        source: paper and section.
+        stochastic: whether it draws random numbers in training.
+
+    Raises:
+        ActlabError: the name is taken or holds a colon.
+    """
+    if name in _ENTRIES or ":" in name:
+        why = "is taken" if name in _ENTRIES else "holds a colon, which marks importable names"
+        raise ActlabError(f"cannot register an activation as {name!r}: the name {why}; choose another")
+
+    def add(target: _Target) -> _Target:
+        _ENTRIES[name] = Entry(name, target, formula, source, stochastic)
+        return target
+
+    return add
+
+
+def names() -> tuple[str, ...]:
+    """All registered names, in order of registration."""
+    return tuple(_ENTRIES)
+
+
+def entry(name: str) -> Entry:
+    """The entry of a registered name.
+
+    Raises:
+        ActlabError: not registered; names the nearest ones.
+    """
+    if name not in _ENTRIES:
+        remedy = "Or give an importable name: package.module:Unit or ./my_unit.py:Unit."
+        raise unknown("activation", name, _ENTRIES, remedy)
+    return _ENTRIES[name]
+
+
+def create(spec: Spec, **params: Any) -> nn.Module:
+    """A fresh module.
+
+    Args:
+        spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or importable:
+            ``package.module:Unit``, ``./my_unit.py:Unit`` (relative to the current folder), where ``Unit`` is
+            a module class, a function that returns a module, or a function tensor → tensor.
+        params: more parameters; they win over those of the mapping.
+
+    Raises:
+        ActlabError: unknown name, unknown or unfit parameter, or a unit that cannot be imported or built.
+    """
+    name, params = _split(spec, params)
+    if ":" in name:
+        return plugins.build(name, plugins.resolve(name), params)
+    found = entry(name)
+    module = plugins.build(name, found.build, params)
+    if is_stochastic(module) is not found.stochastic:
+        vars(module)["stochastic"] = found.stochastic
+    return module
+
+
+def _split(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise ActlabError(
+            f"an activation is a name or a mapping with a name, like {{name: elu}}; got {spec!r}"
+        )
+    return name, given | dict(params)
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes a fresh module at each call. Made by `factory`; compares, prints and pickles by its spec."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> nn.Module:
+        """A fresh module."""
+        return create(self.name, **self.params)
+
+
+def factory(spec: Spec) -> Factory:
+    """A picklable factory without arguments for ``spec`` (see `create`), tried once before it is returned.
+
+    Neither the trial nor a unit's constructor moves torch's global generator here. The path of a user's file
+    is made absolute.
+
+    Raises:
+        ActlabError: as `create`.
+    """
+    name, params = _split(spec, {})
+    made = Factory(plugins.absolute(name) if ":" in name else name, params)
+    with torch.random.fork_rng(devices=[]):
+        made()
+    return made
+
+
+_ELEMENTWISE = {
+    *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid),
+    *(nn.CELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LogSigmoid, nn.Mish, nn.ReLU6),
+    *(nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink, nn.Threshold),
+}
+_DETERMINISTIC = {*_ELEMENTWISE, nn.PReLU, nn.GLU, nn.Softmax, nn.Linear, nn.Flatten}
+
+
+def is_elementwise(module: nn.Module) -> bool:
+    """Whether a unit is known to act on each element alone, without parameters or buffers.
+
+    Then one module serves a tensor with one more leading axis. Known are torch's own units and classes that
+    set ``elementwise = True``, as this package's do.
+    """
+    if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
+        return False
+    if type(module) is nn.Sequential:
+        return all(map(is_elementwise, module))
+    return type(module) in _ELEMENTWISE or getattr(module, "elementwise", False) is True
+
+
+def is_stochastic(module: nn.Module) -> bool:
+    """Whether a unit may draw random numbers in training: True unless it is known not to.
+
+    Known are torch's own units and modules with an attribute ``stochastic = False``: this package's classes
+    and whatever a registered name creates.
+    """
+    if any(isinstance(part, Uniform) for part in module.modules()):
+        return True
+    if isinstance(declared := getattr(module, "stochastic", None), bool):
+        return declared
+    if type(module) is nn.Sequential:
+        return any(map(is_stochastic, module))
+    return type(module) not in _DETERMINISTIC

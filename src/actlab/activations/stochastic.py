@@ -1,0 +1,160 @@
+"""The stochastic units: random in training, their expectation or mean slope in evaluation.
+
+Each holds a `actlab.streams.Uniform` and draws ``u`` in [0, 1) from it, one number an element, so that within
+a study the draws are a function of the run's seed, the site, the step and the element. They are compared
+in float32 at least, for float64 inputs in float64.
+
+Sources as in `actlab.activations.deterministic`; any shape to the same shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from actlab.activations.gates import CDFS, gate, widened
+from actlab.activations.registry import create, is_elementwise, register
+from actlab.errors import ActlabError
+from actlab.streams import Uniform
+
+Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
+
+
+@register(
+    "soi", formula="x·m, m ~ Bernoulli(Φ(x)); evaluation x·Φ(x)", source="P §2, §4 (SOI map)", stochastic=True
+)
+class SOI(nn.Module):
+    """The stochastic zero-or-identity map: masks its input, the larger the likelier to stay (P §2, §4).
+
+    Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask. Evaluation:
+    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞ both are 0
+    for all but the Cauchy distribution, whose evaluation goes to −sigma/π. nan stays nan.
+
+    F is Φ in the paper; any of the named distributions gives a member of the family.
+
+    Args:
+        cdf: the distribution of F.
+        mu: its location.
+        sigma: its scale, positive.
+
+    Raises:
+        ActlabError: ``sigma`` is not positive.
+    """
+
+    elementwise = True
+
+    def __init__(self, cdf: Distribution = "normal", mu: float = 0.0, sigma: float = 1.0) -> None:
+        super().__init__()
+        if not sigma > 0:
+            raise ActlabError(f"parameter 'sigma' of soi must be positive, not {sigma}")
+        self.cdf, self.mu, self.sigma = cdf, mu, sigma
+        self.uniform = Uniform()
+
+    def probability(self, x: Tensor) -> Tensor:
+        """F(x): the probability that ``x`` stays."""
+        return CDFS[self.cdf]((x - self.mu) / self.sigma)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Random in training; its expectation in evaluation."""
+        if not self.training:
+            return gate(x, self.probability)
+        with (
+            torch.no_grad()
+        ):  # the mask is a constant of the step; the backward keeps it, one byte an element
+            dropped = self.uniform(x) >= self.probability(widened(x))
+        return torch.where(dropped, 0.0, x)
+
+    def extra_repr(self) -> str:
+        """The distribution."""
+        return f"cdf={self.cdf}, mu={self.mu:.4g}, sigma={self.sigma:.4g}"
+
+
+@register(
+    "adaptive_dropout",
+    formula="f(x)·m, m ~ Bernoulli(σ(αx + β)); evaluation f(x)·σ(αx + β)",
+    source="Ba & Frey 2013; P §2, §4",
+    stochastic=True,
+)
+class AdaptiveDropout(nn.Module):
+    """Adaptive dropout ("standout"): masks the output of a nonlinearity f by its input (Ba & Frey 2013).
+
+    Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx + β)``, the
+    expectation of training when f is deterministic. The keep probability shares the unit's own weights, up
+    to α and β, as in Ba & Frey; in training no gradient passes through it.
+
+    Args:
+        activation: the nonlinearity f, a name or a mapping as for `create`.
+        alpha: α.
+        beta: β.
+    """
+
+    def __init__(self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0) -> None:
+        super().__init__()
+        self.activation = create(activation)
+        self.alpha, self.beta = alpha, beta
+        self.uniform = Uniform()
+
+    @property
+    def elementwise(self) -> bool:
+        """What the nonlinearity is."""
+        return is_elementwise(self.activation)
+
+    def probability(self, x: Tensor) -> Tensor:
+        """σ(αx + β): the probability that f(x) stays."""
+        return torch.sigmoid(self.alpha * widened(x) + self.beta)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Random in training; its expectation in evaluation."""
+        y: Tensor = self.activation(x)
+        if not self.training:
+            return (y * self.probability(x)).to(y.dtype)
+        with torch.no_grad():
+            dropped = self.uniform(x) >= self.probability(x)
+        return torch.where(dropped, 0.0, y)
+
+    def extra_repr(self) -> str:
+        """α and β."""
+        return f"alpha={self.alpha:.4g}, beta={self.beta:.4g}"
+
+
+@register(
+    "rrelu",
+    formula="max(x, 0) + a·min(x, 0), a ~ U(lower, upper); evaluation a = (lower + upper)/2",
+    source="Xu et al. 2015 §2.4; E §1",
+    stochastic=True,
+)
+class RReLU(nn.Module):
+    """The randomised leaky ReLU (Xu et al. 2015 §2.4).
+
+    Training: each negative element has a slope of its own from U(lower, upper). Evaluation: the mean slope,
+    which is the expectation of training. Bounds default to torch's, the paper's x/a with a ~ U(3, 8).
+
+    Args:
+        lower: smallest slope.
+        upper: largest slope.
+
+    Raises:
+        ActlabError: ``lower`` exceeds ``upper``.
+    """
+
+    elementwise = True
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        super().__init__()
+        if lower > upper:
+            raise ActlabError(f"parameter 'lower' of rrelu must not exceed 'upper': {lower} > {upper}")
+        self.lower, self.upper = lower, upper
+        self.uniform = Uniform()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Random in training; its expectation in evaluation."""
+        if not self.training:
+            return nn.functional.leaky_relu(x, (self.lower + self.upper) / 2)
+        slope = self.lower + (self.upper - self.lower) * self.uniform(x)
+        return torch.where(x < 0, slope.to(x.dtype) * x, x)
+
+    def extra_repr(self) -> str:
+        """The bounds."""
+        return f"lower={self.lower:.4g}, upper={self.upper:.4g}"
