@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import yaml
-from jsonargparse import ArgumentError, Namespace
+from jsonargparse import ArgumentError
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
@@ -30,7 +30,7 @@ class RecordConfig(SaveConfigCallback):
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the file and hand the values to the logger."""
         text = self.parser.dump(self.config, skip_none=False)
-        if stage == "fit" and not trainer.fast_dev_run:
+        if stage == "fit":
             keep_version(Path(trainer.default_root_dir) / "config.yaml", text)
         if trainer.logger is not None:
             trainer.logger.log_hyperparams(yaml.safe_load(text))
@@ -49,7 +49,7 @@ def keep_version(path: Path, text: str) -> None:
 class ActlabCLI(LightningCLI):
     """LightningCLI whose seed and data shapes reach task and datamodule; see `main` and `build`."""
 
-    def __init__(self, args: Sequence[str] | dict[str, Any], run: bool, **trainer_defaults: Any) -> None:
+    def __init__(self, args: list[str] | dict[str, Any], run: bool, **trainer_defaults: Any) -> None:
         units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
         described = {command: {"description": units} for command in LightningCLI.subcommands()}
         super().__init__(
@@ -129,6 +129,3 @@ def _with_config_paths(args: Sequence[str]) -> list[str]:
 def one_line(error: Exception) -> ActlabError:
     """A parser's error of many lines as one line."""
     return ActlabError(" ".join(str(error).split()))
-
-
-__all__ = ["ActlabCLI", "Experiment", "Namespace", "build", "main"]

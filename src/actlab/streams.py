@@ -144,5 +144,6 @@ class SeedGlobal:
         self.stream, self.site = stream, site
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Seed, in training mode."""
         if module.training:
             self.stream.seed_global(self.site)

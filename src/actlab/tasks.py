@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
@@ -98,7 +98,11 @@ class Task(pl.LightningModule):
 
     @abstractmethod
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """One value a sample for each of `metric_names`, shape ``(B,)`` or ``(R, B)``; ``loss`` is trained."""
+        """A value a sample for each of `metric_names`, shape ``(B,)`` or ``(R, B)``; ``loss`` is trained."""
+
+    def metric(self, split: str, name: str) -> MeanMetric:
+        """The running mean behind ``{split}/{name}``."""
+        return cast(MeanMetric, self.metrics[f"{split}_{name}"])
 
     def forward(self, x: Tensor) -> Tensor:
         """The network's output."""
@@ -114,9 +118,9 @@ class Task(pl.LightningModule):
         if self.random:
             self.stream.seed_global()
         if self.clean_training_loss and self.random:
-            self.metrics["train_clean_loss"].update(clean_loss(self, batch))
+            self.metric("train", "clean_loss").update(clean_loss(self, batch))
         loss = self._step(batch)["loss"].mean()
-        self.metrics["train_loss"].update(loss.detach())
+        self.metric("train", "loss").update(loss.detach())
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -133,7 +137,7 @@ class Task(pl.LightningModule):
 
     def _accumulate(self, split: str, batch: Batch) -> None:
         for name, values in self._step(batch).items():
-            self.metrics[f"{split}_{name}"].update(values)
+            self.metric(split, name).update(values)
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
@@ -153,9 +157,9 @@ class Task(pl.LightningModule):
 
     def collect(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Means over all samples (and devices) since the last call, as ``{split}/{name}``; starts anew."""
-        collected = {f"{split}/{name}": self.metrics[f"{split}_{name}"].compute() for name in names}
+        collected = {f"{split}/{name}": self.metric(split, name).compute() for name in names}
         for name in names:
-            self.metrics[f"{split}_{name}"].reset()
+            self.metric(split, name).reset()
         return collected
 
     def configure_optimizers(self) -> Any:

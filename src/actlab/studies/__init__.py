@@ -1,1 +1,1 @@
-"""Studies: many runs from one file, compared. Plan (pure) → engine (sequential, stacked) → results (from disk)."""
+"""Studies: many runs from one file. Plan (pure) → engine (sequential, stacked) → results (from disk)."""

@@ -1,7 +1,7 @@
 """A study file becomes runs: pure, before anything is trained.
 
-A study is a base config, a grid of dotted config keys, seeds, a rule of selection and published values. A run's
-id is a function of the study and the grid point alone, so the same command starts, skips or resumes it.
+A study is a base config, a grid of dotted config keys, seeds, a rule of selection and published values. The id
+of a run is a function of the study and the grid point alone, so the same command starts, skips or resumes it.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ def load(
         if not any(ACTIVATION in block for block in blocks):
             raise ActlabError(f"{path} compares no activations: its grid lacks {ACTIVATION!r}")
         blocks = [{**b, ACTIVATION: [*b[ACTIVATION], unit]} if ACTIVATION in b else b for b in blocks]
+    optional: dict[str, Any] = {k: tuple(text[k]) for k in ("table", "figures", "notes") if k in text}
+    optional |= {k: text[k] for k in ("published", "reference") if k in text}
     return Study(
         name=path.stem + ("-smoke" if smoke else ""),
         title=text.get("title", path.stem),
@@ -177,8 +179,7 @@ def load(
         blocks=tuple(blocks),
         seeds=_seeds(seeds),
         select=_selection(text.get("select", {}), blocks, path),
-        **{k: tuple(text[k]) for k in ("table", "figures", "notes") if k in text},
-        **{k: text[k] for k in ("published", "reference") if k in text},
+        **optional,
     )
 
 
@@ -231,9 +232,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
     """``5`` means the seeds 0 … 4; a list is taken as it is."""
     seeds = range(value) if isinstance(value, int) else value
     if not isinstance(seeds, list | range) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
-        raise ActlabError(
-            f"seeds {value!r}: give how many (a whole number from 1) or a list of whole numbers"
-        )
+        raise ActlabError(f"seeds {value!r}: give how many (a whole number from 1) or a list of whole numbers")
     return tuple(seeds)
 
 

@@ -1,0 +1,195 @@
+"""``actlab study plan | run | show | report FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from filelock import FileLock, Timeout
+
+from actlab.errors import ActlabError
+from actlab.studies import plan
+from actlab.studies.plan import Run, Study
+from actlab.studies.progress import Display
+from actlab.studies.runs import RunFolder
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises this project's one-line error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ActlabError(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> Parser:
+    """The command line of ``actlab study``."""
+    top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report")
+    about = {
+        "plan": "list the runs and what they cost",
+        "run": "train what is unfinished, then print the table",
+        "show": "print the table: medians over seeds, intervals, published values",
+        "report": "draw the figures beside the published curves",
+    }
+    for name, text in about.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument(
+            "file", metavar="FILE", help="a study file, or the name of one that travels with actlab"
+        )
+        sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
+        sub.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                         help="override a config key, a grid key (one value or a list) or seeds")  # fmt: skip
+        sub.add_argument("--activation", action="append", default=[], metavar="NAME", dest="activations",
+                         help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, "
+                              "'{name: elu, alpha: 0.5}'")  # fmt: skip
+        sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        if name == "run":
+            sub.add_argument("--report", action="store_true", help="draw the figures as well")
+    return top
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run ``actlab study`` with the words after it.
+
+    Raises:
+        ActlabError: for bad input.
+    """
+    args = parser().parse_args(argv)
+    study = plan.load(args.file, args.smoke, args.overrides, args.activations)
+    root = args.runs_dir / study.name
+    if args.command == "plan":
+        show_plan(study, root)
+    elif args.command == "run":
+        run(study, root)
+        show(study, root)
+        if args.report:
+            report(study, root)
+    elif args.command == "show":
+        show(study, root)
+    else:
+        report(study, root)
+
+
+def run(study: Study, root: Path) -> None:
+    """Train every unfinished run of a study."""
+    runs = study.runs()
+    todo = [r for r in runs if not RunFolder(root, r).finished]
+    print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
+    if not todo:
+        return
+    from actlab.studies import cost, sequential
+
+    with quiet(), only_one(root):
+        check(todo)
+        with Display(todo) as display:
+            sequential.execute(todo, root, display)
+        if study.reference:
+            cost.write(cost.measure(runs, study.reference), root)
+
+
+def check(runs: Sequence[Run]) -> None:
+    """Build one run for each value of each grid key, so that a typo is told before anything is trained."""
+    from actlab import cli
+
+    seen: set[str] = set()
+    for run in runs:
+        values = {f"{key}={value}" for key, value in run.point.items()}
+        if values - seen:
+            cli.build(run.config, logger=False, enable_progress_bar=False, enable_model_summary=False)
+            seen |= values
+
+
+def show_plan(study: Study, root: Path) -> None:
+    """List the runs with their state, and what is left to do costs."""
+    from actlab.studies import cost
+
+    runs = study.runs()
+    states = {r.id: "finished" if (f := RunFolder(root, r)).finished else "started" if f.started else "to run"
+              for r in runs}  # fmt: skip
+    for r in runs:
+        print(f"{states[r.id]:<9}{r.id}")
+    todo = [r for r in runs if states[r.id] != "finished"]
+    epochs = sum(int(plan.get_dotted(r.config, "trainer.max_epochs", 1)) for r in todo)
+    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {epochs} epochs of training left")
+    if not todo:
+        return
+    with quiet():
+        check(todo)
+        seconds = {c["activation"]: c["seconds_per_update"] for c in cost.measure(runs, study.reference, 10, 3)}
+        updates = updates_per_epoch(todo[0])
+    total = sum(
+        seconds[plan.label(r.point.get(plan.ACTIVATION, ""))]
+        * updates * int(plan.get_dotted(r.config, "trainer.max_epochs", 1))
+        for r in todo
+    )  # fmt: skip
+    print(f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)")
+
+
+def updates_per_epoch(run: Run) -> int:
+    """Number of training batches, from the data."""
+    from actlab import cli
+
+    data: Any = cli.build(run.config, logger=False).data
+    data.setup("fit")
+    limit = plan.get_dotted(run.config, "trainer.limit_train_batches")
+    batches = len(data.train_dataloader())
+    return min(batches, limit) if isinstance(limit, int) else batches
+
+
+def show(study: Study, root: Path) -> None:
+    """Print the table."""
+    from actlab.reports import tables
+    from actlab.studies import results
+
+    tables.print_table(results.load(study, root), sys.stdout)
+
+
+def report(study: Study, root: Path) -> None:
+    """Write the table and the figures into the study's folder and say where."""
+    from actlab.reports import figures, tables
+    from actlab.studies import results
+
+    loaded = results.load(study, root)
+    for path in [*tables.write(loaded, root), *figures.draw(loaded, root / "figures")]:
+        print(path)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``."""
+    minutes = round(seconds / 60)
+    return (f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 60
+            else f"{minutes // 60} h {minutes % 60:02d} min")  # fmt: skip
+
+
+@contextmanager
+def only_one(root: Path) -> Iterator[None]:
+    """Refuse to run a study that another process is running."""
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(root / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ActlabError(f"another process is running the study in {root}; wait for it or stop it") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Lightning's announcements of every single run off the screen."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
