@@ -2,8 +2,8 @@
 
 Where torch has the function, the builder returns torch's module and keeps its behaviour: its
 ``gelu`` and ``silu`` give nan at −∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
-overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on, and are
-finite for every finite input, value and gradient.
+overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on,
+and are finite for every finite input, value and gradient.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
 and Accurate Deep Network Learning by Exponential Linear Units". All act elementwise, on any shape, the same

@@ -79,9 +79,7 @@ class _PerChannel(LazyModuleMixin):
     """Learnt parameters whose number of channels is read off dim 1 of the first input."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with (
-            warnings.catch_warnings()
-        ):  # torch calls its lazy modules new; `UninitializedParameter` is stable
+        with warnings.catch_warnings():  # torch calls its lazy modules new; `UninitializedParameter` is stable
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(*args, **kwargs)  # type: ignore[misc]
 

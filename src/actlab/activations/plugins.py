@@ -125,7 +125,7 @@ def build(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
     if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
         raise ActlabError(f"{label} is {target!r}, neither an nn.Module class nor a function")
     missing = _check(label, target, params)
-    if not isinstance(target, type) and (missing is None or len(missing) == 1):
+    if not isinstance(target, type) and (missing is None or _takes_input(target, missing)):
         return _wrapped(label, target, params, missing)
     if missing:
         example = f"{{name: {label}, {missing[0]}: …}}"
@@ -157,12 +157,18 @@ def _check(label: str, target: Callable[..., Any], params: Mapping[str, Any]) ->
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
         if not _fits(value, hints.get(key, Any)):
+            wanted, given = _wording(hints[key]), f"{value!r} ({type(value).__name__})"
+            allowed = ", ".join(named)
             raise ActlabError(
-                f"parameter {key!r} of {label} must be {_wording(hints[key])}, not {value!r} ({type(value).__name__}). "
-                f"Allowed parameters: {', '.join(named)}."
+                f"parameter {key!r} of {label} must be {wanted}, not {given}. Allowed parameters: {allowed}."
             )
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return [p.name for p in required if p.default is p.empty and p.name not in params]
+
+
+def _takes_input(function: Any, missing: list[str]) -> bool:
+    """Whether the one thing a function still lacks may be its input."""
+    return len(missing) == 1 and _hints(function).get(missing[0]) not in (bool, int, float, str)
 
 
 def _hints(target: Any) -> dict[str, Any]:

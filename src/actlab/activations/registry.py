@@ -114,9 +114,7 @@ def _split(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
     if not isinstance(name, str):
-        raise ActlabError(
-            f"an activation is a name or a mapping with a name, like {{name: elu}}; got {spec!r}"
-        )
+        raise ActlabError(f"an activation is a name or a mapping with a name, like {{name: elu}}; got {spec!r}")
     return name, given | dict(params)
 
 

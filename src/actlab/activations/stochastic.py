@@ -60,9 +60,7 @@ class SOI(nn.Module):
         """Random in training; its expectation in evaluation."""
         if not self.training:
             return gate(x, self.probability)
-        with (
-            torch.no_grad()
-        ):  # the mask is a constant of the step; the backward keeps it, one byte an element
+        with torch.no_grad():  # the mask is a constant of the step; the backward keeps it, one byte an element
             dropped = self.uniform(x) >= self.probability(widened(x))
         return torch.where(dropped, 0.0, x)
 

@@ -1,0 +1,269 @@
+"""Values and gradients against scipy and mpmath; tails, limits, low precision; the papers' relations."""
+
+import math
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch import Tensor, nn
+
+from actlab.activations import create, names
+from actlab.activations.gates import CDFS, gate
+from actlab.errors import ActlabError
+
+RANGE = np.concatenate([np.linspace(-40, 40, 1601), [1e-30, -1e-30, 1e-5, -1e-5]])  # holds 0
+KINKED = {
+    "relu": [0],
+    "leaky_relu": [0],
+    "prelu": [0],
+    "rrelu": [0],
+    "srelu": [-1],
+    "elu": [0],
+    "adaptive_dropout": [0],
+}
+
+
+def lu(distribution: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: x * distribution(x)
+
+
+# evaluation mode: (value, derivative), written with scipy
+phi, Phi, expit = stats.norm.pdf, stats.norm.cdf, special.expit
+ORACLES: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] = {
+    "identity": (lambda x: x, np.ones_like),
+    "relu": (lambda x: np.maximum(x, 0), lambda x: 1.0 * (x > 0)),
+    "leaky_relu": (lambda x: np.where(x > 0, x, 0.1 * x), lambda x: np.where(x > 0, 1, 0.1)),
+    "srelu": (lambda x: np.maximum(-1, x), lambda x: 1.0 * (x > -1)),
+    "prelu": (lambda x: np.where(x > 0, x, 0.25 * x), lambda x: np.where(x > 0, 1, 0.25)),
+    "rrelu": (lambda x: np.where(x > 0, x, 11 / 48 * x), lambda x: np.where(x > 0, 1, 11 / 48)),
+    "elu": (lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), lambda x: np.exp(np.minimum(x, 0))),
+    "silu": (lu(expit), lambda x: expit(x) * (1 + x * expit(-x))),
+    "gelu": (lu(Phi), lambda x: Phi(x) + x * phi(x)),
+    "soi": (lu(Phi), lambda x: Phi(x) + x * phi(x)),
+    "gelu_sigmoid": (
+        lambda x: x * expit(1.702 * x),
+        lambda x: expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x)),
+    ),
+    "gelu_tanh": (
+        lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        lambda x: (
+            0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+            + 0.5
+            * x
+            * (1 - np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)) ** 2)
+            * math.sqrt(2 / math.pi)
+            * (1 + 3 * 0.044715 * x**2)
+        ),
+    ),
+    "cauchy_lu": (lu(stats.cauchy.cdf), lambda x: stats.cauchy.cdf(x) + x * stats.cauchy.pdf(x)),
+    "laplace_lu": (lu(stats.laplace.cdf), lambda x: stats.laplace.cdf(x) + x * stats.laplace.pdf(x)),
+    "adaptive_dropout": (
+        lambda x: np.maximum(x, 0) * expit(x),
+        lambda x: (x > 0) * expit(x) * (1 + x * expit(-x)),
+    ),
+    "tanh": (np.tanh, lambda x: 1 - np.tanh(x) ** 2),
+    "sigmoid": (expit, lambda x: expit(x) * expit(-x)),
+}
+# value at −∞, value at ∞, derivative at −∞, derivative at ∞; torch's own silu and gelu are left to torch
+LIMITS = {
+    "identity": (-math.inf, math.inf, 1, 1),
+    "relu": (0, math.inf, 0, 1),
+    "leaky_relu": (-math.inf, math.inf, 0.1, 1),
+    "srelu": (-1, math.inf, 0, 1),
+    "prelu": (-math.inf, math.inf, 0.25, 1),
+    "rrelu": (-math.inf, math.inf, 11 / 48, 1),
+    "elu": (-1, math.inf, 0, 1),
+    "soi": (0, math.inf, 0, 1),
+    "gelu_sigmoid": (0, math.inf, 0, 1),
+    "gelu_tanh": (0, math.inf, 0, 1),
+    "cauchy_lu": (-1 / math.pi, math.inf, 0, 1),
+    "laplace_lu": (0, math.inf, 0, 1),
+    "adaptive_dropout": (0, math.inf, 0, 1),
+    "tanh": (-1, 1, 0, 0),
+    "sigmoid": (0, 1, 0, 0),
+}
+
+
+def value_and_gradient(module: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().clone().requires_grad_()
+    y = module(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    return y.detach(), gradient
+
+
+def test_every_unit_has_an_oracle() -> None:
+    assert set(ORACLES) == set(names())
+    assert set(ORACLES) - set(LIMITS) == {"silu", "gelu"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_value_and_gradient_in_evaluation(name: str) -> None:
+    y, gradient = value_and_gradient(create(name).double().eval(), torch.from_numpy(RANGE))
+    value, derivative = ORACLES[name]
+    np.testing.assert_allclose(y, value(RANGE), rtol=1e-12, atol=1e-15)
+    smooth = ~np.isin(RANGE, KINKED.get(name, []))
+    np.testing.assert_allclose(gradient[smooth], derivative(RANGE)[smooth], rtol=1e-10, atol=1e-14)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", names())
+def test_infinities_and_nan(name: str) -> None:
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        module = create(name).to(dtype).eval()
+        assert module(torch.full((3,), math.nan, dtype=dtype)).isnan().all()
+        if name in LIMITS:
+            x = torch.tensor([-math.inf, math.inf], dtype=dtype)
+            y, gradient = value_and_gradient(module, x)
+            np.testing.assert_allclose(torch.cat([y, gradient]), LIMITS[name], rtol=1e-3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", names())
+def test_finite_for_every_finite_input(name: str, dtype: torch.dtype, training: bool) -> None:
+    info = torch.finfo(dtype)
+    powers = torch.logspace(math.log10(info.smallest_normal), math.log10(info.max), 400, dtype=torch.float64)
+    x = torch.cat([powers, -powers]).clamp(info.min, info.max)
+    x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(dtype)
+    if name == "gelu":  # torch's kernel for CPUs doubles its input: it overflows above half the largest float32
+        x = x[x.abs() <= info.max / 2]
+    module = create(name).to(dtype).train(training)
+    y, gradient = value_and_gradient(module, x)
+    assert y.isfinite().all()
+    assert gradient.isfinite().all()
+    for parameter in module.parameters():
+        (slope_gradient,) = torch.autograd.grad(module(x.clamp(-9, 9)).sum(), parameter)
+        assert slope_gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", names())
+def test_low_precision_is_accurate(name: str, dtype: torch.dtype) -> None:
+    x = torch.linspace(-8, 8, 641, dtype=torch.float64).to(dtype)
+    y, gradient = value_and_gradient(create(name).to(dtype).eval(), x)
+    expected, slope = value_and_gradient(create(name).double().eval(), x.double())
+    for found, wanted in ((y, expected), (gradient, slope)):
+        error = (found.double() - wanted).abs()
+        assert (error <= 8 * torch.finfo(dtype).eps * wanted.abs().clamp_min(1)).all()
+
+
+EXACT = {
+    "normal": lambda x: mpmath.ncdf(x),
+    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "laplace": lambda x: mpmath.exp(x) / 2 if x < 0 else 1 - mpmath.exp(-x) / 2,
+    "cauchy": lambda x: mpmath.atan2(1, -x) / mpmath.pi,
+}
+
+
+@pytest.mark.parametrize("cdf", list(CDFS))
+def test_tails_keep_their_relative_accuracy(cdf: str) -> None:
+    x = torch.tensor(
+        [-1e15, -300.0, -40, -37.5, -30, -20, -10, -5, -1, -1e-9, 0, 1, 5, 40, 1e15], dtype=torch.float64
+    )
+    y, gradient = value_and_gradient(lambda x: gate(x, CDFS[cdf]), x)
+    with mpmath.workdps(60):
+        exact = [float(v * EXACT[cdf](v)) for v in map(mpmath.mpf, x.tolist())]
+    np.testing.assert_allclose(y, exact, rtol=2e-13, atol=1e-300)  # xΦ(x) at −40 is 1.5e-348, below float64
+    assert gradient.isfinite().all()
+
+
+def test_gelu_of_any_gaussian() -> None:
+    x = torch.from_numpy(RANGE)
+    y, gradient = value_and_gradient(create("gelu", mu=0.5, sigma=2.0), x)
+    z = (RANGE - 0.5) / 2
+    np.testing.assert_allclose(y, RANGE * Phi(z), rtol=1e-11, atol=1e-300)
+    np.testing.assert_allclose(gradient, Phi(z) + RANGE * phi(z) / 2, rtol=1e-9, atol=1e-15)
+
+
+def test_gelu_goes_to_relu_as_sigma_goes_to_0() -> None:
+    x = torch.linspace(-5, 5, 1001, dtype=torch.float64)
+    errors = [(create("gelu", sigma=s)(x) - x.relu()).abs().max().item() for s in (0.1, 0.01, 1e-6)]
+    bound = 0.17  # max |x|Φ(−|x|), at σ = 1
+    assert errors[0] > errors[1] > errors[2]
+    assert all(e <= bound * s for e, s in zip(errors, (0.1, 0.01, 1e-6), strict=True))
+
+
+@pytest.mark.parametrize("learnable", [True, "mu", "sigma"])
+@pytest.mark.parametrize("channels", [None, 3])
+def test_learnt_gaussians(learnable: bool | str, channels: int | None) -> None:
+    module = create("gelu", mu=0.3, sigma=0.7, learnable=learnable, channels=channels).double()
+    parameters = dict(module.named_parameters())
+    assert set(parameters) == {True: {"mu", "log_sigma"}, "mu": {"mu"}, "sigma": {"log_sigma"}}[learnable]
+    x = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    torch.testing.assert_close(module(x), create("gelu", mu=0.3, sigma=0.7)(x))
+
+    def call(x: Tensor, *values: Tensor) -> Tensor:
+        y: Tensor = torch.func.functional_call(module, dict(zip(parameters, values, strict=True)), (x,))
+        return y
+
+    assert torch.autograd.gradcheck(call, (x, *parameters.values()))
+
+
+def test_learnt_gaussians_survive_huge_inputs() -> None:
+    module = create("gelu", sigma=0.01, learnable=True)
+    x = torch.tensor([3.4e38, -3.4e38, 0, 1], requires_grad=True)
+    module(x).sum().backward()
+    assert all(t.grad is not None and t.grad.isfinite().all() for t in (x, *module.parameters()))
+
+
+@pytest.mark.parametrize("spec", [{"name": "gelu", "learnable": True}, {"name": "prelu", "slope": 0.1}])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 4)])
+def test_channels_are_read_off_the_first_input(spec: dict[str, object], shape: tuple[int, ...]) -> None:
+    lazy, fixed = create(spec, per_channel=True), create(spec, channels=3)
+    x = -1 - torch.rand(shape)
+    torch.testing.assert_close(lazy(x), fixed(x))
+    assert type(lazy) is type(fixed)
+    assert {k: v.shape for k, v in lazy.state_dict().items()} == {
+        k: v.shape for k, v in fixed.state_dict().items()
+    }
+    assert repr(lazy) == repr(fixed)
+    again = create(spec, per_channel=True)
+    again.load_state_dict(lazy.state_dict())
+    torch.testing.assert_close(again(x), lazy(x))
+    with torch.no_grad():
+        for parameter in lazy.parameters():
+            parameter[1] += 0.5
+    moved = (lazy(x) - fixed(x)).abs().transpose(0, 1).flatten(1).amax(1)
+    assert (moved > 0).tolist() == [False, True, False]
+
+
+def test_a_learnt_sigma_stays_positive() -> None:
+    module = create("gelu", learnable="sigma")
+    optimizer = torch.optim.SGD(module.parameters(), 10.0)
+    for _ in range(20):
+        optimizer.zero_grad()
+        module(torch.linspace(-3, 3, 64)).sum().backward()
+        optimizer.step()
+    assert module(torch.linspace(-3, 3, 64)).isfinite().all()
+
+
+def test_elu_is_asymptotic_to_the_cauchy_form() -> None:
+    """P §5: ELU(α = 1/π) and xP(C ≤ x) part by 1/π on the right, by 0 on the left, like 1/x."""
+    cauchy, elu = create("cauchy_lu"), create("elu", alpha=1 / math.pi)
+    for x in (1e2, 1e4, 1e6):
+        right, left = torch.tensor([x, -x], dtype=torch.float64)
+        assert (elu(right) - 1 / math.pi - cauchy(right)).abs() < 1 / x
+        assert (elu(left) - cauchy(left)).abs() < 1 / x
+
+
+def test_logistic_and_normal_differ_by_a_tenth() -> None:
+    x = torch.linspace(-5, 5, 100_001, dtype=torch.float64)
+    assert (torch.sigmoid(x) - CDFS["normal"](x)).abs().max().item() == pytest.approx(0.1174, abs=1e-4)
+    assert (create("gelu")(x) - create("gelu_sigmoid")(x)).abs().max().item() < 0.021
+    assert (create("gelu")(x) - create("gelu_tanh")(x)).abs().max().item() < 5e-4
+
+
+def test_torch_modules_are_torch_modules() -> None:
+    for name, kind in (
+        ("gelu", nn.GELU),
+        ("relu", nn.ReLU),
+        ("elu", nn.ELU),
+        ("silu", nn.SiLU),
+        ("prelu", nn.PReLU),
+    ):
+        assert type(create(name)) is kind
+    with pytest.raises(ActlabError, match="relu is its limit"):
+        create("gelu", sigma=-1.0)

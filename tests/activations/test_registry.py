@@ -1,0 +1,316 @@
+"""Names, parameters, plug-ins, and what every registered unit must survive because it is registered."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.activations import (
+    Factory,
+    create,
+    entry,
+    factory,
+    is_elementwise,
+    is_stochastic,
+    names,
+    register,
+    registry,
+)
+from actlab.errors import ActlabError
+from actlab.streams import Stream, attach
+
+NAMES = names()
+PAPER_NAMES = (
+    "relu elu leaky_relu srelu prelu rrelu silu gelu gelu_tanh gelu_sigmoid soi adaptive_dropout cauchy_lu "
+    "laplace_lu identity tanh sigmoid"
+)
+SOI_FAMILY = [{"name": "soi", "cdf": cdf} for cdf in ("logistic", "laplace", "cauchy")]
+
+
+@pytest.fixture
+def own_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+
+
+def values(module: nn.Module, x: torch.Tensor, seed: int = 3) -> list[torch.Tensor]:
+    """Training value, its gradient, and evaluation value."""
+    attach(module, Stream(seed))
+    x = x.detach().clone().requires_grad_()
+    y = module.train()(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    return [y.detach(), gradient, module.eval()(x).detach()]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def test_every_unit_of_the_papers_is_registered_with_formula_and_source() -> None:
+    assert set(PAPER_NAMES.split()) <= set(NAMES)
+    for name in NAMES:
+        assert entry(name).formula
+        assert entry(name).source
+
+
+@pytest.mark.parametrize("spec", [*NAMES, *SOI_FAMILY], ids=str)
+class TestEveryUnit:
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+
+    def test_keeps_shape_and_dtype(self, spec: str) -> None:
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            for x in (self.x.to(dtype), self.x[0].to(dtype), self.x.view(1, 3, 2, 5).to(dtype)):
+                for y in values(create(spec).to(dtype), x):
+                    assert (y.shape, y.dtype) == (x.shape, dtype)
+
+    def test_copies_pickles_and_reloads(self, spec: str) -> None:
+        module = create(spec)
+        expected = values(module, self.x)
+        other = create(spec)
+        other.load_state_dict(module.state_dict())
+        for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), other):
+            assert same(values(twin, self.x), expected)
+
+    def test_factory_makes_fresh_equal_modules(self, spec: str) -> None:
+        made = pickle.loads(pickle.dumps(factory(spec)))
+        assert made == factory(spec)
+        assert made() is not made()
+        assert same(values(made(), self.x), values(create(spec), self.x))
+
+    def test_compiles(self, spec: str) -> None:
+        torch.compiler.reset()
+        module = create(spec)
+        compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+        torch.manual_seed(5)
+        expected = module(self.x)
+        torch.manual_seed(5)
+        torch.testing.assert_close(compiled(self.x), expected)
+        module.eval()
+        torch.testing.assert_close(compiled(self.x), module(self.x))
+
+    def test_vmap_maps_the_evaluation_and_draws_apart(self, spec: str) -> None:
+        module = create(spec)
+        stack = self.x.expand(3, 6, 5)
+        drawn = torch.func.vmap(module.train(), randomness="different")(stack)
+        assert is_stochastic(module) is not torch.equal(drawn[0], drawn[1])
+        module.eval()
+        torch.testing.assert_close(torch.func.vmap(module)(stack), module(stack))
+
+    def test_autocast(self, spec: str) -> None:
+        layer, module = nn.Linear(5, 5), create(spec)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = module(layer(self.x))
+        assert y.dtype == torch.bfloat16
+        y.sum().backward()
+        assert layer.weight.grad is not None
+        assert layer.weight.grad.isfinite().all()
+
+    def test_one_module_serves_a_stack_when_elementwise(self, spec: str) -> None:
+        module = create(spec)
+        stack = torch.stack([self.x, self.x + 1, -self.x])
+        alone = [values(create(spec), x, seed) for x, seed in zip(stack, (7, 8, 9), strict=True)]
+        if is_elementwise(module):
+            attach(module, Stream((7, 8, 9)))
+            torch.testing.assert_close(module.train()(stack), torch.stack([a[0] for a in alone]))
+            torch.testing.assert_close(module.eval()(stack), torch.stack([a[2] for a in alone]))
+        else:
+            assert list(module.parameters())
+
+    def test_says_rightly_whether_it_draws(self, spec: str) -> None:
+        module = create(spec).train()
+        state = torch.get_rng_state()
+        first, second = module(self.x), module(self.x)
+        assert is_stochastic(module) is not torch.equal(torch.get_rng_state(), state)
+        assert is_stochastic(module) is not torch.equal(first, second)
+        assert is_stochastic(module) is entry(spec if isinstance(spec, str) else spec["name"]).stochastic
+        assert torch.equal(module.eval()(self.x), module(self.x))
+
+
+def test_parameters_reach_the_unit() -> None:
+    x = torch.tensor([-2.0, 1.0])
+    assert create({"name": "leaky_relu", "slope": 0.5})(x).tolist() == [-1, 1]
+    assert create({"name": "elu", "alpha": 3}, alpha=2.0)(x)[0].item() == pytest.approx(
+        2 * (2.718281828**-2 - 1)
+    )
+    assert create("prelu", slope=0.5)(x).tolist() == [-1, 1]
+    assert entry("elu").parameters == {"alpha": 1.0}
+    assert create({"name": "adaptive_dropout", "activation": {"name": "elu", "alpha": 2}}).activation.alpha == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
+        ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
+        ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),
+        ({"name": "elu", "alpha": "1e-3"}, r"'alpha' of elu must be float, not '1e-3' \(str\).*: alpha"),
+        ({"name": "elu", "alpha": True}, "'alpha' of elu must be float"),
+        ({"name": "prelu", "channels": 1.5}, "'channels' of prelu must be int or null"),
+        ({"name": "prelu", "channels": 0}, "'channels' of prelu must be positive"),
+        ({"name": "prelu", "channels": 3, "per_channel": True}, "without 'per_channel'"),
+        ({"name": "gelu", "sigma": 0}, "'sigma' of gelu must be positive"),
+        ({"name": "gelu", "channels": 3}, "need 'learnable'"),
+        ({"name": "soi", "cdf": "normale"}, "'cdf' of soi must be 'normal' or"),
+        ({"name": "soi", "sigma": -1.0}, "'sigma' of soi must be positive"),
+        ({"name": "rrelu", "lower": 0.5}, "'lower' of rrelu must not exceed 'upper'"),
+        ({"name": "adaptive_dropout", "activation": "rele"}, "unknown activation 'rele'"),
+        ({"alpha": 1}, "a name or a mapping with a name"),
+        (7, "a name or a mapping with a name"),
+        ("no_such_package.units:Mine", "cannot import 'no_such_package.units': ModuleNotFoundError"),
+        ("torch.nn.functional:gelo", "unknown attribute of torch.nn.functional 'gelo'; did you mean"),
+        ("torch.nn:Linear", "torch.nn:Linear needs a value for 'in_features', 'out_features'"),
+        ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),
+        ({"name": "torch:relu", "beta": 1}, "cannot build torch:relu .*TypeError"),
+        ("torch:sum", r"returned a tensor of shape \(\), not a \(2, 4\) tensor"),
+        ("math:pi", "neither an nn.Module class nor a function"),
+        ("collections:OrderedDict", "neither an nn.Module class nor a function"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_named_when_the_factory_is_made(spec: object, message: str) -> None:
+    with pytest.raises(ActlabError, match=message):
+        factory(spec)  # type: ignore[arg-type]
+
+
+def test_importable_names() -> None:
+    x = torch.linspace(-2, 2, 9)
+    assert isinstance(create("torch.nn:Mish"), nn.Mish)
+    assert create({"name": "torch.nn:Threshold", "threshold": 1, "value": 9})(x)[0] == 9
+    for name in ("torch:relu", "torch.nn.functional:relu"):
+        module = pickle.loads(pickle.dumps(create(name)))
+        assert torch.equal(module(x), x.relu())
+        assert not is_elementwise(module)
+        assert is_stochastic(module)
+        assert "relu" in repr(module)
+    assert create({"name": "torch.nn.functional:leaky_relu", "negative_slope": 0.5})(x)[0] == -1
+
+
+def test_the_factory_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    factory({"name": "torch.nn.functional:dropout", "p": 0.5})
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+UNIT_FILE = """
+import torch
+from torch import nn
+
+class Swish(nn.Module):
+    elementwise = True
+    stochastic = False
+    def __init__(self, beta: float = 1.0):
+        super().__init__()
+        self.beta = beta
+    def forward(self, x):
+        return x * torch.sigmoid(self.beta * x)
+
+def slope(channels: int):
+    return nn.PReLU(channels)
+
+def default_slope(start: float = 0.5):
+    return nn.PReLU(init=start)
+
+def square(x):
+    return x * x
+square.elementwise, square.stochastic = True, False
+
+def scaled(x, by: float = 2.0):
+    return by * x
+
+class Odd(nn.Module):
+    def __init__(self, *, width):
+        raise RuntimeError("no width fits")
+
+shared = nn.ReLU()
+"""
+
+
+@pytest.fixture
+def unit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_unit.py").write_text(UNIT_FILE)
+    return tmp_path / "my_unit.py"
+
+
+def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.linspace(-2, 2, 5)
+    made = factory({"name": "./my_unit.py:Swish", "beta": 2.0})
+    monkeypatch.chdir("/")
+    unit = made()
+    torch.testing.assert_close(unit(x), x * torch.sigmoid(2 * x))
+    assert type(unit) is type(create(f"{unit_file}:Swish"))
+    assert is_elementwise(unit)
+    assert not is_stochastic(unit)
+    for twin in (copy.deepcopy(unit), pickle.loads(pickle.dumps(unit)), pickle.loads(pickle.dumps(made))()):
+        assert torch.equal(twin(x), unit(x))
+    monkeypatch.chdir(unit_file.parent)
+    assert create({"name": "./my_unit.py:slope", "channels": 3}).num_parameters == 3  # type: ignore[comparison-overlap]
+    assert create("my_unit.py:default_slope")(x)[0] == -1
+    assert create({"name": "my_unit.py:scaled", "by": 3})(x)[0] == -6
+    square = create("./my_unit.py:square")
+    assert is_elementwise(square)
+    assert not is_stochastic(square)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./your_unit.py:Swish", "no such file: .*your_unit.py"),
+        ("./my_unit.py:Swash", "unknown attribute of .*my_unit.py 'Swash'; did you mean 'Swish'"),
+        ("./my_unit.py:Odd", "needs a value for 'width'"),
+        ("./my_unit.py:slope", "needs a value for 'channels'"),
+        ("./my_unit.py:shared", "is one ReLU object, which sites cannot share"),
+        ("./broken.py:Swish", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_mistakes_in_a_file_of_the_user(unit_file: Path, name: str, message: str) -> None:
+    unit_file.with_name("broken.py").write_text("1 / 0")
+    with pytest.raises(ActlabError, match=message):
+        factory(name)
+
+
+def test_causes_are_chained(unit_file: Path) -> None:
+    with pytest.raises(ActlabError, match="RuntimeError: no width fits") as caught:
+        factory({"name": "./my_unit.py:Odd", "width": 3})
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.usefixtures("own_entries")
+def test_register() -> None:
+    @register("cube", formula="x³", source="test")
+    class Cube(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x**3
+
+    @register("noisy", formula="x + u", stochastic=True)
+    def noisy() -> nn.Module:
+        return Cube()
+
+    assert names()[-2:] == ("cube", "noisy")
+    assert create("cube")(torch.tensor(2.0)) == 8
+    assert not is_stochastic(create("cube"))
+    assert is_stochastic(create("noisy"))
+    assert is_stochastic(Cube())
+    assert isinstance(factory("cube"), Factory)
+    with pytest.raises(ActlabError, match="'relu': the name is taken"):
+        register("relu", formula="x")
+    with pytest.raises(ActlabError, match="colon"):
+        register("my:relu", formula="x")
+
+
+def test_what_is_known_of_foreign_modules() -> None:
+    assert is_elementwise(nn.Sequential(nn.ReLU(), nn.Tanh()))
+    assert not is_stochastic(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    assert is_stochastic(nn.Sequential(nn.ReLU(), create("soi")))
+    for unknown in (nn.RReLU(), nn.Dropout(), nn.Sequential(nn.Dropout())):
+        assert is_stochastic(unknown)
+        assert not is_elementwise(unknown)
+    for not_elementwise in (
+        nn.Softmax(1),
+        nn.PReLU(),
+        nn.BatchNorm1d(2, affine=False),
+        create("gelu", learnable=True),
+    ):
+        assert not is_elementwise(not_elementwise)
