@@ -143,13 +143,13 @@ def laplace_lu() -> nn.Module:
     return Gate("laplace")
 
 
-@register("tanh", formula="tanh(x)", source="classic; P §5")
+@register("tanh", formula="tanh(x)", source="classic")
 def tanh() -> nn.Module:
     """The hyperbolic tangent."""
     return nn.Tanh()
 
 
-@register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic; P §1")
+@register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")
 def sigmoid() -> nn.Module:
     """The logistic function."""
     return nn.Sigmoid()

@@ -1,0 +1,191 @@
+"""The units at a glance: a table of the registry, and a figure of every value and derivative.
+
+The figure holds figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E), then one panel for
+each registered unit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from rich.table import Table
+from torch import Tensor
+
+from actlab.activations import Spec, create, entry, names
+from actlab.errors import ActlabError
+from actlab.streams import Stream, attach
+
+_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#2a6fbb", "#e07b00", "#2e8b57", "#b5323e", "#8a8f98"
+_DOTS = "#4a4f57"
+_STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _GREY,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "svg.hashsalt": "actlab",  # equal figures are equal files
+}
+_COLUMNS = 6
+
+Curve = tuple[str, Spec, str, str]  # label, unit, colour, line style
+_PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[Curve]], ...] = (
+    (
+        "P, figure 1: GELU (μ = 0, σ = 1), ReLU, ELU (α = 1)",
+        (-3.2, 3),
+        (
+            ("GELU", "gelu", _BLUE, "-"),
+            ("ReLU", "relu", _ORANGE, "--"),
+            ("ELU", "elu", _GREEN, "-."),
+        ),
+    ),
+    (
+        "P, figure 8: other distributions",
+        (-6, 3),
+        (
+            ("xP(C ≤ x), Cauchy", "cauchy_lu", _RED, "-"),
+            ("ELU (α = 1/π)", {"name": "elu", "alpha": 1 / math.pi}, _GREEN, "-."),
+            ("xP(L ≤ x), Laplace", "laplace_lu", _ORANGE, "--"),
+            ("GELU", "gelu", _BLUE, "-"),
+        ),
+    ),
+    (
+        "E, figure 1: ELU (α = 1), LReLU (0.1), ReLU, SReLU",
+        (-10, 3),
+        (
+            ("ELU", "elu", _GREEN, "-"),
+            ("LReLU", "leaky_relu", _BLUE, "--"),
+            ("ReLU", "relu", _ORANGE, "-."),
+            ("SReLU", "srelu", _RED, ":"),
+        ),
+    ),
+)
+
+
+def unit_table() -> Table:
+    """Every registered unit: name, formula, parameters with defaults, stochastic or not, source."""
+    table = Table("name", "formula", "parameters", "stochastic", "source", title="Units")
+    table.columns[0].no_wrap = True
+    for name in names():
+        unit = entry(name)
+        table.add_row(name, unit.formula, _parameters(name), "yes" if unit.stochastic else "no", unit.source)
+    return table
+
+
+def _parameters(name: str) -> str:
+    defaults = entry(name).parameters
+    return ", ".join(
+        key if v is inspect.Parameter.empty else f"{key}={_short(v)}" for key, v in defaults.items()
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def plot_units(path: str | Path) -> Path:
+    """Draws value and derivative of every registered unit, with the papers' figures on top.
+
+    Stochastic units show training draws as faint dots under their evaluation curve.
+
+    Args:
+        path: ``….png`` or ``….svg``; its folder is made.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        ActlabError: another suffix.
+    """
+    path = Path(path)
+    if path.suffix not in (".png", ".svg"):
+        raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(_STYLE):
+        figure = _figure()
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return path
+
+
+def _figure() -> Figure:
+    rows = math.ceil(len(names()) / _COLUMNS)
+    figure = Figure(figsize=(14, 4.6 + 2.35 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    halves: Any = figure.subfigures(2, 1, height_ratios=(4.3, 2.35 * rows))  # typed as one subfigure
+    top, bottom = halves
+    top.suptitle("The papers' figures", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    for axes, panel in zip(top.subplots(1, 3), _PAPER_PANELS, strict=True):
+        _paper_panel(axes, *panel)
+    bottom.suptitle("Every unit", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    bottom.legend(handles=_legend(), loc="upper right", ncols=3, frameon=False)
+    grid = bottom.subplots(rows, _COLUMNS, sharex=True, sharey=True).flat
+    for axes, name in zip(grid, names(), strict=False):
+        _unit_panel(axes, name)
+    for axes in list(grid.base.flat)[len(names()) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _legend() -> list[Line2D]:
+    return [
+        Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
+        Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
+        Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
+    ]
+
+
+def _axes_through_0(axes: Axes) -> None:
+    axes.axhline(0, color=_GREY, lw=0.5, zorder=0)
+    axes.axvline(0, color=_GREY, lw=0.5, zorder=0)
+
+
+def _paper_panel(axes: Axes, title: str, limits: tuple[float, float], curves: Sequence[Curve]) -> None:
+    _axes_through_0(axes)
+    x = torch.linspace(*limits, 1201, dtype=torch.float64)
+    for label, spec, colour, style in curves:
+        axes.plot(x.numpy(), _evaluated(spec, x)[0].numpy(), color=colour, ls=style, lw=1.8, label=label)
+    axes.set(title=title, xlabel="x", ylabel="f(x)", xlim=limits)
+    axes.legend(frameon=False, loc="upper left")
+
+
+def _unit_panel(axes: Axes, name: str) -> None:
+    _axes_through_0(axes)
+    x = torch.linspace(-4, 4, 801, dtype=torch.float64)
+    if entry(name).stochastic:
+        at, drawn = _draws(name)
+        axes.plot(at.numpy(), drawn.numpy(), ".", color=_DOTS, ms=3, alpha=0.5, mew=0)
+    value, derivative = _evaluated(name, x)
+    axes.plot(x.numpy(), value.numpy(), color=_BLUE, lw=2)
+    axes.plot(x.numpy(), derivative.numpy(), color=_ORANGE, lw=1.2, ls="--")
+    axes.set(xlim=(-4, 4), ylim=(-1.6, 3.2))
+    formula = entry(name).formula.replace("; ", "\n")  # training above evaluation
+    axes.annotate(formula, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=6.5)
+    pad = 13 + 9 * formula.count("\n")
+    axes.set_title(name, loc="left", pad=pad, fontfamily="monospace", fontweight="bold")
+
+
+def _evaluated(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and derivative in evaluation mode."""
+    x = x.clone().requires_grad_()
+    y: Tensor = create(spec).to(x.dtype).eval()(x)
+    (derivative,) = torch.autograd.grad(y.sum(), x)
+    return y.detach(), derivative
+
+
+def _draws(name: str, n: int = 400) -> tuple[Tensor, Tensor]:
+    """Inputs and one training output for each; the same in every figure."""
+    unit = create(name).train()
+    attach(unit, Stream(0))
+    x = torch.linspace(-4, 4, n)
+    return x, unit(x).detach()
