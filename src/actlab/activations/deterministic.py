@@ -1,7 +1,7 @@
 """The deterministic units: registered builders, one for each name.
 
 Where torch has the function, the builder returns torch's module and keeps its behaviour: its
-``gelu`` and ``silu`` give nan at −∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
+``gelu`` and ``silu`` may give nan at ±∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
 overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on,
 and are finite for every finite input, value and gradient.
 
