@@ -1,0 +1,89 @@
+"""MNIST and its look-alikes: greyscale images in the layout of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.sources import Images, load_images
+from actlab.errors import ActlabError
+from actlab.resources import resource
+
+SAMPLE_VALIDATION = 1000
+
+
+def pixels(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """uint8 ``(…, 1, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); labels stay."""
+    return images.to(torch.float32).div_(255), labels
+
+
+class MNISTDataModule(TensorDataModule):
+    """MNIST with the paper's split: validation is the first images in file order, training the rest.
+
+    Batches: images ``(B, 1, H, W)`` float32 in [0, 1], labels ``(B,)`` int64.
+
+    Args:
+        dataset: a hub id, or a local folder in the hub's layout; look-alikes such as Fashion-MNIST serve too.
+        sample: take the embedded sample instead: 5,000 training images (1,000 of them validation), 1,000 test.
+        batch_size: of the global training batch.
+        eval_batch_size: for validation, test and prediction.
+        validation: number of validation images; by default 5,000, of the sample 1,000.
+        cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        seed: the order of batches is a function of it.
+
+    Raises:
+        ActlabError: for a dataset that is missing, damaged or of another kind.
+    """
+
+    def __init__(
+        self,
+        dataset: str = "ylecun/mnist",
+        sample: bool = False,
+        batch_size: int = 128,
+        eval_batch_size: int = 5000,
+        validation: int | None = None,
+        cache_dir: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(batch_size, eval_batch_size, seed)
+        self.dataset = str(resource("data/samples/mnist")) if sample else dataset
+        self.validation = validation if validation is not None else SAMPLE_VALIDATION if sample else 5000
+        self.cache_dir = cache_dir
+        self._images: Images | None = None
+
+    @property
+    def images(self) -> Images:
+        """The decoded dataset; read on first use."""
+        if self._images is None:
+            self._images = load_images(self.dataset, ("train", "test"), channels=1, cache_dir=self.cache_dir)
+        return self._images
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.images.num_classes
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(1, H, W)."""
+        return tuple(self.images.tensors["train_images"].shape[1:])
+
+    def prepare_data(self) -> None:
+        """Decode into the cache, once a machine."""
+        _ = self.images
+
+    def load(self, device: torch.device) -> None:
+        """Split the training images in file order."""
+        images, labels, test_images, test_labels = (
+            self.images.tensors[name].to(device)
+            for name in ("train_images", "train_labels", "test_images", "test_labels")
+        )
+        n = self.validation
+        if not 0 < n < len(images):
+            raise ActlabError(
+                f"validation {n}: {self.dataset} has {len(images)} training images; give fewer, at least 1"
+            )
+        self.train = TensorDataset(images[n:], labels[n:], transform=pixels)
+        self.val = TensorDataset(images[:n], labels[:n], transform=pixels)
+        self.test = TensorDataset(test_images, test_labels, transform=pixels)
