@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
         labels = np.frombuffer(official(folder, f"{prefix}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
         cells = [{"bytes": png(image), "path": None} for image in images.reshape(-1, 28, 28)[:count]]
         table = datasets.Dataset.from_dict({"image": cells, "label": labels[:count].tolist()}, FEATURES)
-        table.to_parquet(target / f"{split}-00000-of-00001.parquet", compression="zstd")
+        table.to_parquet(target / f"{split}-00000-of-00001.parquet")
 
 
 if __name__ == "__main__":
