@@ -1,0 +1,96 @@
+"""Files that other programs read: the CI workflow and the citation against their schemas, the CI scripts."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+SCHEMAS = Path(__file__).parent / "schemas"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+SCRIPTS = sorted((ROOT / ".ci").iterdir())
+
+
+class YAML12(yaml.SafeLoader):
+    """Only true and false are booleans, as in YAML 1.2: a workflow's key ``on`` is text, a date as well."""
+
+
+YAML12.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers
+            if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}  # fmt: skip
+YAML12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
+
+
+def load(path: Path):
+    return yaml.load(path.read_text(encoding="utf-8"), YAML12)
+
+
+def validate(document, schema: str) -> None:
+    text = (SCHEMAS / schema).read_text(encoding="utf-8")
+    jsonschema.Draft7Validator(json.loads(text)).validate(document)
+
+
+def test_there_are_workflows_and_scripts():
+    assert WORKFLOWS
+    assert [p.name for p in SCRIPTS] == ["run", "smoke"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_workflow_is_valid(path):
+    workflow = load(path)
+    validate(workflow, "github-workflow.json")
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+def test_schema_refuses_a_wrong_workflow():
+    workflow = load(WORKFLOWS[0])
+    workflow["jobs"]["lint"].pop("runs-on")
+    with pytest.raises(jsonschema.ValidationError):
+        validate(workflow, "github-workflow.json")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_workflow_calls_what_exists(path):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    commands = [step["run"] for job in load(path)["jobs"].values() for step in job["steps"] if "run" in step]
+    for command in commands:
+        assert set(re.findall(r"\bmake ([a-z]+)", command)) <= targets
+        assert all((ROOT / script).is_file() for script in re.findall(r"\.ci/\w+", command))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+def test_script_is_executable_and_parses(path):
+    assert os.access(path, os.X_OK)
+    assert "set -euo pipefail" in path.read_text(encoding="utf-8")
+    subprocess.run(["bash", "-n", path], check=True)
+
+
+def test_ci_lints_before_it_tests():
+    steps = re.findall(r"^step (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
+    assert steps == ["make lint", "make test"]
+
+
+def test_citation_is_valid_and_agrees_with_the_package():
+    citation = load(ROOT / "CITATION.cff")
+    validate(citation, "citation-file-format.json")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    cited = {identifier["value"] for paper in citation["references"] for identifier in paper["identifiers"]}
+    assert cited == {"arXiv:1606.08415", "arXiv:1511.07289"}
+
+
+def test_licence_is_the_verbatim_apache_text():
+    # The text has 202 lines of its own, an empty one first; its ends are enough to notice a cut or a change.
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert len(text.encode()) == 11358
+    assert text.lstrip().startswith("Apache License\n                           Version 2.0, January 2004")
+    assert text.rstrip().endswith("limitations under the License.")
