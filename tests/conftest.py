@@ -1,0 +1,119 @@
+"""What holds for every test: no network, nothing written outside temporary folders, fixed seeds, `cli`."""
+
+import atexit
+import ipaddress
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+# Environment first: libraries read it when they are imported, child processes inherit it.
+_SCRATCH = Path(tempfile.mkdtemp(prefix="actlab-tests-"))
+atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    HF_HOME=str(_SCRATCH / "hf"),
+    ACTLAB_CACHE=str(_SCRATCH / "cache"),
+    WANDB_MODE="offline",
+    WANDB_SILENT="true",
+    WANDB_DIR=str(_SCRATCH),
+    WANDB_CACHE_DIR=str(_SCRATCH / "wandb-cache"),
+    WANDB_CONFIG_DIR=str(_SCRATCH / "wandb-config"),
+    WANDB_DATA_DIR=str(_SCRATCH / "wandb-data"),
+    WANDB_ERROR_REPORTING="false",
+    MPLBACKEND="Agg",
+)
+if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker: the workers are the parallelism
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+class NetworkRefusedError(RuntimeError):
+    """Not an OSError, so that no library takes it for a bad connection and tries again."""
+
+
+def _is_open(host: Any) -> bool:
+    """Whether tests may reach a host: loopback, which DDP, Ray and wandb's service need, or our own name."""
+    host = host.decode() if isinstance(host, bytes) else host
+    if host in (None, "", "localhost", "0.0.0.0", "::", socket.gethostname()):
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusing(function: Callable[..., Any], host_of: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, unless it would leave this computer."""
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if not _is_open(host := host_of(*args, **kwargs)):
+            raise NetworkRefusedError(f"tests have no network, but something asked for {host!r}")
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _peer(sock: socket.socket, address: Any) -> Any:
+    """The host a socket is told to connect to; None for Unix sockets."""
+    return address[0] if sock.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
+def _first(host: Any = None, *_: Any, **__: Any) -> Any:
+    return host
+
+
+def pytest_configure() -> None:
+    patch = pytest.MonkeyPatch()
+    for name in ("connect", "connect_ex"):
+        patch.setattr(socket.socket, name, _refusing(getattr(socket.socket, name), _peer))
+    for name in ("getaddrinfo", "gethostbyname"):
+        patch.setattr(socket, name, _refusing(getattr(socket, name), _first))
+
+
+@pytest.fixture(autouse=True)
+def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Global generators start every test alike; seed_everything's memory of the last test is dropped."""
+    import numpy as np
+    import torch
+
+    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.delenv(variable, raising=False)
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+
+
+class Outcome(NamedTuple):
+    """What a command left: exit code and the two texts."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run ``actlab`` with some words in this process, through its public door."""
+    from actlab.__main__ import main
+
+    def run(*words: object) -> Outcome:
+        # Without the words of pytest, which LightningCLI would compare with ours.
+        monkeypatch.setattr(sys, "argv", ["actlab"])
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as stop:  # --help of a parser
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
