@@ -1,0 +1,213 @@
+"""The direction of dependence of CONTRIBUTING.md, read off the imports; and what every source file has."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+LEAVES = {"errors", "streams", "resources"}
+READERS = {f"studies.{name}" for name in ("plan", "runs", "statistics", "columns", "results", "comparison")}
+
+# Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
+MAY_IMPORT = {
+    "": set(),
+    "errors": set(),
+    "resources": {"errors"},
+    "streams": {"errors"},
+    "activations": LEAVES,
+    "networks": LEAVES,
+    "optim": LEAVES,
+    "datamodules": LEAVES,
+    "callbacks": {"streams", "errors"},
+    "theory": {"streams", "errors"},
+    "checkpoints": {"errors"},
+    "tasks": {"networks", "activations", "optim", *LEAVES},
+    "stacking": {"tasks", "networks", "activations", "optim", *LEAVES},
+    "cli": {"tasks", "datamodules", "callbacks", "checkpoints", "activations", *LEAVES},
+    "studies": set(),
+    "studies.plan": {"errors", "resources"},
+    "studies.statistics": {"errors"},
+    "studies.runs": {"studies.plan", "errors"},
+    "studies.columns": {"studies.plan", "studies.runs", "studies.statistics", "errors"},
+    "studies.results": READERS - {"studies.comparison"} | {"errors", "resources"},
+    "studies.comparison": READERS | {"errors", "resources"},
+    "studies.progress": {"studies.plan", "errors"},
+    "studies.sequential": {"studies.plan", "studies.runs", "cli", "callbacks", *LEAVES},
+    "studies.stacked": {
+        "studies.plan", "studies.runs", "studies.sequential", "cli", "stacking", "tasks", "datamodules",
+        "checkpoints", "callbacks", *LEAVES,
+    },
+    "studies.cluster": {
+        "studies.plan", "studies.runs", "studies.sequential", "studies.stacked", "cli", *LEAVES,
+    },
+    "studies.cost": {"studies.plan", "studies.runs", "cli", "tasks", *LEAVES},
+    "studies.command": {"studies", "reports", "cli", "datamodules", *LEAVES},
+    "reports": {*READERS, "errors", "resources"},
+    "reports.units": {"activations", *LEAVES},
+    "__main__": {"", "cli", "studies.command", "reports", "errors"},
+}  # fmt: skip
+
+# Other people's packages → the only parts that may import them.
+ONLY_IN = {
+    "wandb": {"reports.wandb"},
+    "matplotlib": {"reports"},
+    "ray": {"studies.cluster"},
+}
+LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}
+# Part → other people's packages that it must do without.
+WITHOUT = {
+    "": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
+    "errors": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
+    "resources": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
+    "__main__": LEARNING,
+    **dict.fromkeys(READERS, LEARNING),
+    "studies.plan": LEARNING | {"numpy", "scipy", "pandas", "pyarrow"},
+    "activations": LEARNING - {"torch"},
+    "networks": LEARNING - {"torch"},
+    "streams": LEARNING - {"torch"},
+}
+
+
+class Import(NamedTuple):
+    """``part`` imports ``target``, a dotted module; for ``from a import b`` both a and a.b are candidates."""
+
+    part: str
+    targets: tuple[str, ...]
+    where: str
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def inside(module: str, part: str) -> bool:
+    return module == part or module.startswith(part + ".")
+
+
+def part_of(module: str, parts=MAY_IMPORT) -> str | None:
+    """The longest of ``parts`` that holds a module of actlab, which is named without ``actlab.``."""
+    return max((p for p in parts if (inside(module, p) if p else module == "")), key=len, default=None)
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    """Every import of a file, those inside functions and under TYPE_CHECKING too."""
+    module = module_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        mine = module.removeprefix("actlab").removeprefix(".")
+        if isinstance(node, ast.Import):
+            yield from (Import(mine, (alias.name,), where) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, base] if base else up)
+            yield from (Import(mine, (f"{base}.{alias.name}", base), where) for alias in node.names)
+
+
+def resolved(found: Import) -> str:
+    """The module an import loads: of ``from a import b`` it is a.b when that is a module, else a."""
+    modules = {module_of(path) for path in SOURCES}
+    return next((target for target in found.targets if target in modules), found.targets[-1])
+
+
+IMPORTS = [found for path in SOURCES for found in imports_of(path)]
+
+
+def test_there_is_something_to_check():
+    assert len(SOURCES) > 10
+    assert len(IMPORTS) > 100
+    assert CONFIGS
+    assert any(found.part == "__main__" and resolved(found) == "actlab.cli" for found in IMPORTS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_module_has_its_place_in_the_picture(path):
+    name = module_of(path).removeprefix("actlab").removeprefix(".")
+    if inside(name, "studies") and name != "studies":
+        assert part_of(name) != "studies", f"say in MAY_IMPORT what {name} may import"
+    assert part_of(name) is not None, f"say in MAY_IMPORT what {name} may import"
+
+
+def test_parts_import_only_what_lies_below_them():
+    wrong = []
+    for found in IMPORTS:
+        target = resolved(found)
+        if not inside(target, "actlab"):
+            continue
+        name = target.removeprefix("actlab").removeprefix(".")
+        part = part_of(found.part)
+        allowed = MAY_IMPORT.get(part, set()) | {part}
+        if not any(inside(name, other) if other else name == "" for other in allowed):
+            wrong.append(f"{found.where}: {found.part} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_package_is_imported_in_its_own_place_only(package):
+    wrong = [
+        found.where
+        for found in IMPORTS
+        if inside(found.targets[-1], package) and not any(inside(found.part, part) for part in ONLY_IN[package])
+    ]
+    assert not wrong, wrong
+
+
+def test_parts_do_without_what_they_need_not_load():
+    wrong = [
+        f"{found.where}: {found.part} may not import {found.targets[-1]}"
+        for found in IMPORTS
+        if (part := part_of(found.part, WITHOUT)) is not None
+        and found.targets[-1].partition(".")[0] in WITHOUT[part]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+LIGHT = [f"actlab.{part}".rstrip(".") for part in ("", "__main__", "errors", "resources", *sorted(READERS))]
+
+
+@pytest.mark.parametrize("module", [m for m in LIGHT if m in {module_of(path) for path in SOURCES}])
+def test_import_loads_neither_torch_nor_lightning(module):
+    heavy = LEARNING | ONLY_IN.keys()
+    code = f"import sys, {module}; print(*({heavy!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def is_public(node: ast.AST) -> bool:
+    named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return named and not node.name.startswith("_")
+
+
+def public_nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """The module, its public functions and classes, and the public methods of those."""
+    yield "module", tree
+    for node in filter(is_public, tree.body):
+        yield node.name, node
+        if isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{method.name}", method) for method in filter(is_public, node.body))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_everything_public_has_a_docstring(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert [name for name, node in public_nodes(tree) if not ast.get_docstring(node)] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_file_is_short_enough_to_read(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, "split it by meaning"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_config_opens_with_what_it_is(path):
+    assert path.read_text(encoding="utf-8").startswith("# ")
