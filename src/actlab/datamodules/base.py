@@ -67,7 +67,7 @@ class SeededBatches(Sampler[Tensor]):
                               f"give a multiple of {world_size}")  # fmt: skip
         if size < batch_size and drop_last:
             raise ActlabError(f"the training part has {size} samples, fewer than one batch of {batch_size}; "
-                              "give a smaller batch_size")  # fmt: skip
+                              "give a smaller batch_size, or a smaller validation part")  # fmt: skip
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch = 0
@@ -87,11 +87,11 @@ class SeededBatches(Sampler[Tensor]):
     def __iter__(self) -> Iterator[Tensor]:
         order = self.order(self.seed) if isinstance(self.seed, int) else torch.stack(
             [self.order(seed) for seed in self.seed])  # fmt: skip
-        for batch in order.split(self.batch_size, dim=-1)[: len(self)]:
+        for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
             yield batch.tensor_split(self.world_size, dim=-1)[self.rank]
 
     def order(self, seed: int) -> Tensor:
-        """The permutation of one run's epoch, ``(N,)``."""
+        """The permutation of one run's current epoch, ``(N,)``."""
         return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
 
 
@@ -138,17 +138,19 @@ class TensorDataModule(pl.LightningDataModule):
         """Fill ``train``, ``val`` and ``test``."""
 
     def setup(self, stage: str) -> None:
-        """Load the data, onto the accelerator if the Trainer has one."""
-        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        if (
-            self.trainer
-            and self.trainer.world_size > 1
-            and self.trainer._accelerator_connector.use_distributed_sampler
-        ):
+        """Load the data, onto the accelerator if the Trainer has one.
+
+        Raises:
+            ActlabError: when Lightning is to slice the batches for several devices.
+        """
+        trainer = self.trainer
+        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        # Lightning keeps the flag in its connector alone.
+        if trainer and trainer.world_size > 1 and trainer._accelerator_connector.use_distributed_sampler:
             raise ActlabError(
                 "this datamodule slices its batches itself: set trainer.use_distributed_sampler to false"
             )
-        if self.train is None:
+        if self.train is None or self.train.tensors[0].device != device:
             self.load(device)
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -156,7 +158,8 @@ class TensorDataModule(pl.LightningDataModule):
         train = self._part("train")
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         batches = SeededBatches(len(train), self.batch_size, self.seed, rank=rank, world_size=world_size)
-        return DataLoader(train, batch_sampler=batches, collate_fn=as_it_is)
+        # An index tensor where torch's types ask for a list: the dataset takes both.
+        return DataLoader(train, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Validation batches, in file order."""

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import TensorDataModule, TensorDataset
-from actlab.datamodules.sources import Images, load_images
+from actlab.datamodules.images import Images
+from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
 from actlab.resources import resource
 
@@ -28,7 +29,8 @@ class MNISTDataModule(TensorDataModule):
         sample: take the embedded sample instead: 5,000 training images (1,000 of them validation), 1,000 test.
         batch_size: of the global training batch.
         eval_batch_size: for validation, test and prediction.
-        validation: number of validation images; by default 5,000, of the sample 1,000.
+        validation: number of validation images, the first in file order; by default 5,000, of the sample 1,000.
+        train_on_all: train on all training images (the autoencoder, GELU §3.2); validation then measures fit only.
         cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         seed: the order of batches is a function of it.
 
@@ -43,13 +45,14 @@ class MNISTDataModule(TensorDataModule):
         batch_size: int = 128,
         eval_batch_size: int = 5000,
         validation: int | None = None,
+        train_on_all: bool = False,
         cache_dir: str | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         self.dataset = str(resource("data/samples/mnist")) if sample else dataset
         self.validation = validation if validation is not None else SAMPLE_VALIDATION if sample else 5000
-        self.cache_dir = cache_dir
+        self.train_on_all, self.cache_dir = train_on_all, cache_dir
         self._images: Images | None = None
 
     @property
@@ -84,6 +87,7 @@ class MNISTDataModule(TensorDataModule):
             raise ActlabError(
                 f"validation {n}: {self.dataset} has {len(images)} training images; give fewer, at least 1"
             )
-        self.train = TensorDataset(images[n:], labels[n:], transform=pixels)
+        first = 0 if self.train_on_all else n
+        self.train = TensorDataset(images[first:], labels[first:], transform=pixels)
         self.val = TensorDataset(images[:n], labels[:n], transform=pixels)
         self.test = TensorDataset(test_images, test_labels, transform=pixels)

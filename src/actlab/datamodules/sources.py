@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
+import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import torch
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
-from actlab.errors import ActlabError, unknown
+from actlab.datamodules.images import Images, decode, words
+from actlab.errors import ActlabError
 
-FORMAT = 1  # of the cache: raised when decoding changes
-IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
-
-
-class Images(NamedTuple):
-    """Decoded images.
-
-    Args:
-        tensors: ``{split}_images`` uint8 ``(N, C, H, W)`` and ``{split}_labels`` int64 ``(N,)``.
-        num_classes: K.
-    """
-
-    tensors: dict[str, Tensor]
-    num_classes: int
+FORMAT = 2  # of the cache: raised when decoding changes
 
 
 def load_images(
@@ -55,21 +39,29 @@ def load_images(
         ActlabError: for a dataset that is missing, damaged or of another kind.
     """
     folder = local_folder(dataset)
-    tables = None if folder else open_dataset(dataset, dataset)
-    source = content_digest(folder) if folder else "".join(tables[s]._fingerprint for s in tables or ())
+    tables = open_hub(dataset) if folder is None else {}
+    source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
-    if cached := read_cache(cache):
+    if cached := read_cache(cache, splits):
         return cached
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{cache}.lock"):
-        if cached := read_cache(cache):  # another process has decoded it meanwhile
-            return cached
-        images = decode(tables or open_dataset(str(folder), dataset), splits, channels, label, dataset)
-        partial = cache.with_suffix(f".{os.getpid()}.partial")
-        save_file(images.tensors, partial, metadata={"num_classes": str(images.num_classes)})
-        partial.replace(cache)
-    return read_cache(cache) or images
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{cache}.lock"):
+            if cached := read_cache(cache, splits):  # another process has decoded it meanwhile
+                return cached
+            if folder is None:
+                images = decode(tables, splits, channels, label, dataset)
+            else:
+                # The reader's own copy goes at once. Kept, it would double the space, and since it is keyed by
+                # names and times, a file replaced by another of equal time would be served from it.
+                with tempfile.TemporaryDirectory(dir=cache.parent, prefix="reading-") as scratch:
+                    images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
+            write_cache(cache, images)
+    except (OSError, SafetensorError) as error:
+        raise ActlabError(f"cannot write the cache {cache.parent} ({words(error)}); give another folder by "
+                          "data.cache_dir or $ACTLAB_CACHE") from error  # fmt: skip
+    return read_cache(cache, splits) or images
 
 
 def local_folder(dataset: str) -> Path | None:
@@ -78,12 +70,18 @@ def local_folder(dataset: str) -> Path | None:
     Raises:
         ActlabError: when it is written as a path and there is no such folder.
     """
-    path = Path(dataset).expanduser()
-    if path.is_dir():
+    path = Path(dataset)
+    if dataset.startswith("~") and Path.home().is_dir():
+        path = Path.home() / dataset.removeprefix("~").lstrip("/")
+    if dataset and path.is_dir():
         return path
-    if dataset.startswith((".", "~", os.sep)) or dataset.count("/") != 1 or path.exists():
-        raise ActlabError(f"dataset {dataset!r} is no folder; give a folder in the hub's layout (parquet files), a hub "
-                          "id such as ylecun/mnist, or set data.sample to true")  # fmt: skip
+    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
+    beside_folders = "/" in dataset and path.parent.exists()
+    if not dataset or written_as_path or beside_folders or path.exists():
+        raise ActlabError(
+            f"dataset {dataset!r} is no folder; give a folder in the hub's layout (parquet files), a hub id "
+            "such as ylecun/mnist, or set data.sample to true"
+        )
     return None
 
 
@@ -91,18 +89,29 @@ def content_digest(folder: Path) -> str:
     """Digest of the bytes of all parquet files below a folder, with their names.
 
     Raises:
+        ActlabError: when there are none, or they cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in parquet_files(folder):
+        digest.update(str(file.relative_to(folder)).encode())
+        try:
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        except OSError as error:
+            raise ActlabError(f"{file} cannot be read ({words(error)})") from error
+    return digest.hexdigest()
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """All parquet files below a folder, sorted.
+
+    Raises:
         ActlabError: when there are none.
     """
-    files = sorted(folder.rglob("*.parquet"))
-    if not files:
-        raise ActlabError(f"{folder} holds no parquet files; expected the hub's layout, such as "
-                          "mnist/train-00000-of-00001.parquet")  # fmt: skip
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(str(file.relative_to(folder)).encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+    if files := sorted(folder.rglob("*.parquet")):
+        return files
+    raise ActlabError(f"{folder} holds no parquet files; expected the hub's layout, such as "
+                      "mnist/train-00000-of-00001.parquet")  # fmt: skip
 
 
 def cache_folder(cache_dir: str | None) -> Path:
@@ -110,21 +119,32 @@ def cache_folder(cache_dir: str | None) -> Path:
     return Path(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab").expanduser()
 
 
-def read_cache(path: Path) -> Images | None:
-    """The cached tensors, memory-mapped; None when there are none or the file is damaged."""
+def read_cache(path: Path, splits: Sequence[str]) -> Images | None:
+    """The cached tensors, memory-mapped; None when there are none or the file is damaged, so it is rebuilt."""
+    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            tensors = {name: file.get_tensor(name) for name in names}
             return Images(tensors, int((file.metadata() or {})["num_classes"]))
-    except (FileNotFoundError, SafetensorError, KeyError):
+    except (OSError, SafetensorError, KeyError, ValueError):
         return None
 
 
-def open_dataset(name: str, given: str) -> Any:
-    """The splits of a dataset, undecoded.
+def write_cache(path: Path, images: Images) -> None:
+    """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        save_file(images.tensors, partial, metadata={"num_classes": str(images.num_classes)})
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def open_hub(name: str) -> Any:
+    """The splits of a dataset of the hub, undecoded; from the hub's own cache when there is no network.
 
     Raises:
-        ActlabError: when it cannot be had or read.
+        ActlabError: when it cannot be had.
     """
     import datasets
     import pyarrow
@@ -132,74 +152,51 @@ def open_dataset(name: str, given: str) -> Any:
     datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(name)
-    except (datasets.exceptions.DatasetGenerationError, datasets.exceptions.DataFilesNotFoundError,
-            pyarrow.ArrowInvalid, ValueError) as error:  # fmt: skip
-        cause = error.__cause__ or error
+    except (
+        datasets.exceptions.DatasetsError,
+        pyarrow.ArrowException,
+        ValueError,
+        OSError,
+        RuntimeError,
+    ) as error:
         raise ActlabError(
-            f"dataset {given!r} is damaged or incomplete: {_words(cause)}; fetch its files anew"
+            f"dataset {name!r} cannot be had from the hub ({words(error)}); check the id and the network, give "
+            "a local folder in the hub's layout, or set data.sample to true"
         ) from error
-    except (ConnectionError, FileNotFoundError, OSError) as error:
-        raise ActlabError(f"dataset {given!r} cannot be fetched from the hub ({_words(error)}); give a local folder in "
-                          "the hub's layout, or set data.sample to true") from error  # fmt: skip
 
 
-def _words(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+def open_folder(folder: Path, scratch: str) -> Any:
+    """The splits of a folder in the hub's layout, undecoded.
 
+    Args:
+        folder: holds parquet files.
+        scratch: where the reader may write; must live until the splits are decoded.
 
-def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None, given: str) -> Images:
-    """All images and labels of some splits as tensors."""
+    Raises:
+        ActlabError: when a file is damaged, or the files do not fit together.
+    """
     import datasets
+    import pyarrow
 
-    tensors: dict[str, Tensor] = {}
-    classes = 0
-    for split in splits:
-        if split not in tables:
-            raise unknown("split", split, list(tables), f"In dataset {given!r}.")
-        table = tables[split]
-        image_column = _column(table.column_names, IMAGE_COLUMNS, "image", given)
-        label_column = _column(table.column_names, (label,) if label else LABEL_COLUMNS, "label", given)
-        encoded = table.cast_column(image_column, datasets.Image(decode=False)).with_format("arrow")[:]
-        cells = encoded.column(image_column).to_pylist()
-        with ThreadPoolExecutor() as pool:
-            arrays = list(
-                pool.map(lambda item: _array(*item, channels, given), enumerate(cells), chunksize=500)
-            )
-        shapes = {array.shape for array in arrays}
-        if len(shapes) != 1:
-            raise ActlabError(
-                f"{split} images of dataset {given!r} have {len(shapes)} different sizes; one is needed"
-            )
-        labels = encoded.column(label_column).to_numpy()
-        if labels.dtype.kind not in "iu" or labels.min() < 0:
-            raise ActlabError(
-                f"column {label_column!r} of dataset {given!r} holds labels that are missing or negative"
-            )
-        tensors[f"{split}_images"] = torch.from_numpy(np.stack(arrays))
-        tensors[f"{split}_labels"] = torch.from_numpy(labels.astype(np.int64))
-        feature = table.features[label_column]
-        classes = max(classes, int(labels.max()) + 1, getattr(feature, "num_classes", None) or 0)
-    return Images(tensors, classes)
-
-
-def _column(names: Sequence[str], wanted: Sequence[str], kind: str, given: str) -> str:
-    for name in wanted:
-        if name in names:
-            return name
-    raise ActlabError(f"dataset {given!r} has no {kind} column: looked for {', '.join(wanted)} among "
-                      f"{', '.join(names)}")  # fmt: skip
-
-
-def _array(number: int, cell: dict[str, Any] | None, channels: int, given: str) -> np.ndarray[Any, Any]:
-    """One image, uint8 ``(C, H, W)``."""
-    from PIL import Image, UnidentifiedImageError
-
+    datasets.disable_progress_bars()
     try:
-        image = Image.open(io.BytesIO((cell or {})["bytes"]))
-        image.load()
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, KeyError, TypeError) as error:
-        raise ActlabError(f"image {number} of dataset {given!r} is damaged; fetch its files anew") from error
-    if (bands := len(image.getbands())) != channels:
-        raise ActlabError(f"image {number} of dataset {given!r} has {bands} channels; {channels} needed")
-    array = np.asarray(image, dtype=np.uint8)
-    return array[None] if channels == 1 else array.transpose(2, 0, 1)
+        return datasets.load_dataset(str(folder), cache_dir=scratch)
+    except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, ValueError, OSError, RuntimeError,
+            TypeError, KeyError, AttributeError, OverflowError) as error:  # fmt: skip
+        cause = error.__cause__ or error
+        where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
+        raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it anew") from error
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """The parquet files below a folder that cannot be read by themselves."""
+    import pyarrow
+    import pyarrow.parquet
+
+    damaged = []
+    for file in parquet_files(folder):
+        try:
+            pyarrow.parquet.ParquetFile(file).read()
+        except (pyarrow.ArrowException, ValueError, OSError):
+            damaged.append(file)
+    return damaged
