@@ -4,6 +4,7 @@ The p-values here are of fixed keys, so nothing varies; thresholds are set for t
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from actlab import streams
 from actlab.streams import Stream, Uniform, attach, generator, hash_words, seed_for
 
 N = 100_000
@@ -132,8 +134,8 @@ class Sites(nn.Module):
         super().__init__()
         self.first, self.second = Uniform(), Uniform()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.first(x), self.second(x), self.second.bits(x)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
 
 
 def test_a_stack_draws_what_each_run_draws_alone() -> None:
@@ -161,7 +163,7 @@ def test_slices_of_a_batch_agree_with_the_whole(seeds: int | tuple[int, ...]) ->
     stream.move(1, 2)
     whole = uniform(torch.empty(*lead, 12, 5))
     for rank in range(3):
-        stream.move(1, 2, first_element=rank)
+        stream.move(1, 2, slice_=rank)
         part = uniform(torch.empty(*lead, 4, 5))
         assert torch.equal(part, whole[..., 4 * rank : 4 * (rank + 1), :])
 
@@ -181,9 +183,6 @@ def test_without_a_stream_torch_draws() -> None:
     assert (u.dtype, u.shape) == (torch.float32, x.shape)
     torch.manual_seed(0)
     assert torch.equal(u, torch.rand(3, 4))
-    bits = uniform.bits(torch.empty(10_000))
-    assert bits.dtype == torch.int32
-    assert stats.kstest(bits.numpy() / 2.0**32 + 0.5, "uniform").pvalue > 1e-3
     assert not uniform.state_dict()
     assert not list(uniform.parameters())
 
@@ -195,3 +194,35 @@ def test_seeds_and_generators() -> None:
     draw = torch.rand(4, generator=generator(1, "init"))
     assert torch.equal(torch.rand(4, generator=generator(1, "init")), draw)
     assert not torch.equal(torch.rand(4, generator=generator(1, "order")), draw)
+
+
+def test_keep_is_the_mask_of_inverted_dropout() -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6))
+    x = torch.empty(2, 40, 50)
+    u = uniform(x)
+    assert torch.equal(uniform.keep(x, 0.25), (u >= 0.25) * (1 / 0.75))
+    p = torch.tensor([[0.5], [0.9]])
+    assert torch.allclose(uniform.keep(x, p), (u >= p.unsqueeze(-1)) * (1 / (1 - p.unsqueeze(-1))))
+
+
+def test_compiled_masks_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6, 7))
+    x = torch.empty(3, 17, 9)
+    plain = uniform(x), uniform.keep(x, 0.3)
+    monkeypatch.setattr(streams, "_kernels", dict(streams._kernels))
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert streams.compile_masks() is None
+    assert torch.equal(uniform(x), plain[0])
+    assert torch.equal(uniform.keep(x, 0.3), plain[1])
+
+
+def test_without_a_compiler_the_plain_masks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("No working C++ compiler found")
+
+    before = dict(streams._kernels)
+    monkeypatch.setattr(torch, "compile", lambda function: broken)
+    assert "No working C++ compiler" in (streams.compile_masks() or "")
+    assert streams._kernels == before

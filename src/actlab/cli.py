@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from jsonargparse import ArgumentError
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError
 from actlab.resources import config_file
 
@@ -62,7 +62,7 @@ class ActlabCLI(LightningCLI):
             save_config_kwargs={"save_to_log_dir": False} if run else None,
             parser_kwargs={"exit_on_error": False, **(described if run else {})},
             trainer_defaults={
-                "plugins": [AtomicCheckpointIO()],
+                "plugins": [{"class_path": "actlab.checkpoints.AtomicCheckpointIO"}],
                 "use_distributed_sampler": False,  # our batches are sliced by rank, whatever their number
                 **trainer_defaults,
             },
@@ -97,7 +97,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
         ActlabError: for a key or value that the config cannot have.
     """
     try:
-        cli = ActlabCLI(dict(config), run=False, **trainer_defaults)
+        cli = ActlabCLI(copy.deepcopy(dict(config)), run=False, **trainer_defaults)
     except ArgumentError as error:
         raise one_line(error) from error
     return Experiment(cli.trainer, cli.model, cli.datamodule)

@@ -28,7 +28,7 @@ class Dropout(nn.Module):
     The masks come from a `Uniform` source, so a run draws the same masks alone or in a stack.
 
     Args:
-        p: drop probability in [0, 1), or a tensor of one probability per run that broadcasts against the input.
+        p: drop probability in [0, 1), or a tensor of one a run, ``(R, 1)``.
 
     Raises:
         ActlabError: when ``p`` is outside [0, 1).
@@ -45,9 +45,7 @@ class Dropout(nn.Module):
         """Same shape as ``x``."""
         if not self.training:
             return x
-        p = self.p.to(x) if isinstance(self.p, Tensor) else self.p
-        kept = self.uniform(x) >= p
-        return torch.where(kept, x, 0.0) * (1 / (1 - p))
+        return x * self.uniform.keep(x, self.p)
 
     def extra_repr(self) -> str:
         """The drop probability, for printing."""

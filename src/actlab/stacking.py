@@ -116,8 +116,8 @@ def stack_layer(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 
 def _common(values: Sequence[float]) -> float | Tensor:
-    """One number where all are equal, else one a run that broadcasts against ``(R, B, D)``."""
-    return values[0] if len(set(values)) == 1 else torch.tensor(values).view(-1, 1, 1)
+    """One number where all are equal, else one a run, ``(R, 1)``."""
+    return values[0] if len(set(values)) == 1 else torch.tensor(values).view(-1, 1)
 
 
 def can_stack(network: nn.Module) -> bool:
@@ -177,6 +177,7 @@ class StackedTask(pl.LightningModule):
         self.members: Sequence[Task]
         self.__dict__["members"] = list(members)  # not submodules: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
+        self.stream.reserve(members[0].stream.sites)
         self.network = StackedNetwork([n for n in networks if isinstance(n, nn.Sequential)], self.stream)
         self.template: Task
         self.__dict__["template"] = members[0]

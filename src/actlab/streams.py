@@ -16,7 +16,8 @@ Shapes: ``R`` runs in a stack.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -46,28 +47,40 @@ class Stream:
         self.stacked = not isinstance(seeds, int)
         self.seeds: tuple[int, ...] = (seeds,) if isinstance(seeds, int) else tuple(seeds)
         self.position: tuple[int, ...] = (0,)
-        self.first_element = 0
+        self.slice = 0
+        self.sites = 0
+        self._base = _words([seed_for(seed, "mask") for seed in self.seeds])
+        self.keys = torch.empty(0)
 
-    def move(self, *position: int, first_element: int = 0) -> None:
+    def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
+        """Make room for the keys of some sites: `keys`, int32 ``(sites, 2, R, 1)``, rewritten by `move`."""
+        self.sites, self._base = sites, self._base.to(device)
+        self.keys = torch.empty((sites, 2, len(self.seeds), 1), dtype=torch.int32, device=device)
+        self.move(*self.position, slice_=self.slice)
+
+    def move(self, *position: int, slice_: int = 0) -> None:
         """Go to a position, normally (epoch, batch of the epoch).
 
         Args:
             position: any whole numbers; equal positions draw equal numbers.
-            first_element: index of the first element here within the global batch, as a fraction of sites'
-                own element count: the rank, when every rank holds an equal contiguous slice.
+            slice_: which slice of the global batch this process holds, when every rank holds an equal one.
         """
-        self.position = position
-        self.first_element = first_element
+        self.position, self.slice = position, slice_
+        if self.sites:
+            here = _words([seed_for(0, "position", *position)]).to(self._base.device)
+            sites = torch.arange(self.sites, dtype=torch.int32, device=self._base.device).view(-1, 1, 1)
+            first, second = here[0], here[1]
+            mixed = hash_words(hash_words(self._base, first, second) + sites, second, first)
+            self.keys.copy_(hash_words(mixed, first, second).unsqueeze(-1))
 
     def seed_global(self, *site: int) -> None:
-        """Seed torch's global generator for the current position: units that know no `Uniform` draw from it."""
-        torch.manual_seed(seed_for(self.seeds[0], "unit", *site, *self.position, self.first_element))
+        """Seed torch's global generator for this position: units that know no `Uniform` draw from it."""
+        torch.manual_seed(seed_for(self.seeds[0], "unit", *site, *self.position, self.slice))
 
-    def keys(self, site: int, device: torch.device) -> Tensor:
-        """Two int32 key words per run, shape (2, R), for one site at the current position."""
-        words = [seed_for(seed, "mask", site, *self.position) for seed in self.seeds]
-        flat = torch.tensor(words, dtype=torch.int64).view(torch.int32).view(-1, 2)
-        return flat.t().contiguous().to(device)
+
+def _words(seeds: Sequence[int]) -> Tensor:
+    """Two int32 words of each 63-bit seed, shape ``(2, R)``."""
+    return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
 
 
 class Uniform(nn.Module):
@@ -88,18 +101,33 @@ class Uniform(nn.Module):
         """
         if self.stream is None:
             return torch.rand_like(x, dtype=torch.float32)
-        return (self.bits(x) >> 8 & 0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+        return _kernels["uniform"](*self._counters(x)).view(x.shape)
 
-    def bits(self, x: Tensor) -> Tensor:
-        """Uniform int32 words over the full range, of the shape and on the device of ``x``."""
+    def keep(self, x: Tensor, p: float | Tensor) -> Tensor:
+        """The mask of inverted dropout: 0 with probability ``p``, else 1 / (1 − p), like ``x``.
+
+        Args:
+            x: gives shape, dtype and device.
+            p: drop probability, or one a run, ``(R, 1)``.
+        """
         if self.stream is None:
-            return torch.randint(-(2**31), 2**31, x.shape, dtype=torch.int32, device=x.device)
-        members = len(self.stream.seeds)
-        per_member = x.numel() // members
-        first = self.stream.first_element * per_member
-        elements = torch.arange(first, first + per_member, dtype=torch.int32, device=x.device)
-        key = self.stream.keys(self.site, x.device)
-        return hash_words(elements, key[0].unsqueeze(1), key[1].unsqueeze(1)).view(x.shape)
+            return _keep(torch.rand_like(x, dtype=torch.float32), p).to(x.dtype)
+        return _kernels["keep"](*self._counters(x), p).view(x.shape).to(x.dtype)
+
+    def _counters(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Element numbers ``(N,)`` and the two keys ``(R, 1)`` of this site."""
+        assert self.stream is not None
+        if self.site >= self.stream.sites:
+            self.stream.reserve(self.site + 1, x.device)
+        per_member = x.numel() // len(self.stream.seeds)
+        first = self.stream.slice * per_member
+        keys = self.stream.keys[self.site]
+        return _elements(first, first + per_member, x.device), keys[0], keys[1]
+
+
+@lru_cache(maxsize=64)
+def _elements(first: int, end: int, device: torch.device) -> Tensor:
+    return torch.arange(first, end, dtype=torch.int32, device=device)
 
 
 def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
@@ -116,14 +144,51 @@ def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
     Returns:
         int32 words, uniform over the full range; shape of the broadcast.
     """
-    h = elements ^ key
-    h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
-    h.mul_(0x7FEB352D)
+    h = elements ^ key  # in place from here on: a fresh tensor an operation would cost more than the operation
+    h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     h.bitwise_xor_(second_key)
-    h.bitwise_xor_((h >> 15).bitwise_and_(0x1FFFF))
-    h.mul_(-0x7B935975)  # 0x846CA68B as a signed word
-    h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
-    return h
+    h.bitwise_xor_((h >> 15).bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
+    return h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
+
+
+def _uniform(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
+    """Multiples of 2⁻²⁴ in [0, 1), float32 ``(R, N)``."""
+    words = hash_words(elements, key, second_key)
+    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+
+
+def _keep(uniform: Tensor, p: float | Tensor) -> Tensor:
+    return (uniform >= p).to(torch.float32).mul_(1 / (1 - p))
+
+
+def _uniform_keep(elements: Tensor, key: Tensor, second_key: Tensor, p: float | Tensor) -> Tensor:
+    return _keep(_uniform(elements, key, second_key), p)
+
+
+_kernels: dict[str, Callable[..., Tensor]] = {"uniform": _uniform, "keep": _uniform_keep}
+
+
+def compile_masks() -> str | None:
+    """Let ``torch.compile`` fuse the mask functions, for long runs; the masks stay the same to the bit.
+
+    On the CPU this needs a C++ compiler; without one the plain functions go on being used.
+
+    Returns:
+        None, or one line saying why nothing was compiled.
+    """
+    elements, key = torch.arange(4, dtype=torch.int32), torch.zeros(1, 1, dtype=torch.int32)
+    compiled: dict[str, Callable[..., Tensor]] = {
+        "uniform": torch.compile(_uniform),
+        "keep": torch.compile(_uniform_keep),
+    }
+    try:
+        compiled["uniform"](elements, key, key)
+        compiled["keep"](elements, key, key, 0.5)
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        return f"masks are not compiled ({reason}): dropout and stochastic units run slower"
+    _kernels.update(compiled)
+    return None
 
 
 def attach(network: nn.Module, stream: Stream) -> int:
@@ -131,6 +196,7 @@ def attach(network: nn.Module, stream: Stream) -> int:
     sites = [module for module in network.modules() if isinstance(module, Uniform)]
     for number, uniform in enumerate(sites):
         uniform.stream, uniform.site = stream, number
+    stream.reserve(len(sites))
     return len(sites)
 
 

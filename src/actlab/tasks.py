@@ -114,7 +114,7 @@ class Task(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of the batch, in training mode."""
-        self.stream.move(self.current_epoch, batch_idx, first_element=self.global_rank)
+        self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
         if self.random:
             self.stream.seed_global()
         if self.clean_training_loss and self.random:

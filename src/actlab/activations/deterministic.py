@@ -12,7 +12,7 @@ in training and evaluation.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,19 +35,39 @@ class SReLU(nn.Module):
         return x.clamp_min(-1)
 
 
-class GELUTanh(nn.Module):
-    """½x(1 + tanh(√(2/π)(x + 0.044715x³))) (P §2).
+class _TanhGELU(torch.autograd.Function):
+    """torch's kernel, with a gradient that stays finite: torch's own is nan once x² overflows.
 
-    torch's kernel gives a nan gradient once x² overflows; beyond ±100 the unit is ReLU to the last bit.
+    Beyond ±10 the gradient is 0 or 1 to the last bit of float64, so its argument stops there.
     """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return F.gelu(x.clamp_min(torch.finfo(x.dtype).min), approximate="tanh")  # −∞·0 would be nan
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        finite: Tensor = torch.ops.aten.gelu_backward(gradient, x.clamp(-10, 10), approximate="tanh")
+        return finite
+
+
+class GELUTanh(nn.Module):
+    """½x(1 + tanh(√(2/π)(x + 0.044715x³))) (P §2)."""
 
     elementwise = True
     stochastic = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same shape."""
-        near = x.clamp(-100, 100)
-        return torch.where(x == near, F.gelu(near, approximate="tanh"), x.relu())
+        y: Tensor = _TanhGELU.apply(x)  # type: ignore[no-untyped-call]
+        return y
 
 
 @register("identity", formula="x", source="control, P §4")

@@ -30,7 +30,7 @@ class MNISTDataModule(TensorDataModule):
         batch_size: of the global training batch.
         eval_batch_size: for validation, test and prediction.
         validation: number of validation images, the first in file order; by default 5,000, of the sample 1,000.
-        train_on_all: train on all training images (the autoencoder, GELU §3.2); validation then measures fit only.
+        train_on_all: train on all training images (autoencoder, GELU §3.2); validation then measures fit alone.
         cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         seed: the order of batches is a function of it.
 

@@ -20,6 +20,10 @@ from actlab.studies.progress import Display
 from actlab.studies.runs import RunFolder
 
 
+ENGINES = ("auto", "sequential")
+LONG = 20_000  # updates from which compiling the masks pays
+
+
 class Parser(argparse.ArgumentParser):
     """argparse that raises this project's one-line error."""
 
@@ -52,6 +56,9 @@ def parser() -> Parser:
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
         if name == "run":
             sub.add_argument("--report", action="store_true", help="draw the figures as well")
+            sub.add_argument("--engine", choices=ENGINES, default="auto",
+                             help="auto stacks runs where that applies, and says where it does not")  # fmt: skip
+            sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
     return top
 
 
@@ -67,7 +74,7 @@ def main(argv: Sequence[str]) -> None:
     if args.command == "plan":
         show_plan(study, root)
     elif args.command == "run":
-        run(study, root)
+        run(study, root, args.engine, args.max_stack)
         show(study, root)
         if args.report:
             report(study, root)
@@ -77,21 +84,49 @@ def main(argv: Sequence[str]) -> None:
         report(study, root)
 
 
-def run(study: Study, root: Path) -> None:
-    """Train every unfinished run of a study."""
+def run(study: Study, root: Path, engine: str = "auto", max_stack: int | None = None) -> None:
+    """Train every unfinished run of a study.
+
+    Args:
+        study: what to run.
+        root: its folder.
+        engine: ``auto`` trains runs that differ in seed, learning rate, weight decay or dropout as stacks and
+            the rest one by one; ``sequential`` trains all one by one.
+        max_stack: most runs in one stack; found from memory and measurement when not given.
+
+    Raises:
+        ActlabError: for a bad config, unit or dataset, or when another process runs the study.
+    """
+    if max_stack is not None and max_stack < 1:
+        raise ActlabError(f"--max-stack {max_stack}: give a whole number from 1")
     runs = study.runs()
     todo = [r for r in runs if not RunFolder(root, r).finished]
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if not todo:
         return
-    from actlab.studies import cost, sequential
+    from actlab import streams
+    from actlab.studies import cost, sequential, stacked
 
     with quiet(), only_one(root):
         check(todo)
+        updates = updates_per_epoch(todo[0]) * sum(epochs(r) for r in todo)
+        if updates >= LONG and (reason := streams.compile_masks()):
+            print(reason)
+        stacks, alone, reasons = (
+            stacked.plan_stacks(runs, root, max_stack) if engine == "auto" else ([], todo, [])
+        )
+        for reason in reasons:
+            print(f"one by one instead of stacked: {reason}")
         with Display(todo) as display:
-            sequential.execute(todo, root, display)
+            stacked.execute(runs, stacks, root, display)
+            sequential.execute(alone, root, display)
         if study.reference:
             cost.write(cost.measure(runs, study.reference), root)
+
+
+def epochs(run: Run) -> int:
+    """How many epochs a run trains."""
+    return int(plan.get_dotted(run.config, "trainer.max_epochs", 1))
 
 
 def check(runs: Sequence[Run]) -> None:
@@ -116,19 +151,15 @@ def show_plan(study: Study, root: Path) -> None:
     for r in runs:
         print(f"{states[r.id]:<9}{r.id}")
     todo = [r for r in runs if states[r.id] != "finished"]
-    epochs = sum(int(plan.get_dotted(r.config, "trainer.max_epochs", 1)) for r in todo)
-    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {epochs} epochs of training left")
+    left = sum(epochs(r) for r in todo)
+    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
     if not todo:
         return
     with quiet():
         check(todo)
         seconds = {c["activation"]: c["seconds_per_update"] for c in cost.measure(runs, study.reference, 10, 3)}
         updates = updates_per_epoch(todo[0])
-    total = sum(
-        seconds[plan.label(r.point.get(plan.ACTIVATION, ""))]
-        * updates * int(plan.get_dotted(r.config, "trainer.max_epochs", 1))
-        for r in todo
-    )  # fmt: skip
+    total = sum(seconds[plan.label(r.point.get(plan.ACTIVATION, ""))] * updates * epochs(r) for r in todo)
     print(f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)")
 
 

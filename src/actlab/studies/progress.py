@@ -45,6 +45,8 @@ class Display:
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Take note that a fraction of a run is done."""
+        if self.fractions.get(run.id) == fraction:
+            return
         self.fractions[run.id] = fraction
         done = sum(self.fractions.values())
         finished = sum(f >= 1 for f in self.fractions.values())
