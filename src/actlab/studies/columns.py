@@ -23,8 +23,8 @@ class Column:
 
     Args:
         metric: ``split/name``.
-        at: ``last``; ``best``, the best value reached; ``best_epoch``, when that was; ``selected``, the value at
-            the epoch where the selection metric is best; or an epoch, the value at it or last before it.
+        at: ``last``; ``best``, the best value reached; ``best_epoch``, when that was; ``selected``, the value
+            at the epoch where the selection metric is best; or an epoch, the value at it or last before it.
         percent: printed in percent; values stay fractions.
         mode: ``min`` or ``max``: which values are good.
     """

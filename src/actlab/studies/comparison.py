@@ -1,4 +1,4 @@
-"""The rows of a study's table: each unit at its chosen setting, beside the published value and the reference."""
+"""The rows of a study's table: each unit at its chosen setting, beside published values and the reference."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from actlab.studies.statistics import (
 class Cell:
     """One quantity of one group at its chosen setting.
 
-    ``values`` maps seeds to values, not finite where a run diverged. ``median`` and ``interval`` are None without
-    any. The p are of a sign-flip and of Wilcoxon's test against the reference unit over ``pairs`` common seeds;
-    ``p_holm`` is the first corrected over the whole table.
+    ``values`` maps seeds to values, not finite where a run diverged. ``median`` and ``interval`` are None
+    without any. The p are of a sign-flip and of Wilcoxon's test against the reference over ``pairs`` common
+    seeds; ``p_holm`` is the first corrected over the whole table.
     """
 
     column: Column

@@ -1,7 +1,7 @@
 """What a study's runs say: values, chosen settings, curves. Reads files only.
 
 A study's grid points fall into groups: points that differ in nothing but the tuned keys. Within a group the
-tuned values, a setting, are chosen on the selection metric, a validation quantity; then medians over seeds count.
+tuned values, a setting, are chosen on the selection metric, a validation quantity; medians over seeds count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Medians, intervals and tests for a handful of paired runs: pure functions of numbers.
 
 The contract of all of them: the input holds no nan; a run that diverged is ``inf`` (worst) and may enter a
-median, but a paired difference with a diverged member is not finite and gives no p. What cannot be told is None,
-never nan.
+median, but a paired difference with a diverged member is not finite and gives no p. What cannot be told is
+None, never nan.
 """
 
 from __future__ import annotations

@@ -1,0 +1,124 @@
+"""Weights & Biases as a logger that never waits for an account; the only module that imports wandb."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import rank_zero_experiment
+from pytorch_lightning.utilities.rank_zero import rank_zero_info, rank_zero_only
+
+_HOST = "api.wandb.ai"
+
+
+class RunLogger(WandbLogger):
+    """Lightning's W&B logger with a run of its own, so that several live in one process.
+
+    Args:
+        project: where the run appears.
+        name: of the run; W&B invents one by default.
+        save_dir: the ``wandb/`` folder is made in it.
+        group: runs of one group are folded together, such as a study's name.
+        tags: words to filter by.
+        offline: keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides where it is set,
+            else whether an account is found (``WANDB_API_KEY``, or W&B's host in the netrc file).
+        id: of a run to be resumed.
+        entity: user or team; the account's default one by default.
+        notes: a sentence about the run.
+        log_model: upload checkpoints, ``all`` for every one; needs ``offline`` to be false.
+    """
+
+    def __init__(
+        self,
+        project: str = "actlab",
+        name: str | None = None,
+        save_dir: str = "runs",
+        group: str | None = None,
+        tags: Sequence[str] | None = None,
+        offline: bool | None = None,
+        id: str | None = None,
+        entity: str | None = None,
+        notes: str | None = None,
+        log_model: bool | str = False,
+    ) -> None:
+        self._mode = mode(offline)
+        super().__init__(
+            name=name,
+            save_dir=save_dir,
+            id=id,
+            offline=self._mode != "online",
+            project=project,
+            log_model="all" if log_model == "all" else bool(log_model),
+            group=group,
+            tags=list(tags) if tags else None,
+            entity=entity,
+            notes=notes,
+        )
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The wandb run, made on first use."""
+        if self._experiment is None:
+            Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
+            arguments = {k: v for k, v in self._wandb_init.items() if k not in ("anonymous", "resume")}
+            resume = {"resume": "allow"} if self._mode == "online" else {}
+            # Not wandb's console capture: it would take hold of the process's own output once a run.
+            settings = wandb.Settings(mode=self._mode, silent=True, console="off", x_disable_stats=True)
+            run = wandb.init(**arguments, **resume, settings=settings, reinit="create_new")
+            run.define_metric("trainer/global_step")
+            run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+            self._experiment = run
+            rank_zero_info(f"W&B ({self._mode}): {run.url or run.dir}")
+        return self._experiment
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Record the config as it is, nested."""
+        self.experiment.config.update(_plain(params), allow_val_change=True)
+
+    @rank_zero_only
+    def log_epoch(self, metrics: Mapping[str, float], step: int) -> None:
+        """Record the metrics of an epoch, ``split/name`` to value, after ``step`` updates."""
+        self.log_metrics(dict(metrics), step)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the run: its files are complete after it."""
+        super().finalize(status)
+        if self._experiment is not None:
+            self._experiment.finish(exit_code=0 if status == "success" else 1)
+
+
+def mode(offline: bool | None = None) -> str:
+    """W&B's mode: as asked, else as ``WANDB_MODE`` says, else online when an account is found."""
+    if offline is not None:
+        return "offline" if offline else "online"
+    if asked := os.environ.get("WANDB_MODE"):
+        return "offline" if asked == "dryrun" else asked
+    return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
+
+
+def _in_netrc() -> bool:
+    """Whether the netrc file holds a login for W&B."""
+    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    host = os.environ.get("WANDB_BASE_URL", _HOST).partition("//")[2].partition("/")[0] or _HOST
+    try:
+        return host in netrc.netrc(path).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _plain(params: Any) -> Any:
+    """Nested values as wandb stores them: mappings, lists, numbers, text; anything else by its text."""
+    params = vars(params) if hasattr(params, "__dict__") and not callable(params) else params
+    if isinstance(params, Mapping):
+        return {str(key): _plain(value) for key, value in params.items()}
+    if isinstance(params, list | tuple):
+        return [_plain(value) for value in params]
+    return params if isinstance(params, bool | int | float | str | None) else str(params)
