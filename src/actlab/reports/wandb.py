@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import wandb
+from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.loggers.logger import rank_zero_experiment
-from pytorch_lightning.utilities.rank_zero import rank_zero_info, rank_zero_only
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
 _HOST = "api.wandb.ai"
 
@@ -66,11 +66,13 @@ class RunLogger(WandbLogger):
         """The wandb run, made on first use."""
         if self._experiment is None:
             Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
-            arguments = {k: v for k, v in self._wandb_init.items() if k not in ("anonymous", "resume")}
-            resume = {"resume": "allow"} if self._mode == "online" else {}
+            arguments = {**self._wandb_init, "mode": self._mode}
+            del arguments["anonymous"]  # wandb has given it up
+            if self._mode != "online":
+                del arguments["resume"]  # could only warn
             # Not wandb's console capture: it would take hold of the process's own output once a run.
-            settings = wandb.Settings(mode=self._mode, silent=True, console="off", x_disable_stats=True)
-            run = wandb.init(**arguments, **resume, settings=settings, reinit="create_new")
+            settings = wandb.Settings(silent=True, console="off", x_disable_stats=True)
+            run = wandb.init(**arguments, settings=settings, reinit="create_new")
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
@@ -89,10 +91,12 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Close the run: its files are complete after it."""
+        """Close the run, so that its files are complete; logging after that takes it up again by its id."""
         super().finalize(status)
         if self._experiment is not None:
-            self._experiment.finish(exit_code=0 if status == "success" else 1)
+            self._id = self._wandb_init["id"] = self.experiment.id
+            self.experiment.finish(exit_code=0 if status == "success" else 1)
+            self._experiment = None
 
 
 def mode(offline: bool | None = None) -> str:

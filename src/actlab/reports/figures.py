@@ -1,0 +1,143 @@
+"""Figures of a study: our curves over the published ones. `actlab.reports.plots` says what a figure shows."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from actlab.reports import style
+from actlab.reports.plots import Panel, Plot, read_entry
+from actlab.studies.results import Results
+
+_PER_ROW = 3
+_HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
+_TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
+_AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Draw every figure of a study, as SVG and PNG.
+
+    Args:
+        results: of the study.
+        folder: is made.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ActlabError: for an entry that is not understood, or without a finished run to draw.
+    """
+    files = []
+    for entry in results.study.figures:
+        plot = read_entry(results, entry)
+        with mpl.rc_context(style.RC):
+            files += style.save(figure_of(results, plot), folder / plot.name)
+    return files
+
+
+def figure_of(results: Results, plot: Plot) -> Figure:
+    """A drawn figure: title, legend, panels, caption."""
+    columns = min(len(plot.panels), _PER_ROW)
+    rows = math.ceil(len(plot.panels) / columns)
+    width = max(5.2, 3.3 * columns)
+    title = textwrap.wrap(results.study.title, int(width * 11))
+    caption = textwrap.wrap(plot.caption, int(width * 20.5))
+    legends = [handles for handles in (_units(plot, width), _styles(plot)) if handles]
+    head = 0.12 + 0.17 * len(title) + 0.17 * sum(len(handles) for handles in legends)
+    foot = 0.1 + 0.135 * len(caption)
+    height = head + 2.45 * rows + foot
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax, panel in zip(axes.flat, plot.panels, strict=False):
+        _draw_panel(ax, panel, _palette(plot))
+    for ax in list(axes.flat)[len(plot.panels) :]:
+        ax.set_visible(False)
+    _words(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
+    _words(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
+    down = 0.1 + 0.17 * len(title)
+    for line in (line for handles in legends for line in handles):
+        figure.legend(handles=line, loc="upper left", bbox_to_anchor=(0.06 / width, 1 - down / height),
+                      ncols=len(line), borderaxespad=0, columnspacing=1.4, borderpad=0.2)  # fmt: skip
+        down += 0.17
+    return figure
+
+
+def _words(figure: Figure, text: str, down: float, **look: Any) -> None:
+    """Text at the left edge, ``down`` inches below the upper one."""
+    width, height = figure.get_size_inches()
+    figure.text(0.1 / width, 1 - down / height, text, linespacing=1.35, **look)
+
+
+def _palette(plot: Plot) -> dict[str, str]:
+    return style.colours(line.label for panel in plot.panels for line in panel.lines)
+
+
+def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
+    for line in panel.lines:
+        colour, band, epochs = palette[line.label], line.ours.band, line.ours.epochs
+        median, low, high = (_drawable(v, panel.scale) for v in (band.median, band.low, band.high))
+        training = line.metric.startswith("train/")
+        if line.published:
+            ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
+        ax.plot(epochs, median, color=colour, zorder=3, **(_TRAINING if training else _HELD_OUT))
+        if line.ours.n > 1:
+            ax.fill_between(epochs, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
+    end = max(line.ours.epochs[-1] for line in panel.lines)
+    ax.set(
+        title=panel.title, xlabel="epoch", ylabel=panel.axis, xlim=(0, end), ylim=panel.ylim or _limits(panel)
+    )
+
+
+def _drawable(values: Any, scale: float) -> Any:
+    """Values to draw: scaled, with gaps where they are not finite."""
+    return np.where(np.isfinite(values), values, np.nan) * scale
+
+
+def _limits(panel: Panel) -> tuple[float, float]:
+    """From 0 to what the curves need, leaving out the first tenth of the epochs, where a loss starts high."""
+    tops = [
+        values[(line.ours.epochs >= line.ours.epochs[-1] / 10) & np.isfinite(values)]
+        for line in panel.lines
+        for values in (line.ours.band.high, line.ours.band.low)
+    ]
+    known = np.concatenate(tops)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale
+
+
+def _units(plot: Plot, width: float) -> list[list[Any]]:
+    """A legend handle for each unit, in as many lines as a figure of this width, in inches, needs."""
+    lines: list[list[Any]] = [[]]
+    used = 0.0
+    for text, colour in _palette(plot).items():
+        needed = 0.5 + 0.075 * len(text)
+        if lines[-1] and used + needed > width:
+            lines.append([])
+            used = 0.0
+        lines[-1].append(Line2D([], [], color=colour, label=text, lw=3, solid_capstyle="butt"))
+        used += needed
+    return lines
+
+
+def _styles(plot: Plot) -> list[list[Any]]:
+    """A legend handle for each style of line, when there are several."""
+    lines = [line for panel in plot.panels for line in panel.lines]
+    training = [line.metric.startswith("train/") for line in lines]
+    kinds = (
+        ("held out", not all(training), _HELD_OUT),
+        ("training", any(training), _TRAINING),
+        ("published", any(line.published for line in lines), _AS_PUBLISHED),
+    )
+    handles = [Line2D([], [], color=style.INK, label=text, **look) for text, drawn, look in kinds if drawn]
+    return [handles] if len(handles) > 1 else []

@@ -1,0 +1,131 @@
+"""The W&B logger: offline without an account, one run a logger, nothing said on the network."""
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+
+from actlab.reports.wandb import RunLogger, mode
+
+KEYS = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL")
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No account and no mode; the netrc file, which does not exist yet."""
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return tmp_path / "netrc"
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a transaction log: a file header of 7 bytes, then LevelDB's log format."""
+    at, whole = 7, b""
+    while at + 7 <= len(data):
+        if (left := -at % 32768) < 7:  # a block's tail too short for a record's header is padding
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)  # after the checksum
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # full, or last part
+            yield whole
+            whole = b""
+
+
+def history(folder: Path) -> list[dict[str, object]]:
+    """The logged steps of the one run below a folder, read back from its transaction log."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = folder.rglob("*.wandb")
+    parsed = map(Record.FromString, records(file.read_bytes()))
+    return [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for record in parsed
+        if record.HasField("history")
+    ]
+
+
+def test_without_an_account_it_is_offline(nobody: Path) -> None:
+    assert mode() == "offline"
+
+
+def test_a_key_or_a_netrc_entry_is_an_account(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody.write_text("machine api.wandb.ai\n  login user\n  password 0\n")
+    assert mode() == "online"
+    nobody.write_text("machine example.org\n  login user\n  password 0\n")
+    assert mode() == "offline"
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert mode() == "online"
+
+
+def test_the_environment_wins_over_the_account_and_the_argument_over_both(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert mode() == "disabled"
+    assert mode(offline=True) == "offline"
+    assert mode(offline=False) == "online"
+
+
+def test_two_loggers_in_one_process_keep_their_histories_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reached: list[object] = []
+    connect = socket.socket.connect
+
+    def watch(self: socket.socket, address: object) -> None:
+        reached.append(address)
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", watch)
+    loggers = [RunLogger(name=f"member{i}", save_dir=str(tmp_path / str(i)), offline=True) for i in range(2)]
+    for i, logger in enumerate(loggers):
+        logger.log_hyperparams({"model": {"init_args": {"activation": {"name": "elu", "alpha": i}}}})
+    for step in (10, 20):
+        for i, logger in enumerate(loggers):
+            logger.log_epoch({"val/loss": 100.0 * i + step}, step)
+    assert loggers[0].experiment is not loggers[1].experiment
+    assert loggers[1].experiment.config["model"] == {"init_args": {"activation": {"name": "elu", "alpha": 1}}}
+    for logger in loggers:
+        logger.finalize("success")
+    for i in range(2):
+        rows = [(row["trainer/global_step"], row["val/loss"]) for row in history(tmp_path / str(i))]
+        assert rows == [(10, 100 * i + 10), (20, 100 * i + 20)]
+    hosts = {a[0] if isinstance(a, tuple) else "file" for a in reached}
+    assert hosts <= {"127.0.0.1", "::1", "localhost", "file"}
+    assert capfd.readouterr().out == ""
+
+
+class Line(LightningModule):
+    """Fits one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+        loss = (self.weight - batch).pow(2).mean()
+        self.log("train/loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # two numbers need none
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's, since torch 2.12
+def test_a_trainer_logs_through_it(tmp_path: Path) -> None:
+    logger = RunLogger(save_dir=str(tmp_path / "runs"), offline=True, tags=["test"])
+    trainer = Trainer(max_epochs=2, logger=logger, accelerator="cpu", enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1)  # fmt: skip
+    trainer.fit(Line(), torch.utils.data.DataLoader(torch.ones(2), batch_size=2))
+    losses = [row["train/loss"] for row in history(tmp_path) if "train/loss" in row]
+    assert losses == pytest.approx([1.0, 0.64])
