@@ -48,9 +48,12 @@ def installed(wheel, tmp_path_factory) -> Path:
 @pytest.mark.parametrize("folder", ["configs", "data/samples", "data/published"])
 def test_wheel_carries_what_travels(wheel, folder):
     files = {p.relative_to(ROOT).as_posix() for p in (ROOT / folder).rglob("*") if p.is_file()}
-    carried = {name.removeprefix("actlab/") for name in zipfile.ZipFile(wheel).namelist()}
+    carried = {
+        info.filename.removeprefix("actlab/"): info.file_size for info in zipfile.ZipFile(wheel).infolist()
+    }
     assert files
-    assert {name for name in files if not Path(name).name.startswith(".")} <= carried
+    assert {name for name in files if not Path(name).name.startswith(".")} <= carried.keys()
+    assert [name for name in files if carried.get(name) == 0] == [], "an empty file was packed"
 
 
 def test_wheel_has_the_licence_and_is_small(wheel):
@@ -63,6 +66,13 @@ def test_installed_package_is_the_wheels(installed, tmp_path):
     assert path.is_relative_to(installed.parent)
 
 
+def test_installed_package_finds_a_study_by_name(installed, tmp_path):
+    code = "from actlab.resources import config_file; print(config_file('gelu_mnist_classifier', 'configs/studies'))"
+    path = Path(run(installed / "python", "-c", code, cwd=tmp_path).strip())
+    assert path.is_relative_to(installed.parent)
+
+
+@pytest.mark.slow  # about a minute on two busy cores: 36 runs
 def test_installed_command_runs_a_study_by_name(installed, tmp_path):
     run(installed / "actlab", "study", "run", "gelu_mnist_classifier", "--smoke",
         "--runs-dir", tmp_path / "runs", cwd=tmp_path)  # fmt: skip
