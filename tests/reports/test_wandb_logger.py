@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +45,11 @@ def history(folder: Path) -> list[dict[str, object]]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.rglob("*.wandb")
-    parsed = map(Record.FromString, records(file.read_bytes()))
+    for _ in range(200):  # wandb's service writes the end of the log a moment after the run was closed
+        parsed = list(map(Record.FromString, records(file.read_bytes())))
+        if parsed and parsed[-1].HasField("exit"):
+            break
+        time.sleep(0.05)
     return [
         {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         for record in parsed

@@ -1,4 +1,4 @@
-"""What a figure of a study shows, before it is drawn: lines, panels and caption from an entry of the study file.
+"""What a figure of a study shows, before it is drawn: lines, panels and caption, from the study file.
 
 An entry of a study file's ``figures``::
 

@@ -1,0 +1,160 @@
+"""Medians, intervals and tests against scipy and numbers worked out by hand."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from actlab.errors import ActlabError
+from actlab.studies.statistics import (
+    equivalent,
+    holm,
+    median_band,
+    median_interval,
+    not_worse,
+    paired_differences,
+    pairs_needed,
+    sign_flip_p,
+    wilcoxon_p,
+)
+
+numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
+
+
+def test_few_values_give_their_range() -> None:
+    assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range")
+
+
+def test_the_interval_agrees_with_scipys_bootstrap() -> None:
+    values = np.random.default_rng(1).normal(size=25)
+    ours = median_interval(values)
+    scipys = stats.bootstrap((values,), np.median, method="percentile", n_resamples=5000, rng=0)
+    assert ours.kind == "interval"
+    assert ours[:2] == pytest.approx(tuple(scipys.confidence_interval), abs=0.12)
+
+
+def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
+    draws = np.random.default_rng(2).exponential(size=(200, 15))
+    band = median_band(draws.T)
+    assert 0.9 <= np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high)) <= 1
+
+
+def test_a_diverged_run_is_the_worst_value() -> None:
+    assert median_interval([1.0, 2.0, math.inf]) == (1.0, math.inf, "range")
+    assert median_interval([1, 2, 3, 4, 5, 6, math.inf]).high in (6, math.inf)
+    assert median_interval([math.inf] * 7) == (math.inf, math.inf, "interval")
+
+
+def test_a_band_is_an_interval_at_each_place() -> None:
+    values = np.random.default_rng(3).normal(size=(7, 4))
+    band = median_band(values)
+    singly = [median_interval(column) for column in values.T]
+    assert list(zip(band.low, band.high, strict=True)) == [s[:2] for s in singly]
+    assert band.median == pytest.approx(np.median(values, axis=0))
+
+
+def test_no_values_have_no_median() -> None:
+    with pytest.raises(ActlabError, match="at least one value"):
+        median_interval([])
+
+
+def test_six_equal_signs_give_two_of_64() -> None:
+    assert sign_flip_p([1, 2, 3, 4, 5, 6]) == 2 / 64
+    assert sign_flip_p([1, 2, 3, 4, 5, 6], "greater") == 1 / 64
+    assert sign_flip_p([1, 2, 3, 4, 5, 6], "less") == 1
+
+
+def test_ties_count_as_extreme() -> None:
+    assert sign_flip_p([1, 1, 1, -1]) == 10 / 16  # |sum| ≥ 2: 2 patterns with 4, 8 with 2
+    assert sign_flip_p([0, 0, 0]) == 1
+    assert sign_flip_p([0.1, 0.2, 0.3]) == sign_flip_p([1, 2, 3])  # whatever the rounding
+
+
+@given(st.lists(numbers, min_size=1, max_size=9))
+def test_it_is_the_share_of_sign_patterns_as_extreme(differences: list[float]) -> None:
+    whole = [round(1000 * d) for d in differences]
+    sums = [abs(sum(s * w for s, w in zip(signs, whole, strict=True)))
+            for signs in product((1, -1), repeat=len(whole))]  # fmt: skip
+    assert sign_flip_p(differences) == np.mean([s >= abs(sum(whole)) for s in sums])
+
+
+@given(st.lists(numbers, min_size=2, max_size=8), st.floats(1e-6, 1e6))
+def test_it_knows_no_order_no_unit_and_no_side(differences: list[float], scale: float) -> None:
+    p = sign_flip_p(differences)
+    assert sign_flip_p(sorted(differences)) == p
+    assert sign_flip_p([scale * d for d in differences]) == p
+    assert sign_flip_p([-d for d in differences]) == p
+
+
+def test_many_pairs_agree_with_scipys_permutation_test() -> None:
+    d = np.random.default_rng(4).normal(0.3, size=40)
+    scipys = stats.permutation_test((d, np.zeros(40)), lambda x, y: np.mean(x - y), permutation_type="samples",
+                                    n_resamples=20_000, vectorized=False, rng=0)  # fmt: skip
+    assert sign_flip_p(d) == pytest.approx(scipys.pvalue, abs=0.01)
+    assert sign_flip_p([1.0] * 40) == 1 / 100_001
+
+
+def test_what_cannot_be_told_is_none() -> None:
+    assert sign_flip_p([]) is None
+    assert sign_flip_p([1, math.inf]) is None
+    assert wilcoxon_p([1.0, math.inf], [1.0, math.inf]) is None
+    assert wilcoxon_p([], []) is None
+    assert equivalent([math.inf, 1], 0.1) is None
+    assert paired_differences([math.inf, 3], [math.inf, 1]).tolist() == [math.inf, 2]
+
+
+def test_wilcoxon_is_scipys_and_takes_equal_pairs() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=12), rng.normal(0.5, size=12)
+    assert wilcoxon_p(list(a), list(b)) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    assert wilcoxon_p([1.0, 2.0], [1.0, 2.0]) == 1
+    assert wilcoxon_p([1, 2, 3, 4, 5, 6, 7], [1, 1, 1, 1, 1, 1, 1]) == 2 / 64
+
+
+def test_pairs_come_in_twos() -> None:
+    with pytest.raises(ActlabError, match="not 2 and 1"):
+        wilcoxon_p([1, 2], [1])
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
+def test_holm_lies_between_the_p_and_bonferroni_and_keeps_the_order(ps: list[float]) -> None:
+    corrected = [c for c in holm(ps) if c is not None]
+    assert all(p <= c <= min(1, len(ps) * p) + 1e-12 for p, c in zip(ps, corrected, strict=True))
+    order = np.argsort(ps, kind="stable")
+    assert (np.diff(np.array(corrected)[order]) >= 0).all()
+
+
+def test_equivalence_needs_small_differences_on_both_sides() -> None:
+    small = [0.01, -0.02, 0.0, 0.015, -0.01, 0.005]
+    assert equivalent(small, 0.1) == 1 / 64
+    assert equivalent([d + 0.2 for d in small], 0.1) == 1
+    assert equivalent([d - 0.2 for d in small], 0.1) == 1
+    assert not_worse([d - 0.2 for d in small], 0.1) == 1 / 64
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
+def test_a_margin_is_above_0(margin: float) -> None:
+    with pytest.raises(ActlabError, match="margin"):
+        equivalent([1.0], margin)
+
+
+def test_unknown_alternatives_are_told() -> None:
+    with pytest.raises(ActlabError, match="did you mean 'greater'"):
+        sign_flip_p([1.0], "greatr")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hypotheses", [1, 2, 12, 50])
+def test_the_pairs_needed_are_the_fewest(hypotheses: int) -> None:
+    n = pairs_needed(hypotheses)
+    assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
+    assert pairs_needed(1) == 6
