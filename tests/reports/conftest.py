@@ -1,0 +1,81 @@
+"""Studies whose runs were written by hand, in true run folders."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actlab.studies import plan, results
+from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
+
+Written = Callable[..., results.Results]
+EPOCHS = 4
+LOWEST = {"relu": 0.4, "elu": 0.3}  # of the validation loss; other units 0.2
+
+BASE = "model: {activation: relu, init_args: {}}\ntrainer: {max_epochs: 4}\n"
+STUDY = """
+title: A study of units
+base: ./base.yaml
+grid:
+  model.activation: [gelu_tanh, relu, elu]
+  model.dropout: [0.0, 0.5]
+  model.lr: [1.0e-3, 1.0e-4]
+seeds: 2
+select: {tune: [model.lr], metric: val/loss}
+table:
+  - {metric: test/error, at: last, percent: true}
+  - {metric: val/loss, at: best}
+published:
+  source: a paper
+  values:
+    - {where: {model.activation: relu, model.dropout: 0.0}, metric: val/loss, at: best, value: 0.35}
+figures:
+  - name: curves
+    lines: model.activation
+    y: {train/loss: train, val/loss: heldout}
+    label: log loss
+    panels:
+      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}
+      - {title: dropped, where: {model.dropout: 0.5}, y: {test/error: null}, label: test error, percent: true}
+    published: {file: PUBLISHED, names: {gelu_tanh: GELU, relu: ReLU}}
+notes: ["A note."]
+"""
+
+
+def finish(folder: RunFolder, status: str) -> None:
+    """Write a run: at 1e-3 it ends at the unit's lowest loss, at 1e-4 0.1 above it."""
+    folder.open()
+    point, seed = folder.run.point, folder.run.seed
+    low = LOWEST.get(plan.label(point["model.activation"]), 0.2) + (point["model.lr"] < 1e-3) * 0.1
+    for epoch in range(1, EPOCHS + 1):
+        value = low + 0.01 * seed + 0.5 * (EPOCHS - epoch)
+        named = (("train", "loss", value / 2), ("val", "loss", value), ("test", "error", value / 10))
+        folder.append(Row(float(epoch), epoch, split, metric, v) for split, metric, v in named)
+    folder.finish(status, seconds=1.0)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Write the study's runs and load them.
+
+    ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's text,
+    ``activations`` and ``overrides`` are the command line's.
+    """
+
+    def write(skip: Any = None, diverge: Any = None, edit: Any = None, **command: Any) -> results.Results:
+        published = tmp_path / "published.csv"
+        published.write_text("panel,act,curve,epoch,value\nA,ReLU,heldout,1,0.9\nA,ReLU,heldout,3,0.5\n"
+                             "A,GELU,train,1,0.7\nA,GELU,train,4,0.2\n")  # fmt: skip
+        (tmp_path / "base.yaml").write_text(BASE)
+        text = STUDY.replace("PUBLISHED", str(published))
+        (tmp_path / "units.yaml").write_text(edit(text) if edit else text)
+        study = plan.load(str(tmp_path / "units.yaml"), **command)
+        root = tmp_path / "runs" / study.name
+        for run in study.runs():
+            if not (skip and skip(run)):
+                finish(RunFolder(root, run), DIVERGED if diverge and diverge(run) else FINISHED)
+        root.mkdir(parents=True, exist_ok=True)
+        return results.load(study, root)
+
+    return write

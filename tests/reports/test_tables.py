@@ -1,0 +1,151 @@
+"""The printed table and its files."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actlab.errors import ActlabError
+from actlab.reports import tables
+from actlab.studies.columns import Column
+
+
+def printed(loaded: Any) -> str:
+    text = io.StringIO()
+    tables.print_table(loaded, text)
+    return text.getvalue()
+
+
+def cells(line: str) -> list[str]:
+    """A printed line's cells: they are two spaces apart at least."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_table_says_what_was_measured(written: Any) -> None:
+    text = printed(written())
+    lines = text.splitlines()
+    assert lines[0] == "A study of units"
+    relu = next(line for line in lines if line.startswith("relu"))
+    assert cells(relu) == ["relu", "0", "0.001", "2", "2", "4.05 [4.00, 4.10]", "0.405 [0.400, 0.410]",
+                           "0.350 (+0.0550)"]  # fmt: skip
+    assert "24 of 24 runs finished." in lines
+    assert "the range of the runs (fewer than 6 give no interval)" in text
+    assert "No p against relu from 2 pairs: 6 are needed for a single p below 0.05, 9 for" in text
+    assert "Published: a paper." in lines
+    assert "Seeds 0, 1. actlab " in text
+    assert "torch " in text
+    assert "cores." in text
+    assert lines[-1] == "A note."
+
+
+def test_an_unfinished_study_says_so(written: Any) -> None:
+    loaded = written(
+        skip=lambda r: (r.point["model.activation"] == "elu" and r.seed == 1) or r.point["model.lr"] < 1e-3
+    )
+    text = printed(loaded)
+    assert "10 of 24 runs finished; the study is unfinished" in text
+    assert "* chosen while runs are missing" in text
+    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    assert cells(elu)[:6] == ["elu", "0", "0.001*", "2", "1 of 2", "3.00"]
+
+
+def test_nothing_run_prints_what_would_be(written: Any) -> None:
+    text = printed(written(skip=lambda run: True))
+    assert "0 of 24 runs finished" in text
+    assert "0 of 2" in text
+
+
+def test_diverged_runs_are_told(written: Any) -> None:
+    text = printed(written(diverge=lambda r: r.point["model.activation"] == "relu" and r.seed == 1))
+    assert "24 of 24 runs finished, 6 of them by diverging." not in text
+    assert "24 of 24 runs finished, 4 of them by diverging." in text
+    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    assert "2, 1 diverged" in relu
+    assert "diverged [4.00, diverged]" in relu
+    assert "A diverged run counts as the worst value." in text
+
+
+def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
+    text = printed(written(overrides=["seeds=7"]))
+    assert "a bootstrap 95 % interval of the median" in text
+    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    assert gelu.count("0.016 / 0.12 / 0.016") == 2  # 2/128; times 8 comparisons
+    assert "Holm over the table's 8 comparisons" in text
+
+
+def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
+    name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
+    loaded = written(activations=[f"some.module:{name}"])
+    program = (
+        "import sys; from pathlib import Path; from actlab.studies import plan, results; "
+        "from actlab.reports import tables; "
+        f"study = plan.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
+        f"tables.print_table(results.load(study, Path({str(loaded.root)!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert name in done.stdout
+    assert done.stdout == printed(loaded)
+    assert "\x1b" not in done.stdout
+
+
+def test_costs_stand_beside_the_accuracy(written: Any) -> None:
+    root = written().root
+    cost = {"activation": "gelu_tanh", "seconds_per_update": 0.0021, "relative_to_reference": 1.25,
+            "bytes_kept": 10, "bytes_relative": 2, "hardware": "this machine"}  # fmt: skip
+    (root / "cost.json").write_text(json.dumps([cost]))
+    text = printed(written(skip=lambda run: True))
+    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    assert cells(gelu)[-3:] == ["2.10", "1.25", "2.00"]
+    assert "measured on this machine." in text
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "signed", "text"),
+    [
+        (0.0789, Column("e", percent=True), False, "7.89"),
+        (-0.001, Column("e", percent=True), True, "-0.10"),
+        (0.00844, Column("e"), False, "0.00844"),
+        (0.12, Column("e"), False, "0.120"),
+        (150.0, Column("e"), False, "150"),
+        (7.666, Column("e", "best_epoch", True), False, "7.7"),
+        (float("inf"), Column("e"), False, "diverged"),
+        (None, Column("e"), False, "-"),
+    ],
+)
+def test_numbers(value: float | None, column: Column, signed: bool, text: str) -> None:
+    assert tables.number(value, column, signed) == text
+
+
+def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> None:
+    loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
+    paths = tables.write(loaded, tmp_path / "out")
+    assert [path.name for path in paths] == ["table.md", "table.json", "values.csv"]
+    markdown, record = paths[0].read_text(), json.loads(paths[1].read_text())
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + 6
+    assert len({line.count("|") for line in table}) == 1
+    assert (record["planned"], record["finished"], record["diverged"], record["seeds"]) == (24, 20, 4, [0, 1])
+    assert set(record["versions"]) == {"actlab", "torch", "pytorch-lightning", "torchmetrics", "python"}
+    assert len(record["hardware"]) == 1
+    relu = next(
+        row for row in record["rows"] if row["point"] == {"model.activation": "relu", "model.dropout": 0.0}
+    )
+    assert relu["columns"][0]["values"] == pytest.approx({"0": 0.04, "1": 0.041})
+    assert relu["columns"][1]["published"] == 0.35
+    elu = next(row for row in record["rows"] if row["point"]["model.activation"] == "elu")
+    assert elu["columns"][0]["values"]["1"] is None
+    rows = list(csv.DictReader(io.StringIO(paths[2].read_text())))
+    assert len(rows) == 24
+    assert {row["test/error@last"] for row in rows if row["status"] == "diverged"} == {"inf"}
+    assert sum(row["chosen"] == "1" for row in rows) == 12
+
+
+def test_a_metric_that_was_not_recorded_is_told(written: Any) -> None:
+    loaded = written(edit=lambda text: text.replace("metric: test/error, at: last", "metric: test/err"))
+    with pytest.raises(ActlabError, match="did you mean 'test/error'"):
+        tables.render(loaded)
