@@ -92,7 +92,7 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
 def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert figures.draw(loaded, tmp_path / "f")
-    assert "Of the study's runs 8 diverged" in read_entry(loaded, loaded.study.figures[0]).caption
+    assert "8 of the study's runs diverged" in read_entry(loaded, loaded.study.figures[0]).caption
 
 
 def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ def test_nothing_run_prints_what_would_be(written: Any) -> None:
 
 def test_diverged_runs_are_told(written: Any) -> None:
     text = printed(written(diverge=lambda r: r.point["model.activation"] == "relu" and r.seed == 1))
-    assert "24 of 24 runs finished, 6 of them by diverging." not in text
     assert "24 of 24 runs finished, 4 of them by diverging." in text
     relu = next(line for line in text.splitlines() if line.startswith("relu"))
     assert "2, 1 diverged" in relu

@@ -178,9 +178,7 @@ def _caption(results: Results, entry: Mapping[str, Any], panels: list[Panel], ch
         source = results.study.published.get("source", "")
         parts.append("Dotted: published" + (f", {source}." if source else "."))
     if results.diverged:
-        parts.append(
-            f"{results.diverged} of the study's runs diverged and count as the worst value from there on."
-        )
+        parts.append(f"{results.diverged} of the study's runs diverged, the worst value from there on.")
     if results.missing:
         parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
     return " ".join(parts)
