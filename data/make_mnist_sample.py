@@ -36,8 +36,8 @@ FEATURES = datasets.Features(
 def download(folder: Path) -> Path:
     """The package's archive.
 
-    pip asks an archive for its metadata, and this one's setup imports the package bob.extension, which no longer
-    builds; a stand-in for the one function it calls is enough.
+    pip asks an archive for its metadata, and this one's setup imports the package bob.extension; a stand-in for
+    the one function it calls is enough.
     """
     stand_in = folder / "bob" / "extension"
     stand_in.mkdir(parents=True)
@@ -77,7 +77,7 @@ def write_sample(archive: zipfile.ZipFile) -> None:
         labels = np.frombuffer(official(archive, f"{prefix}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
         cells = [{"bytes": png(image), "path": None} for image in images.reshape(-1, 28, 28)[:count]]
         table = datasets.Dataset.from_dict({"image": cells, "label": labels[:count].tolist()}, FEATURES)
-        table.to_parquet(target / f"{split}-00000-of-00001.parquet", compression="zstd")
+        table.to_parquet(target / f"{split}-00000-of-00001.parquet")  # PNG cannot be packed further
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,23 @@ def write_cache(path: Path, images: Images) -> None:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the reader's progress bars and log lines: what matters of them is in our own errors."""
+    import datasets
+
+    logger = logging.getLogger("datasets")
+    level, bars = logger.level, datasets.are_progress_bars_disabled()
+    logger.setLevel(logging.CRITICAL)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
+
+
 def open_hub(name: str) -> Any:
     """The splits of a dataset of the hub, undecoded; from the hub's own cache when there is no network.
 
@@ -149,9 +168,9 @@ def open_hub(name: str) -> Any:
     import datasets
     import pyarrow
 
-    datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(name)
+        with quiet():
+            return datasets.load_dataset(name)
     except (
         datasets.exceptions.DatasetsError,
         pyarrow.ArrowException,
@@ -178,9 +197,9 @@ def open_folder(folder: Path, scratch: str) -> Any:
     import datasets
     import pyarrow
 
-    datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(str(folder), cache_dir=scratch)
+        with quiet():
+            return datasets.load_dataset(str(folder), cache_dir=scratch)
     except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, ValueError, OSError, RuntimeError,
             TypeError, KeyError, AttributeError, OverflowError) as error:  # fmt: skip
         cause = error.__cause__ or error
