@@ -77,7 +77,9 @@ def write_sample(archive: zipfile.ZipFile) -> None:
         labels = np.frombuffer(official(archive, f"{prefix}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
         cells = [{"bytes": png(image), "path": None} for image in images.reshape(-1, 28, 28)[:count]]
         table = datasets.Dataset.from_dict({"image": cells, "label": labels[:count].tolist()}, FEATURES)
-        table.to_parquet(target / f"{split}-00000-of-00001.parquet")  # PNG cannot be packed further
+        partial = target / f"{split}.partial"  # a reader never meets half a file
+        table.to_parquet(partial)
+        partial.replace(target / f"{split}-00000-of-00001.parquet")
 
 
 def main() -> None:
