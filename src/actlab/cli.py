@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +71,12 @@ class ActlabCLI(LightningCLI):
             run=run,
         )
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "LightningCLI's args parameter")
+            super().parse_arguments(parser, args)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seed to both sides and the data's shapes to the task."""
         parser.link_arguments("seed_everything", "model.init_args.seed", compute_fn=int)
@@ -96,10 +103,8 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     Raises:
         ActlabError: for a key or value that the config cannot have.
     """
-    try:
+    with one_line_errors():
         cli = ActlabCLI(copy.deepcopy(dict(config)), run=False, **trainer_defaults)
-    except ArgumentError as error:
-        raise one_line(error) from error
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 
 
@@ -109,10 +114,8 @@ def main(args: Sequence[str]) -> None:
     Raises:
         ActlabError: for bad input of any kind.
     """
-    try:
+    with one_line_errors():
         ActlabCLI(_with_config_paths(args), run=True)
-    except ArgumentError as error:
-        raise one_line(error) from error
 
 
 def _with_config_paths(args: Sequence[str]) -> list[str]:
@@ -126,6 +129,21 @@ def _with_config_paths(args: Sequence[str]) -> list[str]:
     return resolved
 
 
-def one_line(error: Exception) -> ActlabError:
-    """A parser's error of many lines as one line."""
-    return ActlabError(" ".join(str(error).split()))
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn the parser's errors, and our own that it has wrapped in others, into `ActlabError`."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise _own(error) or ActlabError(" ".join(str(error).split())) from error
+    except (ValueError, TypeError) as error:
+        if own := _own(error):
+            raise own from error
+        raise
+
+
+def _own(error: BaseException | None) -> ActlabError | None:
+    """The `ActlabError` among the causes of an error."""
+    while error is not None and not isinstance(error, ActlabError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,7 +1,9 @@
 """The one exception type that the command line turns into a single clear line."""
 
+import argparse
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import NoReturn
 
 
 class ActlabError(Exception):
@@ -18,3 +20,11 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> 
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
     return ActlabError(f"unknown {kind} {value!r}{hint}{listing}{' ' + remedy if remedy else ''}")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises the one-line error instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `ActlabError`."""
+        raise ActlabError(f"{message} (see {self.prog} --help)")

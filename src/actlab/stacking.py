@@ -39,19 +39,23 @@ ELEMENTWISE_OPTIMIZERS = (
 class StackedLinear(nn.Module):
     """R linear layers as one batched product.
 
+    The weight is kept as ``(R, D, out)``: its gradient comes out of the product in that order, and keeping a
+    member's own order would copy all gradients once an update.
+
     Shape: ``(R, B, D)`` → ``(R, B, out)``.
     """
 
     def __init__(self, members: Sequence[nn.Linear]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([m.weight.detach() for m in members]))
+        self.weight = nn.Parameter(torch.stack([m.weight.detach().T for m in members]))
         has_bias = members[0].bias is not None
         self.bias = nn.Parameter(torch.stack([m.bias.detach() for m in members])) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = x_r W_rᵀ + b_r."""
-        weight = self.weight.transpose(1, 2)
-        return torch.bmm(x, weight) if self.bias is None else torch.baddbmm(self.bias.unsqueeze(1), x, weight)
+        if self.bias is None:
+            return torch.bmm(x, self.weight)
+        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
 
 
 class StackedFlatten(nn.Module):
@@ -151,7 +155,9 @@ class StackedNetwork(nn.Sequential):
 
     def member_state(self, r: int) -> dict[str, Tensor]:
         """State dict of member ``r`` as its own network would have it (copies)."""
-        return {k.replace(".stacked.", "."): v[r].clone() for k, v in self.state_dict().items()}
+        transposed = {f"{n}.weight" for n, m in self.named_modules() if isinstance(m, StackedLinear)}
+        own = {name: (v[r].T if name in transposed else v[r]) for name, v in self.state_dict().items()}
+        return {name.replace(".stacked.", "."): v.clone().contiguous() for name, v in own.items()}
 
 
 class StackedTask(pl.LightningModule):

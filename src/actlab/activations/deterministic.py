@@ -1,7 +1,7 @@
 """The deterministic units: registered builders, one for each name.
 
-Where torch has the function, the builder returns torch's module and keeps its behaviour: its
-``gelu`` and ``silu`` may give nan at ±∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
+Where torch has the function, the builder returns torch's module and keeps its behaviour: its ``gelu``,
+``gelu_tanh`` and ``silu`` may give nan at ±∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
 overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on,
 and are finite for every finite input, value and gradient.
 
@@ -45,7 +45,7 @@ class _TanhGELU(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        return F.gelu(x.clamp_min(torch.finfo(x.dtype).min), approximate="tanh")  # −∞·0 would be nan
+        return F.gelu(x, approximate="tanh")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

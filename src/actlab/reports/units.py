@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from torch import Tensor
 
 from actlab.activations import Spec, create, entry, names
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, Parser
 from actlab.streams import Stream, attach
 
 _BLUE, _ORANGE, _GREEN, _RED, _GREY = "#2a6fbb", "#e07b00", "#2e8b57", "#b5323e", "#8a8f98"
@@ -71,6 +74,25 @@ _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[Curve]], ...] = (
         ),
     ),
 )
+
+
+def main(argv: Sequence[str]) -> None:
+    """``actlab activations``: print the table, and draw the units where ``--plot`` says.
+
+    Raises:
+        ActlabError: for words it does not know or a kind of file it cannot draw.
+    """
+    parser = Parser(prog="actlab activations", description="The registered units: formula, parameters, source.")
+    parser.add_argument("--plot", metavar="FILE", help="draw value and derivative of each, as .png or .svg")
+    args = parser.parse_args(argv)
+    if args.plot is not None:
+        print(plot_units(args.plot))
+        return
+    console = Console(file=sys.stdout)
+    table = unit_table()
+    if not console.is_terminal:  # into a pipe as wide as it needs, nothing cut
+        console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
+    console.print(table)
 
 
 def unit_table() -> Table:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, Parser
 from actlab.studies import plan
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 from actlab.studies.runs import RunFolder
 
-
 ENGINES = ("auto", "sequential")
 LONG = 20_000  # updates from which compiling the masks pays
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse that raises this project's one-line error."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        raise ActlabError(f"{message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:
@@ -57,7 +47,7 @@ def parser() -> Parser:
         if name == "run":
             sub.add_argument("--report", action="store_true", help="draw the figures as well")
             sub.add_argument("--engine", choices=ENGINES, default="auto",
-                             help="auto stacks runs where that applies, and says where it does not")  # fmt: skip
+                             help="auto: stack runs where that applies, say where not")  # fmt: skip
             sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
     return top
 
@@ -188,7 +178,8 @@ def report(study: Study, root: Path) -> None:
     from actlab.studies import results
 
     loaded = results.load(study, root)
-    for path in [*tables.write(loaded, root), *figures.draw(loaded, root / "figures")]:
+    drawn = figures.draw(loaded, root / "figures")
+    for path in [*tables.write(loaded, root), *drawn]:
         print(path)
 
 

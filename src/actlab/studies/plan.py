@@ -273,25 +273,26 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.split(".")
     node = config
     for part in path:
-        node = _inside(node).setdefault(part, {})
+        node = _inside(node, part).setdefault(part, {})
         if not isinstance(node, dict):
             raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not further keys")
-    _inside(node)[last] = value
+    _inside(node, last)[last] = value
 
 
 def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """The value at ``a.b.c``, or ``default``."""
     node: Any = config
     for part in key.split("."):
-        if not isinstance(node, dict) or part not in _inside(node):
+        if not isinstance(node, dict) or part not in _inside(node, part):
             return default
-        node = _inside(node)[part]
+        node = _inside(node, part)[part]
     return node
 
 
-def _inside(node: dict[str, Any]) -> dict[str, Any]:
-    """Where the arguments of a ``class_path`` lie."""
-    arguments: dict[str, Any] = node.setdefault("init_args", {}) if "class_path" in node else node
+def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Where ``key`` belongs: with the arguments of a ``class_path``, or in the node itself."""
+    own = "class_path" not in node or key in ("class_path", "init_args")
+    arguments: dict[str, Any] = node if own else node.setdefault("init_args", {})
     return arguments
 
 

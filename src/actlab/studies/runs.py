@@ -93,6 +93,7 @@ class RunFolder:
         frame = pd.DataFrame(self.rows(), columns=Row._fields).astype(
             {"epoch": "float64", "step": "int64", "split": "str", "metric": "str", "value": "float64"}
         )
+        frame = frame.sort_values(["step", "split", "metric"], ignore_index=True)
         partial = self.path / ".metrics.parquet.partial"
         frame.to_parquet(partial, index=False)
         partial.replace(self.path / "metrics.parquet")

@@ -1,8 +1,8 @@
 """The stacked engine: runs that differ in seed, learning rate, weight decay or dropout share one Trainer.
 
 It leaves the folders that the sequential engine leaves, and in ``stacks/`` one folder a stack with its
-checkpoint. Which runs form a stack is decided once and written to ``stacks.json``; a restart reuses it, so that a
-resumed stack goes on exactly as it was.
+checkpoint. Which runs form a stack is decided once and written to ``stacks.json``; a restart reuses it, so that
+a resumed stack goes on exactly as it was.
 """
 
 from __future__ import annotations

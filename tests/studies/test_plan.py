@@ -1,0 +1,165 @@
+"""Study files become runs: ids, overrides, added units, and one clear error for each mistake."""
+
+import textwrap
+
+import pytest
+
+from actlab.errors import ActlabError
+from actlab.resources import resource
+from actlab.studies import plan
+
+STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
+TEXT = """\
+base: mnist_classifier
+grid:
+  model.activation: [relu, elu]
+  model.network.dropout: [0.0, 0.5]
+seeds: 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    def write(text=TEXT, **options):
+        path = tmp_path / "mine.yaml"
+        path.write_text(textwrap.dedent(text))
+        return plan.load(str(path), **options)
+
+    return write
+
+
+def test_there_are_studies():
+    assert {"demo", "gelu_mnist_classifier", "soi_mnist"} <= set(STUDIES)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_expands(name):
+    runs, smoke = plan.load(name).runs(), plan.load(name, smoke=True).runs()
+    assert len({run.id for run in runs}) == len(runs) > 0
+    assert len({run.id for run in smoke}) == len(smoke) > 0
+    assert not {run.id for run in runs} & {run.id for run in smoke}
+
+
+def test_figure_2_has_ninety_runs():
+    assert len(plan.load("gelu_mnist_classifier").runs()) == 90
+
+
+def test_the_grid_is_the_product_with_seeds_innermost(study):
+    points = [(r.point["model.activation"], r.point["model.network.dropout"], r.seed) for r in study().runs()]
+    assert points == [(a, p, s) for a in ("relu", "elu") for p in (0.0, 0.5) for s in (0, 1)]
+
+
+def test_values_reach_the_config_through_class_paths(study):
+    config = study(TEXT + "set: {trainer.max_epochs: 7}\n").runs()[2].config
+    assert config["model"]["init_args"]["network"]["init_args"]["dropout"] == 0.5
+    assert config["trainer"]["max_epochs"] == 7
+    assert config["seed_everything"] == 0
+
+
+def test_what_the_run_folder_provides_is_left_out(study):
+    trainer = study().runs()[0].config["trainer"]
+    assert not {"logger", "default_root_dir"} & trainer.keys()
+    assert [c["class_path"] for c in trainer["callbacks"]] == ["actlab.callbacks.TestEveryEpoch"]
+
+
+def test_an_id_is_a_function_of_study_and_point(study):
+    ids = [run.id for run in study().runs()]
+    assert ids == [run.id for run in study().runs()]
+    assert ids[:4] == [run.id for run in study(activations=["gelu"]).runs()][:4]
+    assert not set(ids) & {run.id for run in study(overrides=["trainer.max_epochs=3"]).runs()}
+
+
+def test_blocks_are_united(study):
+    runs = study(
+        """\
+        base: mnist_classifier
+        grid:
+          - {model.activation: [relu], model.network.dropout: [0.0, 0.5]}
+          - {model.activation: [relu, soi], model.network.dropout: [0.0]}
+        seeds: [3]
+        """
+    ).runs()
+    assert [(r.point["model.activation"], r.point["model.network.dropout"]) for r in runs] == [
+        ("relu", 0.0), ("relu", 0.5), ("soi", 0.0),
+    ]  # fmt: skip
+
+
+def test_overrides(study):
+    changed = study(overrides=["seeds=[7]", "model.network.dropout=0.1", "model.optimizer.lr=1e-2"])
+    (run, _) = changed.runs()
+    assert (run.seed, run.point["model.network.dropout"]) == (7, 0.1)
+    assert plan.get_dotted(run.config, "model.optimizer.lr") == 0.01
+
+
+def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
+    (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
+    monkeypatch.chdir(tmp_path)
+    added = study(activations=["gelu", "{name: elu, alpha: 0.5}", "./my_unit.py:MyUnit"])
+    labels = dict.fromkeys(plan.label(run.point[plan.ACTIVATION]) for run in added.runs())
+    assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
+    assert added.runs()[-1].point[plan.ACTIVATION] == f"{tmp_path}/my_unit.py:MyUnit"
+
+
+def test_an_edited_unit_is_another_unit(study, tmp_path):
+    unit = tmp_path / "my_unit.py"
+    unit.write_text("class MyUnit: ...")
+    before = study(activations=[f"{unit}:MyUnit"]).runs()
+    unit.write_text("class MyUnit: x = 1")
+    after = study(activations=[f"{unit}:MyUnit"]).runs()
+    assert [a.id == b.id for a, b in zip(before, after, strict=True)] == [True] * 8 + [False] * 4
+
+
+def test_smoke_takes_the_sample_and_few_seeds(study):
+    smoke = study(TEXT + "smoke: {model.network.hidden: [8]}\n", smoke=True)
+    assert smoke.name == "mine-smoke"
+    config = smoke.runs()[0].config
+    assert plan.get_dotted(config, "data.sample") is True
+    assert plan.get_dotted(config, "model.network.hidden") == [8]
+    assert len(smoke.seeds) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TEXT + "seedz: 3", "unknown study key 'seedz'.*'seeds'"),
+        ("grid: {model.activation: [relu]}", "lacks 'base'"),
+        ("base: mnist_classifier", "lacks 'grid'"),
+        ("base: mnist_clasifier\ngrid: {model.activation: relu}", "'mnist_classifier'"),
+        ("base: mnist_classifier\ngrid: 3", "must map config keys"),
+        (TEXT.replace("seeds: 2", "seeds: 0"), "seeds 0"),
+        (TEXT.replace("seeds: 2", "seeds: [1, a]"), "whole numbers"),
+        (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
+        (TEXT + "select: {mode: low}", "unknown mode of selection 'low'"),
+        (TEXT + "select: {metrik: val/loss}", "'metric'"),
+        ("just words", "holds no mapping"),
+        ("a: [", "not readable as YAML"),
+        (TEXT + "set: {trainer.max_epochs.deep: 1}", "holds the value"),
+    ],
+)
+def test_mistakes_in_a_file_are_told(study, text, message):
+    with pytest.raises(ActlabError, match=message):
+        study(text).runs()
+
+
+@pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1"])
+def test_mistakes_in_overrides_are_told(study, override):
+    with pytest.raises(ActlabError, match="--set"):
+        study(overrides=[override])
+
+
+def test_a_missing_study_names_the_nearest():
+    with pytest.raises(ActlabError, match="'gelu_mnist_classifier'"):
+        plan.load("gelu_mnist_clasifier")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"name": "elu", "alpha": 0.5}, "elu(alpha=0.5)"),
+        (0.001, "0.001"),
+        ("./a/b.py:Unit", "Unit"),
+        (True, "True"),
+    ],
+)
+def test_labels(value, text):
+    assert plan.label(value) == text

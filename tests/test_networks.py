@@ -1,0 +1,66 @@
+"""Networks: the papers' shapes and parameter counts, initialisation rules, dropout."""
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.errors import ActlabError
+from actlab.networks import INIT_RULES, MLP, Dropout, initialise
+
+
+def test_the_mnist_classifier_has_the_papers_parameters():
+    network = MLP(nn.ReLU, 10)
+    assert sum(p.numel() for p in network.parameters()) == 217_354
+    assert network(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
+
+
+def test_every_site_has_a_unit_of_its_own():
+    units = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
+    assert len(units) == len({id(unit) for unit in units}) == 8
+
+
+def test_no_hidden_layer_is_a_linear_classifier():
+    network = MLP(nn.ReLU, 5, (4,), hidden=())
+    assert [type(m) for m in network] == [nn.Flatten, nn.Linear]
+
+
+def test_unit_norm_rows():
+    network = MLP(nn.ReLU, 10, (3, 7), hidden=(20, 30))
+    for layer in (m for m in network if isinstance(m, nn.Linear)):
+        assert torch.allclose(layer.weight.norm(dim=1), torch.ones(layer.out_features))
+        assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("rule", "variance"), [("he", 2 / 400), ("glorot", 2 / (400 + 300))])
+def test_variance_of_the_other_rules(rule, variance):
+    layer = nn.Sequential(nn.Linear(400, 300))
+    initialise(layer, rule)
+    assert layer[0].weight.var().item() == pytest.approx(variance, rel=0.02)
+
+
+@pytest.mark.parametrize("rule", INIT_RULES)
+def test_rules_serve_convolutions(rule):
+    network = nn.Sequential(nn.Conv2d(3, 8, 3))
+    initialise(network, rule)
+    assert network[0].weight.isfinite().all()
+    assert not network[0].bias.any()
+
+
+def test_an_unknown_rule_names_the_nearest():
+    with pytest.raises(ActlabError, match="'unit_norm_rows'"):
+        MLP(nn.ReLU, 10, init="unit_norm_row")
+
+
+def test_dropout_keeps_the_expectation():
+    x = torch.full((200, 500), 2.0)
+    dropout = Dropout(0.3)
+    y = dropout(x)
+    assert y.unique().tolist() == pytest.approx([0, 2 / 0.7])
+    assert y.mean().item() == pytest.approx(2, abs=4 * 2 * (0.3 / 0.7 / 100_000) ** 0.5)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5])
+def test_dropout_wants_a_drop_probability(p):
+    with pytest.raises(ActlabError, match=r"\[0, 1\)"):
+        Dropout(p)

@@ -1,0 +1,198 @@
+"""Stacks: R members trained as one are the R runs trained alone."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from actlab import stacking
+from actlab.errors import ActlabError
+from actlab.networks import MLP
+from actlab.stacking import StackedTask, can_stack
+from actlab.tasks import ClassificationTask
+
+MEMBERS = [(seed, lr) for lr in (0.1, 0.01, 0.003) for seed in (0, 1)]
+SMALL = partial(MLP, hidden=(12, 9))
+
+
+def member(seed, lr, activation="gelu", dropout=0.0, optimizer=torch.optim.Adam, **settings):
+    return ClassificationTask(
+        num_classes=4,
+        input_shape=(7,),
+        activation=activation,
+        network=partial(SMALL, dropout=dropout),
+        optimizer=partial(optimizer, lr=lr, **settings),
+        seed=seed,
+    ).double()
+
+
+def batches(steps, shape=(16, 7)):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        x = torch.randn(len(MEMBERS), *shape, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(4, (len(MEMBERS), shape[0]), generator=generator)
+
+
+def train_alone(task, r, steps):
+    optimizer = task.configure_optimizers()
+    losses = []
+    for step, (x, y) in enumerate(batches(steps)):
+        task.stream.move(0, step)
+        optimizer.zero_grad()
+        loss = task._step((x[r], y[r]))["loss"].mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_stacked(tasks, steps):
+    stack = StackedTask(tasks).double().train()
+    optimizer = stack.configure_optimizers()
+    losses = []
+    for step, batch in enumerate(batches(steps)):
+        for stream in (stack.stream, *stack.foreign):
+            stream.move(0, step)
+        loss = stack._quantities(batch, shared=False)["loss"].mean(-1)
+        loss.sum().backward()
+        stack.on_before_optimizer_step(optimizer)
+        optimizer.step()
+        stack.optimizer_zero_grad(0, step, optimizer)
+        losses.append(loss.tolist())
+    return stack, torch.tensor(losses).T
+
+
+class NoisyUnit(nn.Module):
+    """A foreign unit with a parameter, a buffer and torch's own random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+            x = x + 0.1 * torch.rand_like(x)
+        return self.gain * x.tanh()
+
+
+class Standardise(nn.Module):
+    """A foreign unit that mixes the samples of a batch: it must never see another member's."""
+
+    def forward(self, x):
+        return (x - x.mean(0)).relu()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize(
+    "activation",
+    ["gelu_tanh", "elu", "soi", "rrelu", "adaptive_dropout", "prelu",
+     "{name: gelu, per_channel: true, learnable: true}", f"{__file__}:NoisyUnit", f"{__file__}:Standardise"],
+)  # fmt: skip
+def test_members_are_the_runs_alone(activation, dropout):
+    import yaml
+
+    spec = yaml.safe_load(activation) if activation.startswith("{") else activation
+    tasks = [member(seed, lr, spec, dropout) for seed, lr in MEMBERS]
+    alone = [train_alone(copy_of(spec, dropout, r), r, 30) for r in range(len(MEMBERS))]
+    stack, together = train_stacked(tasks, 30)
+    assert torch.allclose(together, torch.tensor(alone, dtype=together.dtype), rtol=1e-9, atol=0)
+    assert stack.network.member_state(2).keys() == tasks[2].network.state_dict().keys()
+
+
+def copy_of(spec, dropout, r):
+    return member(*MEMBERS[r], spec, dropout)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings"),
+    [
+        (torch.optim.SGD, {}),
+        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        (torch.optim.SGD, {"weight_decay": 0.01}),
+        (torch.optim.Adam, {"weight_decay": 0.01}),
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.AdamW, {"weight_decay": 0.1}),
+        (torch.optim.RMSprop, {}),
+        (torch.optim.NAdam, {}),
+    ],
+)
+def test_each_update_is_that_of_torchs_optimiser_alone(optimizer, settings):
+    make = partial(member, activation="elu", optimizer=optimizer, **settings)
+    tasks = [make(seed, lr) for seed, lr in MEMBERS]
+    alone = [make(seed, lr) for seed, lr in MEMBERS]
+    losses = [train_alone(task, r, 12) for r, task in enumerate(alone)]
+    stack, together = train_stacked(tasks, 12)
+    assert torch.allclose(together, torch.tensor(losses, dtype=together.dtype), rtol=1e-10, atol=0)
+    for r, task in enumerate(alone):
+        for name, value in task.network.state_dict().items():
+            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_equal_settings_share_a_parameter_group():
+    stack = StackedTask([member(seed, lr) for seed, lr in MEMBERS])
+    optimizer = stack.configure_optimizers()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.01, 0.003]
+    assert all(len(p) == 2 for group in optimizer.param_groups for p in group["params"])
+
+
+def test_dropout_may_differ_between_members():
+    tasks = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
+    alone = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
+    _, together = train_stacked(tasks, 10)
+    losses = [train_alone(task, r, 10) for r, task in enumerate(alone)]
+    assert torch.allclose(together, torch.tensor(losses, dtype=together.dtype), rtol=1e-9, atol=0)
+
+
+def test_a_member_that_diverges_does_not_disturb_the_others():
+    calm = [member(seed, 0.01) for seed, _ in MEMBERS]
+    wild = [
+        member(seed, 1e200 if r == 2 else 0.01, optimizer=torch.optim.SGD)
+        for r, (seed, _) in enumerate(MEMBERS)
+    ]
+    calm = [member(seed, 0.01, optimizer=torch.optim.SGD) for seed, _ in MEMBERS]
+    _, with_wild = train_stacked(wild, 10)
+    _, without = train_stacked(calm, 10)
+    assert not with_wild[2].isfinite().all()
+    others = [0, 1, 3, 4, 5]
+    assert torch.equal(with_wild[others], without[others])
+
+
+def test_schedules_follow_each_members_own_rate():
+    tasks = [member(seed, lr) for seed, lr in MEMBERS]
+    for task in tasks:
+        task.scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    configured = StackedTask(tasks).configure_optimizers()
+    configured["optimizer"].step()
+    configured["lr_scheduler"]["scheduler"].step()
+    assert [group["lr"] for group in configured["optimizer"].param_groups] == [0.05, 0.005, 0.0015]
+
+
+def test_what_cannot_be_stacked():
+    assert can_stack(SMALL(nn.ReLU, 4, (7,)))
+    assert not can_stack(nn.Linear(3, 4))
+    assert not can_stack(nn.Sequential(nn.Conv2d(3, 4, 3)))
+    assert not can_stack(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    task = member(0, 0.1)
+    task.network = copy.deepcopy(nn.Linear(7, 4))
+    with pytest.raises(ActlabError, match="cannot be stacked"):
+        StackedTask([task])
+
+
+def test_an_optimiser_that_mixes_elements_is_refused():
+    stack = StackedTask([member(seed, 0.1, optimizer=torch.optim.LBFGS) for seed in (0, 1)])
+    with pytest.raises(ActlabError, match="LBFGS"):
+        stack.configure_optimizers()
+
+
+def test_a_stacked_network_takes_shared_inputs():
+    tasks = [member(seed, 0.1) for seed in range(3)]
+    stack = StackedTask(tasks).double().eval()
+    x = torch.randn(5, 7, dtype=torch.float64)
+    together = stack.network(x, shared=True)
+    for r, task in enumerate(tasks):
+        torch.testing.assert_close(together[r], task.network.eval()(x))
+    assert isinstance(stack.network, stacking.StackedNetwork)
