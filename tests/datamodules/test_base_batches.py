@@ -183,7 +183,7 @@ class TwoDevices:
 def test_several_devices_need_lightnings_sampler_off(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Numbers(BATCH, 20, 3)
     data.trainer = TwoDevices()  # type: ignore[assignment]
-    with pytest.raises(ActlabError, match="set trainer.use_distributed_sampler to false"):
+    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
         data.setup("fit")
     monkeypatch.setattr(TwoDevices._Connector, "use_distributed_sampler", False)
     data.setup("fit")

@@ -1,0 +1,13 @@
+"""A fixture for tiny datasets in the hub's layout."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hub_folders import HubFolder, write_hub_folder
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path) -> HubFolder:
+    """`write_hub_folder` below this test's own folder."""
+    return partial(write_hub_folder, tmp_path)

@@ -1,0 +1,60 @@
+"""Tiny datasets in the hub's layout."""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+HubFolder = Callable[..., Path]
+SIZES = {"train": 30, "test": 12}
+
+
+def png(pixels: np.ndarray, mode: str | None = None) -> bytes:
+    """An image file; ``mode`` is what Pillow stores it as."""
+    file, image = io.BytesIO(), Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(file, "PNG")
+    return file.getvalue()
+
+
+def pixels_of(split: str, *shape: int) -> np.ndarray:
+    """The random pixels of a split, uint8 (N, H, W[, C])."""
+    return np.random.default_rng(SIZES[split]).integers(0, 256, (SIZES[split], *shape), dtype=np.uint8)
+
+
+def labels_of(split: str, classes: int = 10) -> list[int]:
+    return [(7 * number) % classes for number in range(SIZES[split])]
+
+
+def write_hub_folder(
+    tmp_path: Path,
+    name: str = "digits",
+    *,
+    splits: Sequence[str] = ("train", "test"),
+    shape: tuple[int, ...] = (8, 8),
+    classes: int = 10,
+    names: Sequence[str] | None = tuple("0123456789"),
+    columns: tuple[str, str] = ("image", "label"),
+    change: Callable[[list[Any], list[Any]], None] = lambda files, labels: None,
+) -> Path:
+    """Write a dataset; by default greyscale 8×8 images `pixels_of` and `labels_of` ten named classes."""
+    folder = tmp_path / name
+    for split in splits:
+        files: list[Any] = [png(pixels) for pixels in pixels_of(split, *shape)]
+        labels: list[Any] = labels_of(split, classes)
+        change(files, labels)
+        cells = [file if file is None else {"bytes": file, "path": None} for file in files]
+        table = pa.table({columns[0]: cells, columns[1]: labels})
+        features: dict[str, Any] = {columns[0]: {"_type": "Image"}}
+        if names:
+            features[columns[1]] = {"names": list(names), "_type": "ClassLabel"}
+            info = json.dumps({"info": {"features": features}})
+            table = table.replace_schema_metadata({"huggingface": info})
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder

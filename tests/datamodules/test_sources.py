@@ -1,0 +1,280 @@
+"""Folders and hub ids become tensors, once; what cannot be read is named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from actlab.datamodules import sources
+from actlab.datamodules.images import Images
+from actlab.datamodules.sources import load_images
+from actlab.errors import ActlabError
+
+SPLITS = ("train", "test")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> str:
+    return str(tmp_path / "cache")
+
+
+def load(folder: Path | str, cache: str, channels: int = 1, **options: Any) -> Images:
+    return load_images(str(folder), SPLITS, channels, cache_dir=cache, **options)
+
+
+def refusal(folder: Path | str, cache: str, channels: int = 1) -> str:
+    with pytest.raises(ActlabError) as caught:
+        load(folder, cache, channels)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_pixels_and_labels_come_in_file_order(hub_folder: HubFolder, cache: str) -> None:
+    images = load(hub_folder(), cache)
+    for split in SPLITS:
+        assert np.array_equal(images.tensors[f"{split}_images"], pixels_of(split, 8, 8)[:, None])
+        assert images.tensors[f"{split}_labels"].tolist() == labels_of(split)
+        assert images.tensors[f"{split}_images"].dtype == torch.uint8
+        assert images.tensors[f"{split}_labels"].dtype == torch.int64
+    assert images.num_classes == 10
+
+
+def test_colour_goes_channels_first(hub_folder: HubFolder, cache: str) -> None:
+    images = load(hub_folder(shape=(6, 4, 3), columns=("img", "label")), cache, channels=3)
+    assert np.array_equal(images.tensors["train_images"], pixels_of("train", 6, 4, 3).transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("mode", ["1", "P"])
+def test_losslessly_packed_images_keep_their_values(hub_folder: HubFolder, cache: str, mode: str) -> None:
+    black_and_white = np.zeros((8, 8), np.uint8)
+    black_and_white[2:5, 3] = 255
+
+    def change(files: list[Any], labels: list[Any]) -> None:
+        files[1] = png(black_and_white, mode)
+
+    assert np.array_equal(load(hub_folder(change=change), cache).tensors["train_images"][1, 0], black_and_white)
+
+
+def test_classes_are_counted_where_the_labels_have_no_names(hub_folder: HubFolder, cache: str) -> None:
+    assert load(hub_folder(names=None, classes=4), cache).num_classes == 4
+
+
+def test_label_column_can_be_chosen(hub_folder: HubFolder, cache: str) -> None:
+    folder = hub_folder(columns=("image", "coarse_label"))
+    assert "looked for label, fine_label, labels among image, coarse_label" in refusal(folder, cache)
+    assert load(folder, cache, label="coarse_label").tensors["test_labels"].tolist() == labels_of("test")
+
+
+def test_second_load_decodes_nothing(
+    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hub_folder()
+    first = load(folder, cache)
+    monkeypatch.setattr(sources, "open_folder", None)
+    second = load(folder, cache)
+    assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
+    assert second.num_classes == 10
+    # Another place with the same bytes is the same dataset; nothing but the tensors and a lock is kept.
+    load(folder.rename(folder.with_name("elsewhere")), cache)
+    assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".safetensors"]
+
+
+def test_changed_files_are_read_anew_whatever_their_times(hub_folder: HubFolder, cache: str) -> None:
+    folder = hub_folder()
+    file = folder / "data" / "train-00000-of-00001.parquet"
+    before, times = load(folder, cache), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    hub_folder(change=lambda files, labels: labels.reverse())
+    os.utime(file, ns=times)
+    after = load(folder, cache)
+    assert after.tensors["train_labels"].tolist() == before.tensors["train_labels"].tolist()[::-1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, b"cut"])
+def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: bytes) -> None:
+    folder = hub_folder()
+    load(folder, cache)
+    (file,) = Path(cache).glob("*.safetensors")
+    file.write_bytes(damage if damage != b"cut" else file.read_bytes()[:-100])
+    assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train")
+    assert np.array_equal(load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None])
+
+
+def test_cache_that_cannot_be_written_is_named(hub_folder: HubFolder, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    message = refusal(hub_folder(), str(tmp_path / "file" / "cache"))
+    assert str(tmp_path / "file" / "cache") in message
+    assert "$ACTLAB_CACHE" in message
+
+
+def test_cache_folder_comes_from_the_environment(
+    hub_folder: HubFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "mine"))
+    load_images(str(hub_folder()), SPLITS, 1)
+    assert list((tmp_path / "mine").glob("*.safetensors"))
+
+
+def test_two_processes_decode_once_and_import_is_light(hub_folder: HubFolder, cache: str) -> None:
+    program = (
+        "import sys; from actlab.datamodules import sources; inner = sources.decode\n"
+        "assert 'datasets' not in sys.modules\n"
+        "def told(*a): print('decoded'); return inner(*a)\n"
+        "sources.decode = told\n"
+        "images = sources.load_images(sys.argv[1], ('train', 'test'), 1, cache_dir=sys.argv[2])\n"
+        "print(images.tensors['train_labels'].tolist())"
+    )
+    command = [sys.executable, "-c", program, str(hub_folder()), cache]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    assert "".join(outputs).count("decoded") == 1
+    assert all(str(labels_of("train")) in output for output in outputs)
+
+
+@pytest.mark.parametrize(
+    "dataset", ["./nowhere", "~/nowhere/at/all", "/nowhere/mnist", "some/deep/folder", "src/mnits", ""]
+)
+def test_mistyped_folder_is_named(dataset: str, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    message = refusal(dataset, cache)
+    assert repr(dataset) in message
+    assert "data.sample" in message
+
+
+@pytest.mark.parametrize("dataset", ["ylecun/mnist", "nobody/nothing", "mnist"])
+def test_hub_without_network_is_one_clear_line(dataset: str, cache: str) -> None:
+    message = refusal(dataset, cache)
+    assert repr(dataset) in message
+    assert "from the hub" in message
+    assert "data.sample" in message
+
+
+def test_hub_dataset_is_keyed_by_its_fingerprint(
+    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The hub itself is out of reach in tests: a folder stands in for what ``load_dataset`` would fetch."""
+    import datasets
+
+    original, folder = datasets.load_dataset, hub_folder()
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda name: original(str(folder), cache_dir=str(tmp_path / "hub"))
+    )
+    first = load("someone/digits", cache)
+    monkeypatch.setattr(sources, "decode", None)
+    assert torch.equal(load("someone/digits", cache).tensors["test_images"], first.tensors["test_images"])
+
+
+def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:
+    assert f"{tmp_path} holds no parquet files" in refusal(tmp_path, cache)
+
+
+def test_missing_and_empty_splits_are_named(hub_folder: HubFolder, cache: str) -> None:
+    message = refusal(hub_folder("one", splits=("train",)), cache)
+    assert "no 'test' images" in message
+    assert "has train" in message
+
+    def empty(files: list[Any], labels: list[Any]) -> None:
+        if len(files) == SIZES["test"]:
+            del files[1:], labels[1:]
+            files[0] = None
+
+    assert "image 0 of the test split" in refusal(hub_folder("two", change=empty), cache)
+
+
+def at(number: int, file: Any) -> Any:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        files[number] = file
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (None, "damaged"),
+        (b"", "damaged"),
+        (b"no image at all", "damaged"),
+        (png(np.full((8, 8), 77, np.uint8))[:50], "damaged"),
+        (png(np.zeros((8, 9), np.uint8)), "is of size (8, 9), the first one (8, 8)"),
+        (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
+        (png(np.zeros((8, 8, 4), np.uint8)), "has Pillow mode 'RGBA'"),
+        (png(np.zeros((8, 8), np.uint16)), "has Pillow mode 'I;16'"),
+        (png(np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"),
+         "has Pillow mode 'P'"),
+    ],
+    ids=["none", "empty", "text", "truncated", "size", "colour", "alpha", "16 bits", "palette"],
+)  # fmt: skip
+def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
+    folder = hub_folder(change=at(5, file))
+    message = refusal(folder, cache)
+    assert "image 5 of the train split" in message
+    assert str(folder) in message
+    assert words in message
+
+
+@pytest.mark.parametrize("label", [None, -1, 10, 2.5, "seven"])
+def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any) -> None:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        kind = str if isinstance(label, str) else float if isinstance(label, float) else int
+        labels[:] = map(kind, labels)
+        labels[3] = label
+
+    message = refusal(hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"),
+                                 change=change), cache)  # fmt: skip
+    assert "label" in message
+
+
+def test_column_without_images_is_named(hub_folder: HubFolder, cache: str) -> None:
+    assert "column" in refusal(hub_folder(columns=("label", "image"), names=None), cache)
+
+
+def test_splits_of_different_sizes_are_refused(hub_folder: HubFolder, cache: str) -> None:
+    hub_folder(splits=("train",))
+    assert "different sizes" in refusal(hub_folder(splits=("test",), shape=(9, 9)), cache)
+
+
+FUZZ = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@FUZZ
+@given(where=st.floats(0, 1, exclude_max=True))
+def test_truncated_file_is_named(hub_folder: HubFolder, cache: str, where: float) -> None:
+    folder = hub_folder()
+    file = folder / "data" / "train-00000-of-00001.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(where * len(content))])
+    message = refusal(folder, cache)
+    assert file.name in message
+    assert "fetch" in message
+
+
+@FUZZ
+@given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), run=st.integers(1, 20))
+def test_flipped_bytes_give_images_or_a_clear_error(
+    hub_folder: HubFolder, cache: str, where: float, flip: int, run: int
+) -> None:
+    folder = hub_folder()
+    file = folder / "data" / "train-00000-of-00001.parquet"
+    content = bytearray(file.read_bytes())
+    start = int(where * len(content))
+    content[start : start + run] = bytes(byte ^ flip for byte in content[start : start + run])
+    file.write_bytes(content)
+    try:
+        images = load(folder, cache)
+    except ActlabError as error:
+        assert str(folder) in str(error)  # noqa: PT017  (either outcome is right)
+    else:
+        assert images.tensors["train_images"].shape[2:] == (8, 8)
