@@ -90,7 +90,8 @@ def test_two_devices_train_what_one_trains(tmp_path):
 
     def losses(*words):
         command = [sys.executable, "-m", "actlab", "fit", "-c", "mnist_classifier", *QUICK,
-                   "--model.activation", "soi", "--model.network.dropout", "0.5", "--trainer.accelerator", "cpu", *words]  # fmt: skip
+                   "--model.activation", "soi", "--model.network.dropout", "0.5",
+                   "--trainer.accelerator", "cpu", *words]  # fmt: skip
         subprocess.run(
             list(map(str, command)), check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True, timeout=250,
