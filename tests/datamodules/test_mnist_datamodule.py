@@ -1,0 +1,146 @@
+"""MNIST and its look-alikes: split, batches, a real fit; mistakes are one clear line."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from hub_folders import HubFolder, labels_of, pixels_of
+from torch import Tensor, nn
+
+from actlab.datamodules import MNISTDataModule
+from actlab.errors import ActlabError
+
+
+def module(folder: Path, **options: Any) -> MNISTDataModule:
+    options = {"validation": 6, "batch_size": 5, "eval_batch_size": 4} | options
+    return MNISTDataModule(str(folder), cache_dir=str(folder.parent / "cache"), **options)
+
+
+def collected(loader: Any) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images, dim=-4), torch.cat(labels, dim=-1)
+
+
+def floats(split: str) -> Tensor:
+    return torch.from_numpy(pixels_of(split, 8, 8)[:, None].astype(np.float32) / np.float32(255))
+
+
+def test_validation_is_the_first_images_in_file_order(hub_folder: HubFolder) -> None:
+    data = module(hub_folder())
+    images, labels = collected(data.val_dataloader())
+    assert torch.equal(images, floats("train")[:6])
+    assert labels.tolist() == labels_of("train")[:6]
+    images, labels = collected(data.test_dataloader())
+    assert torch.equal(images, floats("test"))
+    assert labels.tolist() == labels_of("test")
+    assert torch.equal(collected(data.predict_dataloader())[0], images)
+
+
+def test_training_uses_the_rest_and_drops_the_partial_batch(hub_folder: HubFolder) -> None:
+    data = module(hub_folder(), batch_size=7)  # 24 images: 3 batches of 7, 3 images left out
+    images, labels = collected(data.train_dataloader())
+    assert images.shape == (21, 1, 8, 8)
+    assert labels.dtype == torch.int64
+    rest = {tuple(image.flatten().tolist()) for image in floats("train")[6:]}
+    seen = {tuple(image.flatten().tolist()) for image in images}
+    assert len(seen) == 21
+    assert seen < rest
+
+
+def test_training_on_all_keeps_the_validation_part(hub_folder: HubFolder) -> None:
+    data = module(hub_folder(), batch_size=30, train_on_all=True)
+    assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
+    assert collected(data.val_dataloader())[1].tolist() == labels_of("train")[:6]
+
+
+def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: HubFolder) -> None:
+    data = module(hub_folder())
+    images, _ = next(iter(data.train_dataloader()))
+    assert images.dtype == torch.float32
+    assert 0 <= images.min() < images.max() <= 1
+    assert data.train is not None
+    assert data.train.tensors[0].dtype == torch.uint8
+
+
+def test_stacked_batches_are_those_of_each_seed_alone(hub_folder: HubFolder) -> None:
+    data = module(hub_folder())
+    data.seed = [5, 11]
+    assert next(iter(data.train_dataloader()))[0].shape == (2, 5, 1, 8, 8)
+    for member, seed in enumerate((5, 11)):
+        alone = list(module(Path(data.dataset), seed=seed).train_dataloader())
+        for (x, y), (x_member, y_member) in zip(alone, data.train_dataloader(), strict=True):
+            assert torch.equal(x, x_member[member])
+            assert torch.equal(y, y_member[member])
+
+
+@pytest.mark.parametrize("names", [["T-shirt", "Trouser", "Bag"], None])
+def test_look_alike_brings_its_own_classes_and_size(hub_folder: HubFolder, names: list[str] | None) -> None:
+    data = module(hub_folder("fashion", shape=(5, 7), classes=3, names=names, columns=("img", "labels")))
+    assert data.num_classes == 3
+    assert data.input_shape == (1, 5, 7)
+    assert next(iter(data.train_dataloader()))[0].shape == (5, 1, 5, 7)
+
+
+def test_sample_is_the_first_digits_of_mnist() -> None:
+    data = MNISTDataModule(sample=True)
+    _, labels = collected(data.val_dataloader())
+    assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]  # as everyone knows them
+    _, test_labels = collected(data.test_dataloader())
+    assert test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    assert (len(labels), len(test_labels)) == (1000, 1000)
+    assert data.train is not None
+    assert len(data.train) == 4000
+    assert (data.num_classes, data.input_shape) == (10, (1, 28, 28))
+    # Mean of MNIST's training pixels is 0.1307; of 4,000 of them, the same to a percent.
+    assert data.train.tensors[0].float().mean().item() / 255 == pytest.approx(0.1307, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"validation": 0}, "validation 0"),
+        ({"validation": 30}, "has 30 training images"),
+        ({"batch_size": 25}, "has 24 samples, fewer than one batch of 25"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"eval_batch_size": -1}, "eval_batch_size -1"),
+    ],
+)
+def test_impossible_sizes_are_refused(hub_folder: HubFolder, options: dict[str, int], words: str) -> None:
+    with pytest.raises(ActlabError, match=words):
+        module(hub_folder(), **options).train_dataloader()
+
+
+class Perceptron(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+        self.wrong: list[Tensor] = []
+
+    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
+        return None
+
+    def test_step(self, batch: tuple[Tensor, Tensor]) -> None:
+        self.wrong.append(self.network(batch[0]).argmax(1) != batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), 0.003)
+
+
+def test_trainer_learns_digits(tmp_path: Path) -> None:
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")  # as the command line does
+    warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
+    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    options: dict[str, Any] = dict.fromkeys(off, False)
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, **options)
+    data, perceptron = MNISTDataModule(sample=True), Perceptron()
+    trainer.fit(perceptron, datamodule=data)
+    trainer.test(perceptron, datamodule=data, verbose=False)
+    assert trainer.global_step == 3 * (4000 // 128)
+    assert torch.cat(perceptron.wrong).float().mean() < 0.2  # chance is 0.9
