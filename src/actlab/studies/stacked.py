@@ -31,7 +31,7 @@ from actlab.errors import ActlabError
 from actlab.stacking import ELEMENTWISE_OPTIMIZERS, StackedTask, can_stack
 from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
 from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder, write_atomically
-from actlab.studies.sequential import LoggerFactory, Progress
+from actlab.studies.sequential import SMALL, LoggerFactory, Progress, threads, threads_for
 from actlab.tasks import Task
 
 FILE = "stacks.json"
@@ -131,7 +131,8 @@ def _even_parts(group: Sequence[Run], most: int) -> list[Sequence[Run]]:
 def _stack(members: Sequence[Run]) -> Stack:
     ids = tuple(run.id for run in members)
     digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
-    return Stack(digest, ids, torch.get_num_threads())
+    samples = len(ids) * int(get_dotted(members[0].config, "data.batch_size", SMALL))
+    return Stack(digest, ids, threads_for(samples))
 
 
 def memory_bound(run: Run) -> int:
@@ -323,14 +324,9 @@ def train(
     path = root / "stacks" / stack.id
     recorder = StackRecorder(stack, folders, path, progress, [logger(run) for run in runs] if logger else ())
     trainer, task, data = assemble(runs, recorder, path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(stack.threads)
-    try:
-        trainer.fit(
-            task, datamodule=data, ckpt_path=recorder.checkpoint if recorder.checkpoint.exists() else None
-        )
-    finally:
-        torch.set_num_threads(threads)
+    resume = recorder.checkpoint if recorder.checkpoint.exists() else None
+    with threads(stack.threads):
+        trainer.fit(task, datamodule=data, ckpt_path=resume)
     recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
 
 
