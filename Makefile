@@ -12,6 +12,9 @@ demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a tab
 test: $(STAMP)  ## the test suite, with coverage
 	$(BIN)/pytest -n 2 --cov --cov-report=term
 
+bench: $(STAMP)  ## side-by-side speed measurements; writes benchmarks/latest.json
+	$(BIN)/python benchmarks/run.py
+
 lint: $(STAMP)  ## ruff, ruff format, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

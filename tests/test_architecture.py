@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "studies.cluster": {
         "studies.plan", "studies.runs", "studies.sequential", "studies.stacked", "cli", *LEAVES,
     },
-    "studies.cost": {"studies.plan", "studies.runs", "cli", "tasks", *LEAVES},
+    "studies.cost": {"studies.plan", "studies.runs", "studies.sequential", "cli", "tasks", *LEAVES},
     "studies.command": {"studies", "reports", "cli", "datamodules", *LEAVES},
     "reports": {*READERS, "errors", "resources"},
     "reports.units": {"activations", *LEAVES},

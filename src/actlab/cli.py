@@ -20,6 +20,8 @@ from actlab.resources import config_file
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
+# Lightning 2.6 asks torch by a name that torch 2.13 deprecates.
+warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 
 class RecordConfig(SaveConfigCallback):

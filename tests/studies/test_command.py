@@ -1,0 +1,130 @@
+"""``actlab study`` through its public door, on a study of seconds."""
+
+import json
+
+import pytest
+from filelock import FileLock
+
+STUDY = """\
+title: A tiny study
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 4
+  model.network.hidden: [8]
+grid:
+  model.activation: [relu, elu]
+  model.optimizer.lr: [1.0e-2, 1.0e-3]
+seeds: 2
+select: {tune: [model.optimizer.lr]}
+table:
+  - {metric: test/error, at: last, percent: true}
+  - {metric: val/loss, at: best}
+published:
+  source: a paper
+  values:
+    - {where: {model.activation: relu}, metric: test/error, at: last, value: 0.1234}
+figures:
+  - {name: curves, lines: model.activation, y: {val/loss: heldout}, label: log loss, panels: [{title: loss}]}
+notes: [a note to the reader]
+"""
+
+
+@pytest.fixture
+def study(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    return lambda command, *words: cli("study", command, "tiny.yaml", *words)
+
+
+def test_a_second_run_executes_nothing(study, tmp_path):
+    first = study("run", "--report")
+    assert first.code == 0, first.err
+    assert "8 runs, 0 finished, 8 to run" in first.out
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
+    second = study("run")
+    assert "8 runs, 8 finished, 0 to run" in second.out
+    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
+    for text in (first.out, second.out, study("show").out):
+        assert all(word in text for word in ("A tiny study", "relu", "elu", "12.34", "a note to the reader"))
+    assert {p.suffix for p in (tmp_path / "runs/tiny/figures").iterdir()} == {".png", ".svg"}
+    assert {"table.md", "table.json", "values.csv", "cost.json"} <= {
+        p.name for p in (tmp_path / "runs/tiny").iterdir()
+    }
+
+
+def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
+    study("run", "--engine", "sequential", "--set", "seeds=1")
+    costs = {c["activation"]: c for c in json.loads((tmp_path / "runs/tiny/cost.json").read_text())}
+    assert costs.keys() == {"relu", "elu"}
+    assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
+    assert costs["elu"]["seconds_per_update"] > 0
+    # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
+    least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
+    assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64
+
+
+def test_plan_lists_runs_and_cost(study):
+    before = study("plan")
+    assert before.code == 0
+    assert before.out.count("to run") == 8
+    assert "16 epochs of training left" in before.out
+    assert "4 updates an epoch" in before.out
+    study("run")
+    after = study("plan").out
+    assert after.count("finished ") >= 8
+    assert "0 not finished" in after
+
+
+def test_a_unit_from_a_scratch_file_joins_the_grid(study, tmp_path):
+    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
+    outcome = study("run", "--activation", "./scratch.py:square", "--activation", "{name: elu, alpha: 0.5}")
+    assert outcome.code == 0, outcome.err
+    assert "16 runs" in outcome.out
+    assert all(word in outcome.out for word in ("square", "elu(alpha=0.5)"))
+    assert "square" in study("show", "--activation", "./scratch.py:square").out
+
+
+def test_an_unfinished_study_says_so(study, tmp_path):
+    study("run")
+    next((tmp_path / "runs/tiny").glob("relu-*seed1*/result.json")).unlink()
+    assert "7 of 8 runs finished" in study("show").out
+
+
+def test_smoke_lies_apart(study, tmp_path):
+    assert study("run", "--smoke").code == 0
+    assert (tmp_path / "runs/tiny-smoke").is_dir()
+    assert not (tmp_path / "runs/tiny").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--activation", "gleu"], ["'gleu'", "'gelu'"]),
+        (["--set", "model.activatoin=relu"], ["activatoin"]),
+        (["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"], ["./nowhere/at/all"]),
+        (["--set", "trainer.max_epohcs=1"], ["max_epohcs"]),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words, parts):
+    outcome = study("run", *words)
+    assert outcome.code == 2
+    (line,) = outcome.err.strip().splitlines()
+    assert all(part in line for part in parts)
+    assert not list(tmp_path.glob("runs/tiny/*/result.json"))
+
+
+def test_two_processes_do_not_run_one_study(study, tmp_path):
+    (tmp_path / "runs/tiny").mkdir(parents=True)
+    with FileLock(tmp_path / "runs/tiny/.lock"):
+        outcome = study("run")
+    assert outcome.code == 2
+    assert "another process" in outcome.err
+
+
+def test_a_report_without_runs_says_what_to_do(study):
+    outcome = study("report")
+    assert outcome.code == 2
+    assert "run" in outcome.err
