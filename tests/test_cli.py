@@ -119,12 +119,16 @@ def test_units_of_the_users_own(fit, tmp_path):
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--model.activation", "{name: elu, alhpa: 1}"], ["alhpa", "alpha"]),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
-        (["--model.activatoin", "gelu"], ["activatoin"]),
+        (["--model.activatoin", "gelu"], ["'activatoin'", "'activation'", "ClassificationTask"]),
+        (["--model.network.droput", "0.5"], ["'droput'", "'dropout'", "MLP"]),
+        (["--data.sampel", "true"], ["'sampel'", "'sample'", "MNISTDataModule"]),
         (["--model.network.init", "hee"], ["'hee'", "'he'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
         (["--data.batch_size", "many"], ["batch_size"]),
         (["--data.batch_size", "5000"], ["5000", "4000"]),
-        (["--trainer.max_epohcs", "3"], ["max_epohcs"]),
+        (["--trainer.max_epohcs", "3"], ["'max_epohcs'", "'max_epochs'"]),
+        (["--modle.activation", "gelu"], ["'--modle'", "'--model'"]),
+        (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "many"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(fit, words, parts):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import pydoc
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,17 +14,21 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import yaml
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, Namespace
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, unknown
 from actlab.resources import config_file
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
 # Lightning 2.6 asks torch by a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
+
+
+TOP_LEVEL = ("config", "seed_everything", "trainer", "model", "data", "ckpt_path", "print_config")
+LINKED = {"act", "num_classes", "input_shape", "seed"}  # set by links and by the task, not by a config
 
 
 class RecordConfig(SaveConfigCallback):
@@ -72,6 +79,13 @@ class ActlabCLI(LightningCLI):
             args=args,
             run=run,
         )
+
+    def before_instantiate_classes(self) -> None:
+        """Tell a mistyped unit before a dataset is fetched for its shapes."""
+        model = self._get(self.config, "model")
+        spec = model.init_args.get("activation") if model is not None and "init_args" in model else None
+        if spec is not None:
+            activations.factory(spec.as_dict() if isinstance(spec, Namespace) else spec)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
@@ -137,11 +151,29 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise _own(error) or ActlabError(" ".join(str(error).split())) from error
+        raise _own(error) or _clear(" ".join(str(error).split())) from error
     except (ValueError, TypeError) as error:
         if own := _own(error):
             raise own from error
         raise
+
+
+def _clear(message: str) -> ActlabError:
+    """The parser's message of many clauses as one that says what is wrong and what is allowed."""
+    if match := re.search(r"(?:Option '|accept option '|[Uu]nrecognized arguments: --)([\w.]+)", message):
+        classes = re.findall(r"(?:given class_path '|Got value: Namespace\(class_path=')([\w.]+)'", message)
+        if not classes and match[0].startswith(("U", "u")) and not match[1].startswith("trainer."):
+            return unknown("option", f"--{match[1].partition('.')[0]}", [f"--{name}" for name in TOP_LEVEL])
+        owner = classes[-1] if classes else "pytorch_lightning.Trainer"
+        found = pydoc.locate(owner)
+        allowed = inspect.signature(found).parameters if callable(found) else ()
+        keys = [name for name in allowed if name not in LINKED]
+        return unknown("config key", match[1].removeprefix("trainer."), keys, f"In {owner}.")
+    what, _, given = message.partition(" Given value type")
+    value = given.rpartition("Given value: ")[2]
+    return ActlabError(
+        what.replace(" - Expected a <class 'NoneType'>", "") + f" Given: {value[:80]}" * bool(value)
+    )
 
 
 def _own(error: BaseException | None) -> ActlabError | None:

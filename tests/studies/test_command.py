@@ -103,9 +103,9 @@ def test_smoke_lies_apart(study, tmp_path):
     ("words", "parts"),
     [
         (["--activation", "gleu"], ["'gleu'", "'gelu'"]),
-        (["--set", "model.activatoin=relu"], ["activatoin"]),
+        (["--set", "model.activatoin=relu"], ["'activatoin'", "'activation'"]),
         (["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"], ["./nowhere/at/all"]),
-        (["--set", "trainer.max_epohcs=1"], ["max_epohcs"]),
+        (["--set", "trainer.max_epohcs=1"], ["'max_epohcs'", "'max_epochs'"]),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words, parts):

@@ -147,7 +147,9 @@ def show_plan(study: Study, root: Path) -> None:
         return
     with quiet():
         check(todo)
-        seconds = {c["activation"]: c["seconds_per_update"] for c in cost.measure(runs, study.reference, 10, 3)}
+        seconds = {
+            c["activation"]: c["seconds_per_update"] for c in cost.measure(runs, study.reference, rounds=8)
+        }
         updates = updates_per_epoch(todo[0])
     total = sum(seconds[plan.label(r.point.get(plan.ACTIVATION, ""))] * updates * epochs(r) for r in todo)
     print(f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)")

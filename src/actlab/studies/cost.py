@@ -21,7 +21,7 @@ from actlab.tasks import Task
 FILE = "cost.json"
 
 
-def measure(runs: Iterable[Run], reference: str, updates: int = 20, rounds: int = 5) -> list[dict[str, Any]]:
+def measure(runs: Iterable[Run], reference: str, updates: int = 4, rounds: int = 25) -> list[dict[str, Any]]:
     """Time and memory per update of each activation among ``runs``, in interleaved rounds.
 
     Args:
