@@ -1,5 +1,6 @@
 """``actlab study`` through its public door, on a study of seconds."""
 
+import csv
 import json
 
 import pytest
@@ -105,6 +106,7 @@ def test_smoke_lies_apart(study, tmp_path):
         (["--activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--set", "model.activatoin=relu"], ["'activatoin'", "'activation'"]),
         (["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"], ["./nowhere/at/all"]),
+        (["--logger", "actlab.errors.ActlabError"], ["ActlabError", "RunLogger"]),
         (["--set", "trainer.max_epohcs=1"], ["'max_epohcs'", "'max_epochs'"]),
     ],
 )
@@ -114,6 +116,26 @@ def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words
     (line,) = outcome.err.strip().splitlines()
     assert all(part in line for part in parts)
     assert not list(tmp_path.glob("runs/tiny/*/result.json"))
+
+
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
+    outcome = study("run", "--engine", engine, "--logger", "pytorch_lightning.loggers.CSVLogger")
+    assert outcome.code == 0, outcome.err
+    logs = list((tmp_path / "runs/tiny").glob("*/version_0/metrics.csv"))
+    assert len(logs) == 8
+    for log in logs:
+        rows = list(csv.DictReader(log.read_text().splitlines()))
+        assert sum(bool(row.get("val/loss")) for row in rows) >= 2
+        assert {"train/loss", "test/error"} <= rows[0].keys()
+        assert "activation" in (log.parent / "hparams.yaml").read_text()
+
+
+def test_a_stack_logs_each_member_to_wandb(study, tmp_path):
+    words = ["--set", "model.activation=relu", "--logger", "actlab.reports.wandb.RunLogger"]
+    outcome = study("run", *words)
+    assert outcome.code == 0, outcome.err
+    assert len(list((tmp_path / "runs/tiny/wandb").glob("offline-run-*/*.wandb"))) == 4
 
 
 def test_two_processes_do_not_run_one_study(study, tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import pydoc
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,8 @@ def parser() -> Parser:
             sub.add_argument("--report", action="store_true", help="draw the figures as well")
             sub.add_argument("--engine", choices=ENGINES, default="auto",
                              help="auto: stack runs where that applies, say where not")  # fmt: skip
+            sub.add_argument("--logger", metavar="CLASS",
+                             help="a Lightning logger for each run")  # fmt: skip
             sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
     return top
 
@@ -64,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
     if args.command == "plan":
         show_plan(study, root)
     elif args.command == "run":
-        run(study, root, args.engine, args.max_stack)
+        run(study, root, args.engine, args.max_stack, logger_factory(args.logger, study, root))
         show(study, root)
         if args.report:
             report(study, root)
@@ -74,7 +78,13 @@ def main(argv: Sequence[str]) -> None:
         report(study, root)
 
 
-def run(study: Study, root: Path, engine: str = "auto", max_stack: int | None = None) -> None:
+def run(
+    study: Study,
+    root: Path,
+    engine: str = "auto",
+    max_stack: int | None = None,
+    logger: Callable[[Run], Any] | None = None,
+) -> None:
     """Train every unfinished run of a study.
 
     Args:
@@ -83,6 +93,7 @@ def run(study: Study, root: Path, engine: str = "auto", max_stack: int | None = 
         engine: ``auto`` trains runs that differ in seed, learning rate, weight decay or dropout as stacks and
             the rest one by one; ``sequential`` trains all one by one.
         max_stack: most runs in one stack; found from memory and measurement when not given.
+        logger: makes a Lightning logger for a run; every member of a stack has its own.
 
     Raises:
         ActlabError: for a bad config, unit or dataset, or when another process runs the study.
@@ -108,10 +119,36 @@ def run(study: Study, root: Path, engine: str = "auto", max_stack: int | None = 
         for reason in reasons:
             print(f"one by one instead of stacked: {reason}")
         with Display(todo) as display:
-            stacked.execute(runs, stacks, root, display)
-            sequential.execute(alone, root, display)
+            stacked.execute(runs, stacks, root, display, logger)
+            sequential.execute(alone, root, display, logger)
         if study.reference:
             cost.write(cost.measure(runs, study.reference), root)
+
+
+def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run], Any] | None:
+    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+
+    Raises:
+        ActlabError: when ``name`` is no class of Lightning loggers.
+    """
+    if name is None:
+        return None
+    from pytorch_lightning.loggers import Logger
+
+    found = pydoc.locate(name)
+    if not (isinstance(found, type) and issubclass(found, Logger)):
+        raise ActlabError(
+            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
+        )
+    accepted = inspect.signature(found).parameters
+
+    def make(run: Run) -> Any:
+        settings = {"save_dir": str(root), "name": run.id, "group": study.name}
+        logger = found(**{key: value for key, value in settings.items() if key in accepted})
+        logger.log_hyperparams(run.config)
+        return logger
+
+    return make
 
 
 def epochs(run: Run) -> int:

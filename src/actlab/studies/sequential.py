@@ -122,14 +122,17 @@ def execute(runs: Iterable[Run], root: Path, progress: Progress, logger: LoggerF
 
 def build(run: Run, recorder: Recorder, logger: LoggerFactory | None = None) -> cli.Experiment:
     """Trainer, task and datamodule of a run, quiet and recording into its folder."""
-    return cli.build(
+    experiment = cli.build(
         run.config,
         callbacks=[recorder],
-        logger=logger(run) if logger else False,
+        logger=False,
         default_root_dir=str(recorder.folder.path),
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    if logger:
+        experiment.trainer.logger = logger(run)
+    return experiment
 
 
 def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
