@@ -8,7 +8,8 @@ Two sources:
 - `generator`: a fresh ``torch.Generator`` for one purpose and position (initial weights, a data order).
 - `Uniform`: uniform numbers for the masks of one site of a network. By default they come from torch's own
   generator; once a `Stream` is attached they are a counter-based hash of (seed, site, step, element), which
-  costs a third of ``torch.rand`` and serves all R members of a stack in one call.
+  serves all R members of a stack in one call and costs about what ``torch.rand`` costs, a tenth of it after
+  `compile_masks`.
 
 Shapes: ``R`` runs in a stack.
 """
@@ -44,7 +45,6 @@ class Stream:
     """
 
     def __init__(self, seeds: int | Sequence[int]) -> None:
-        self.stacked = not isinstance(seeds, int)
         self.seeds: tuple[int, ...] = (seeds,) if isinstance(seeds, int) else tuple(seeds)
         self.position: tuple[int, ...] = (0,)
         self.slice = 0

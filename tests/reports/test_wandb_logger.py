@@ -96,7 +96,7 @@ def test_two_loggers_in_one_process_keep_their_histories_apart(
         logger.log_hyperparams({"model": {"init_args": {"activation": {"name": "elu", "alpha": i}}}})
     for step in (10, 20):
         for i, logger in enumerate(loggers):
-            logger.log_epoch({"val/loss": 100.0 * i + step}, step)
+            logger.log_metrics({"val/loss": 100.0 * i + step}, step)
     assert loggers[0].experiment is not loggers[1].experiment
     assert loggers[1].experiment.config["model"] == {"init_args": {"activation": {"name": "elu", "alpha": 1}}}
     for logger in loggers:

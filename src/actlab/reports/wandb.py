@@ -85,11 +85,6 @@ class RunLogger(WandbLogger):
         self.experiment.config.update(_plain(params), allow_val_change=True)
 
     @rank_zero_only
-    def log_epoch(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record the metrics of an epoch, ``split/name`` to value, after ``step`` updates."""
-        self.log_metrics(dict(metrics), step)
-
-    @rank_zero_only
     def finalize(self, status: str) -> None:
         """Close the run, so that its files are complete; logging after that takes it up again by its id."""
         super().finalize(status)
