@@ -49,7 +49,7 @@ class RunLogger(WandbLogger):
         self._mode = mode(offline)
         super().__init__(
             name=name,
-            save_dir=save_dir,
+            save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another current folder
             id=id,
             offline=self._mode != "online",
             project=project,
