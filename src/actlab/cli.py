@@ -27,6 +27,7 @@ warnings.filterwarnings("ignore", ".*does not have many workers.*")
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 
+QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 TOP_LEVEL = ("config", "seed_everything", "trainer", "model", "data", "ckpt_path", "print_config")
 LINKED = {"act", "num_classes", "input_shape", "seed"}  # set by links and by the task, not by a config
 
@@ -110,7 +111,7 @@ class Experiment(NamedTuple):
 
 
 def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
-    """Instantiate a config without running it.
+    """Instantiate a config without running it; its Trainer is silent unless the config says otherwise.
 
     Args:
         config: a complete LightningCLI config as nested values.
@@ -120,7 +121,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
         ActlabError: for a key or value that the config cannot have.
     """
     with one_line_errors():
-        cli = ActlabCLI(copy.deepcopy(dict(config)), run=False, **trainer_defaults)
+        cli = ActlabCLI(copy.deepcopy(dict(config)), run=False, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 
 

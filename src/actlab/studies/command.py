@@ -164,7 +164,7 @@ def check(runs: Sequence[Run]) -> None:
     for run in runs:
         values = {f"{key}={value}" for key, value in run.point.items()}
         if values - seen:
-            cli.build(run.config, logger=False, enable_progress_bar=False, enable_model_summary=False)
+            cli.build(run.config)
             seen |= values
 
 
@@ -196,7 +196,7 @@ def updates_per_epoch(run: Run) -> int:
     """Number of training batches, from the data."""
     from actlab import cli
 
-    data: Any = cli.build(run.config, logger=False).data
+    data: Any = cli.build(run.config).data
     data.setup("fit")
     limit = plan.get_dotted(run.config, "trainer.limit_train_batches")
     batches = len(data.train_dataloader())

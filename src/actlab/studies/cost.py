@@ -61,7 +61,7 @@ class Trial:
     """One activation's network with a batch, to be timed."""
 
     def __init__(self, run: Run) -> None:
-        built = cli.build(run.config, logger=False, enable_progress_bar=False, enable_model_summary=False)
+        built = cli.build(run.config)
         assert isinstance(built.task, Task)
         self.task = built.task.train()
         self.task.clean_training_loss = False

@@ -125,10 +125,7 @@ def build(run: Run, recorder: Recorder, logger: LoggerFactory | None = None) -> 
     experiment = cli.build(
         run.config,
         callbacks=[recorder],
-        logger=False,
         default_root_dir=str(recorder.folder.path),
-        enable_progress_bar=False,
-        enable_model_summary=False,
     )
     if logger:
         experiment.trainer.logger = logger(run)

@@ -75,7 +75,7 @@ def reason_against(run: Run) -> str | None:
         return "one gradient clip for all members would couple them"
     if trainer.get("devices", 1) not in (1, "1", "auto", [0]) or trainer.get("num_nodes", 1) != 1:
         return "several devices"
-    task = cli.build(run.config, logger=False, enable_progress_bar=False, enable_model_summary=False).task
+    task = cli.build(run.config).task
     if not isinstance(task, Task) or not can_stack(task.network):
         return "its network is no sequence of linear layers"
     if not isinstance(task.optimizer(task.parameters()), ELEMENTWISE_OPTIMIZERS):
@@ -137,7 +137,7 @@ def _stack(members: Sequence[Run]) -> Stack:
 
 def memory_bound(run: Run) -> int:
     """How many members fit into half of the free memory: parameters, gradients, moments, activations."""
-    task = cli.build(run.config, logger=False, enable_progress_bar=False, enable_model_summary=False).task
+    task = cli.build(run.config).task
     numbers = sum(p.numel() for p in task.parameters())
     batch = int(get_dotted(run.config, "data.batch_size", 128))
     widths = sum(layer.out_features for layer in task.modules() if isinstance(layer, torch.nn.Linear))
@@ -332,10 +332,9 @@ def train(
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> cli.Experiment:
     """Trainer, stacked task and datamodule of some runs."""
-    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    members = [cli.build(run.config, **quiet).task for run in runs]
+    members = [cli.build(run.config).task for run in runs]
     longest = copy.deepcopy(max(runs, key=lambda run: int(get_dotted(run.config, EPOCHS))).config)
-    trainer, _, data = cli.build(longest, callbacks=[recorder], default_root_dir=str(path), **quiet)
+    trainer, _, data = cli.build(longest, callbacks=[recorder], default_root_dir=str(path))
     assert isinstance(data, TensorDataModule)
     data.seed = [run.seed for run in runs]
     return cli.Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)
