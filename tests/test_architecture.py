@@ -40,8 +40,9 @@ MAY_IMPORT = {
     "studies.comparison": READERS | {"errors", "resources"},
     "studies.progress": {"studies.plan", "errors"},
     "studies.sequential": {"studies.plan", "studies.runs", "cli", "callbacks", *LEAVES},
+    "studies.memory": {"studies.plan", "cli"},
     "studies.stacked": {
-        "studies.plan", "studies.runs", "studies.sequential", "cli", "stacking", "tasks", "datamodules",
+        "studies.plan", "studies.runs", "studies.sequential", "studies.memory", "cli", "stacking", "tasks", "datamodules",
         "checkpoints", "callbacks", *LEAVES,
     },
     "studies.cluster": {

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 
@@ -29,6 +28,7 @@ from actlab.checkpoints import AtomicCheckpointIO
 from actlab.datamodules.base import TensorDataModule
 from actlab.errors import ActlabError
 from actlab.stacking import ELEMENTWISE_OPTIMIZERS, StackedTask, can_stack
+from actlab.studies.memory import keep_freed, memory_bound
 from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
 from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder, write_atomically
 from actlab.studies.sequential import SMALL, LoggerFactory, Progress, threads, threads_for
@@ -133,27 +133,6 @@ def _stack(members: Sequence[Run]) -> Stack:
     digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
     samples = len(ids) * int(get_dotted(members[0].config, "data.batch_size", SMALL))
     return Stack(digest, ids, threads_for(samples))
-
-
-def memory_bound(run: Run) -> int:
-    """How many members fit into half of the free memory: parameters, gradients, moments, activations."""
-    task = cli.build(run.config).task
-    numbers = sum(p.numel() for p in task.parameters())
-    batch = int(get_dotted(run.config, "data.batch_size", 128))
-    widths = sum(layer.out_features for layer in task.modules() if isinstance(layer, torch.nn.Linear))
-    each = 4 * (5 * numbers + 6 * batch * widths)  # float32; weights, gradient, two moments, a working copy
-    return max(1, int(free_memory() / 2 / each))
-
-
-def free_memory() -> int:
-    """Bytes that the device of the runs has free."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info()[0])
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.exists():
-        return 4 * 2**30
-    available = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable"))
-    return int(available.split()[1]) * 1024
 
 
 def read_stacks(root: Path) -> list[Stack]:
@@ -305,6 +284,7 @@ def execute(
     Raises:
         ActlabError: when a member of a stack is no longer a run of the study.
     """
+    keep_freed()
     by_id = {run.id: run for run in runs}
     for stack in stacks:
         if missing := [member for member in stack.members if member not in by_id]:
