@@ -40,13 +40,18 @@ MAY_IMPORT = {
     "studies.comparison": READERS | {"errors", "resources"},
     "studies.progress": {"studies.plan", "errors"},
     "studies.sequential": {"studies.plan", "studies.runs", "cli", "callbacks", *LEAVES},
-    "studies.memory": {"studies.plan", "cli"},
+    "studies.memory": set(),
+    "studies.stacks": {
+        "studies.plan", "studies.runs", "studies.sequential", "studies.memory", "cli", "stacking", "tasks",
+        *LEAVES,
+    },
     "studies.stacked": {
-        "studies.plan", "studies.runs", "studies.sequential", "studies.memory", "cli", "stacking", "tasks", "datamodules",
-        "checkpoints", "callbacks", *LEAVES,
+        "studies.plan", "studies.runs", "studies.sequential", "studies.memory", "studies.stacks", "cli",
+        "stacking", "tasks", "datamodules", "checkpoints", "callbacks", *LEAVES,
     },
     "studies.cluster": {
-        "studies.plan", "studies.runs", "studies.sequential", "studies.stacked", "cli", *LEAVES,
+        "studies.plan", "studies.runs", "studies.sequential", "studies.stacks", "studies.stacked", "cli",
+        *LEAVES,
     },
     "studies.cost": {"studies.plan", "studies.runs", "studies.sequential", "cli", "tasks", *LEAVES},
     "studies.command": {"studies", "reports", "cli", "datamodules", *LEAVES},

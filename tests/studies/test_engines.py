@@ -10,7 +10,8 @@ import time
 import pandas as pd
 import pytest
 
-from actlab.studies import plan, runs, sequential, stacked
+from actlab import cli
+from actlab.studies import plan, runs, sequential, stacked, stacks
 
 STUDY = """\
 base: mnist_classifier
@@ -53,12 +54,12 @@ def result(root, run):
 
 def test_engines_write_the_same_folders(study, tmp_path):
     wanted = study().runs()
-    stacks, alone, reasons = stacked.plan_stacks(wanted, tmp_path / "stacked")
+    parts, alone, reasons = stacks.plan_stacks(wanted, tmp_path / "stacked")
     assert not alone
     assert not reasons
-    assert [len(stack.members) for stack in stacks] == [4] * 4
+    assert [len(stack.members) for stack in parts] == [4] * 4
     sequential.execute(wanted, tmp_path / "sequential", ignore)
-    stacked.execute(wanted, stacks, tmp_path / "stacked", ignore)
+    stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
         assert list(one.columns) == ["epoch", "step", "split", "metric", "value"]
@@ -115,8 +116,8 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(study, tmp_path
 
     def execute(root, progress):
         if engine == "stacked":
-            stacks, _, _ = stacked.plan_stacks(wanted, root)
-            stacked.execute(wanted, stacks, root, progress)
+            parts, _, _ = stacks.plan_stacks(wanted, root)
+            stacked.execute(wanted, parts, root, progress)
         else:
             sequential.execute(wanted, root, progress)
 
@@ -157,8 +158,8 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
                "model.activation=relu", "model.network.dropout=0.0"]  # fmt: skip
     wanted = study(overrides=options).runs()
     if engine == "stacked":
-        stacks, _, _ = stacked.plan_stacks(wanted, tmp_path)
-        stacked.execute(wanted, stacks, tmp_path, ignore)
+        parts, _, _ = stacks.plan_stacks(wanted, tmp_path)
+        stacked.execute(wanted, parts, tmp_path, ignore)
     else:
         sequential.execute(wanted, tmp_path, ignore)
     wild, calm = (result(tmp_path, run) for run in wanted)
@@ -175,9 +176,9 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
         text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
     )
     wanted = plan.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
-    stacks, alone, _ = stacked.plan_stacks(wanted, tmp_path / "stacked")
-    assert (len(stacks), alone) == (1, [])
-    stacked.execute(wanted, stacks, tmp_path / "stacked", ignore)
+    parts, alone, _ = stacks.plan_stacks(wanted, tmp_path / "stacked")
+    assert (len(parts), alone) == (1, [])
+    stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
     sequential.execute(wanted, tmp_path / "sequential", ignore)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
@@ -187,18 +188,18 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):
     wanted = study().runs()
-    first, _, _ = stacked.plan_stacks(wanted, tmp_path, max_size=2)
-    again, _, _ = stacked.plan_stacks(wanted, tmp_path, max_size=4)
+    first, _, _ = stacks.plan_stacks(wanted, tmp_path, max_size=2)
+    again, _, _ = stacks.plan_stacks(wanted, tmp_path, max_size=4)
     assert first == again
-    more, _, _ = stacked.plan_stacks(study(overrides=["seeds=3"]).runs(), tmp_path)
+    more, _, _ = stacks.plan_stacks(study(overrides=["seeds=3"]).runs(), tmp_path)
     assert more[: len(first)] == first
     assert len(more) > len(first)
 
 
 def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
     wanted = study().runs()[:4]
-    stacks, _, _ = stacked.plan_stacks(wanted, tmp_path)
-    stacked.execute(wanted, stacks, tmp_path, ignore)
+    parts, _, _ = stacks.plan_stacks(wanted, tmp_path)
+    stacked.execute(wanted, parts, tmp_path, ignore)
     run = wanted[2]
     folder = tmp_path / run.id
     outcome = cli("test", "-c", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt",
@@ -210,11 +211,12 @@ def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
 
 def test_reasons_against_stacking(study):
     run = study().runs()[0]
-    assert stacked.reason_against(run) is None
+    task = cli.build(run.config).task
+    assert stacks.reason_against(run, task) is None
     for key, value, word in (
         ("trainer.precision", "16-mixed", "scaler"),
         ("trainer.gradient_clip_val", 1.0, "clip"),
         ("trainer.devices", 2, "devices"),
     ):
         other = study(overrides=[f"{key}={value}"]).runs()[0]
-        assert word in (stacked.reason_against(other) or "")
+        assert word in (stacks.reason_against(other, task) or "")

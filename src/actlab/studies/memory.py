@@ -8,19 +8,19 @@ from pathlib import Path
 
 import torch
 
-from actlab import cli
-from actlab.studies.plan import Run, get_dotted
-
 GIB = 2**30
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
-def memory_bound(run: Run) -> int:
-    """How many members fit into half of the free memory: parameters, gradients, moments, activations."""
-    task = cli.build(run.config).task
-    numbers = sum(p.numel() for p in task.parameters())
-    batch = int(get_dotted(run.config, "data.batch_size", 128))
-    widths = sum(layer.out_features for layer in task.modules() if isinstance(layer, torch.nn.Linear))
+def memory_bound(network: torch.nn.Module, batch: int) -> int:
+    """How many members fit into half of the free memory: parameters, gradients, moments, activations.
+
+    Args:
+        network: of one member.
+        batch: samples an update.
+    """
+    numbers = sum(p.numel() for p in network.parameters())
+    widths = sum(layer.out_features for layer in network.modules() if isinstance(layer, torch.nn.Linear))
     each = 4 * (5 * numbers + 6 * batch * widths)  # float32; weights, gradient, two moments, a working copy
     return max(1, int(free_memory() / 2 / each))
 

@@ -23,18 +23,24 @@ SMALL = 400  # samples an update
 Progress = Callable[[Run, float], None]  # a run and the fraction of it that is done
 
 
-class Recorder(Checkpoint):
-    """Writes a run's rows and its checkpoint after every epoch, and stops it when it has diverged.
+class TimedRecorder(Checkpoint):
+    """A recorder that knows how long training took, also before a resume.
 
     A `Checkpoint`, because Lightning calls those after the epoch's metrics are logged.
     """
 
-    def __init__(self, folder: RunFolder, progress: Progress) -> None:
-        self.folder, self.progress = folder, progress
-        self.pending: list[Row] = []
-        self.diverged = False
-        self.seconds = 0.0  # training time, also before a resume
+    def __init__(self) -> None:
+        self.seconds = 0.0
         self._since = 0.0
+
+    def start_clock(self) -> None:
+        """Begin, or go on, counting."""
+        self._since = time.perf_counter()
+
+    def read_clock(self) -> None:
+        """Add the time since the last call to `seconds`."""
+        now = time.perf_counter()
+        self.seconds, self._since = self.seconds + now - self._since, now
 
     def state_dict(self) -> dict[str, Any]:
         """Time spent, for the checkpoint."""
@@ -44,10 +50,20 @@ class Recorder(Checkpoint):
         """Take up the time spent."""
         self.seconds = state_dict["seconds"]
 
+
+class Recorder(TimedRecorder):
+    """Writes a run's rows and its checkpoint after every epoch, and stops it when it has diverged."""
+
+    def __init__(self, folder: RunFolder, progress: Progress) -> None:
+        super().__init__()
+        self.folder, self.progress = folder, progress
+        self.pending: list[Row] = []
+        self.diverged = False
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop rows that the resumed checkpoint does not hold."""
         self.folder.cut_back(trainer.global_step)
-        self._since = time.perf_counter()
+        self.start_clock()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the validation metrics, at this step."""
@@ -59,8 +75,7 @@ class Recorder(Checkpoint):
         if any(row.metric == "loss" and not math.isfinite(row.value) for row in self.pending):
             self.diverged = trainer.should_stop = True
             return
-        now = time.perf_counter()
-        self.seconds, self._since = self.seconds + now - self._since, now
+        self.read_clock()
         self.folder.append(self.pending)
         self.pending = []
         trainer.save_checkpoint(self.folder.checkpoint)

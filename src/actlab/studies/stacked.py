@@ -1,23 +1,16 @@
 """The stacked engine: runs that differ in seed, learning rate, weight decay or dropout share one Trainer.
 
 It leaves the folders that the sequential engine leaves, and in ``stacks/`` one folder a stack with its
-checkpoint. Which runs form a stack is decided once and written to ``stacks.json``; a restart reuses it, so that
-a resumed stack goes on exactly as it was.
+checkpoint. `actlab.studies.stacks` decides which runs form a stack.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
@@ -27,129 +20,16 @@ from actlab import cli
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.datamodules.base import TensorDataModule
 from actlab.errors import ActlabError
-from actlab.stacking import ELEMENTWISE_OPTIMIZERS, StackedTask, can_stack
-from actlab.studies.memory import keep_freed, memory_bound
-from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
-from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder, write_atomically
-from actlab.studies.sequential import SMALL, LoggerFactory, Progress, threads, threads_for
+from actlab.stacking import StackedTask
+from actlab.studies.memory import keep_freed
+from actlab.studies.plan import Run, get_dotted
+from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.sequential import LoggerFactory, Progress, TimedRecorder, threads
+from actlab.studies.stacks import EPOCHS, FILE, Stack
 from actlab.tasks import Task
 
-FILE = "stacks.json"
-BEST_SIZE = 15  # measured best on two cores for the MNIST classifier; see benchmarks/stack_size
-LEARNING_RATE, DROPOUT, EPOCHS = "model.optimizer.lr", "model.network.dropout", "trainer.max_epochs"
-# What members of a stack may differ in; of dropout only the probability, not whether there is any.
-FREE = (SEED, LEARNING_RATE, "model.optimizer.weight_decay", "model.optimizer.momentum", DROPOUT, EPOCHS)
 
-
-@dataclass(frozen=True)
-class Stack:
-    """Runs that are trained as one.
-
-    Args:
-        id: names the stack's folder.
-        members: run ids, in the order of the run axis.
-        threads: number of threads of torch, a part of bit-identity.
-    """
-
-    id: str
-    members: tuple[str, ...]
-    threads: int
-
-
-def settings_left(run: Run) -> str:
-    """Everything in a run's config that members of a stack have in common, as text."""
-    config = copy.deepcopy(run.config)
-    for key in FREE:
-        value = get_dotted(config, key)
-        if value is not None:
-            set_dotted(config, key, bool(value) if key == DROPOUT else None)
-    return json.dumps(config, sort_keys=True)
-
-
-def reason_against(run: Run) -> str | None:
-    """Why a run cannot be a member of a stack, or None."""
-    trainer = run.config.get("trainer", {})
-    if str(trainer.get("precision", "")).startswith(("16", "transformer-engine")):
-        return "one loss scaler for all members would couple them (precision 16)"
-    if trainer.get("gradient_clip_val") is not None:
-        return "one gradient clip for all members would couple them"
-    if trainer.get("devices", 1) not in (1, "1", "auto", [0]) or trainer.get("num_nodes", 1) != 1:
-        return "several devices"
-    task = cli.build(run.config).task
-    if not isinstance(task, Task) or not can_stack(task.network):
-        return "its network is no sequence of linear layers"
-    if not isinstance(task.optimizer(task.parameters()), ELEMENTWISE_OPTIMIZERS):
-        return "its optimiser is not known to act elementwise"
-    return None
-
-
-def plan_stacks(
-    runs: Sequence[Run], root: Path, max_size: int | None = None
-) -> tuple[list[Stack], list[Run], set[str]]:
-    """Group the unfinished among ``runs`` into stacks; groupings of an earlier start are kept.
-
-    Args:
-        runs: of one study.
-        root: the study's folder; ``stacks.json`` there is read and written.
-        max_size: most members of a new stack; by default `BEST_SIZE`, or fewer where memory is short.
-
-    Returns:
-        The stacks that have unfinished members; the runs left for the sequential engine; the reasons why.
-    """
-    known = read_stacks(root)
-    placed = {member for stack in known for member in stack.members}
-    fresh = [r for r in runs if not (f := RunFolder(root, r)).finished and r.id not in placed and not f.started]
-    groups: dict[str, list[Run]] = {}
-    for run in fresh:
-        groups.setdefault(settings_left(run), []).append(run)
-    reasons: set[str] = set()
-    new: list[Stack] = []
-    for group in groups.values():
-        if len(group) > 1 and (reason := reason_against(group[0])):
-            reasons.add(reason)
-        elif len(group) > 1:
-            group.sort(key=lambda r: [str(get_dotted(r.config, key)) for key in FREE if key != SEED])
-            size = max_size or min(BEST_SIZE, memory_bound(group[0]))
-            new += [_stack(part) for part in _even_parts(group, size) if len(part) > 1]
-    write_stacks(root, [*known, *new])
-    stacked = placed | {member for stack in new for member in stack.members}
-    unfinished = {r.id for r in runs if not RunFolder(root, r).finished}
-    return (
-        [stack for stack in (*known, *new) if unfinished & set(stack.members)],
-        [r for r in runs if r.id in unfinished - stacked],
-        reasons,
-    )
-
-
-def _even_parts(group: Sequence[Run], most: int) -> list[Sequence[Run]]:
-    """As few parts as ``most`` allows, of nearly equal size."""
-    number = math.ceil(len(group) / most)
-    bounds = [round(i * len(group) / number) for i in range(number + 1)]
-    return [group[a:b] for a, b in pairwise(bounds)]
-
-
-def _stack(members: Sequence[Run]) -> Stack:
-    ids = tuple(run.id for run in members)
-    digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
-    samples = len(ids) * int(get_dotted(members[0].config, "data.batch_size", SMALL))
-    return Stack(digest, ids, threads_for(samples))
-
-
-def read_stacks(root: Path) -> list[Stack]:
-    """The stacks decided on by earlier starts of the study."""
-    path = root / FILE
-    entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return [Stack(e["id"], tuple(e["members"]), e["threads"]) for e in entries]
-
-
-def write_stacks(root: Path, stacks: Sequence[Stack]) -> None:
-    """Remember the stacks."""
-    entries = [{"id": s.id, "members": s.members, "threads": s.threads} for s in stacks]
-    root.mkdir(parents=True, exist_ok=True)
-    write_atomically(root / FILE, json.dumps(entries, indent=1))
-
-
-class StackRecorder(Checkpoint):
+class StackRecorder(TimedRecorder):
     """Writes every member's rows, and the checkpoint of the stack, after every epoch.
 
     A member that diverges, or reaches its own number of epochs, is closed there; the others go on.
@@ -157,27 +37,18 @@ class StackRecorder(Checkpoint):
 
     def __init__(self, stack: Stack, folders: Sequence[RunFolder], path: Path, progress: Progress,
                  loggers: Sequence[Logger] = ()) -> None:  # fmt: skip
+        super().__init__()
         self.stack, self.folders, self.progress, self.loggers = stack, list(folders), progress, loggers
         self.checkpoint = path / "last.ckpt"
         self.epochs = [int(get_dotted(f.run.config, EPOCHS)) for f in folders]
         self.pending: list[tuple[int, float, dict[str, list[float]]]] = []
-        self.seconds = 0.0
-        self._since = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Time spent, for the checkpoint."""
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the time spent."""
-        self.seconds = state_dict["seconds"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop rows that the resumed checkpoint does not hold."""
         for folder in self.folders:
             if not folder.finished:
                 folder.cut_back(trainer.global_step)
-        self._since = time.perf_counter()
+        self.start_clock()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the validation metrics, at this step."""
@@ -187,8 +58,7 @@ class StackRecorder(Checkpoint):
         """Append rows; close members that diverged or are through; save the stack."""
         assert isinstance(pl_module, StackedTask)
         self._take(trainer, pl_module)
-        now = time.perf_counter()
-        self.seconds, self._since = self.seconds + now - self._since, now
+        self.read_clock()
         epoch = trainer.current_epoch + 1
         for r, folder in enumerate(self.folders):
             if folder.finished:
