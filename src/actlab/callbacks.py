@@ -23,6 +23,7 @@ class TestEveryEpoch(Callback):
         pl_module.eval()
         with trainer.precision_plugin.forward_context():
             for number, batch in enumerate(loader):
+                batch = trainer.precision_plugin.convert_input(batch)
                 batch = trainer.strategy.batch_to_device(batch, pl_module.device)
                 pl_module.test_step(batch, number)
         pl_module.train()

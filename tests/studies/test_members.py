@@ -1,0 +1,134 @@
+"""Six runs trained one by one and as one stack: step by step the same batches, losses and errors."""
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from actlab import cli
+from actlab.activations.stochastic import SOI
+from actlab.stacking import StackedTask
+from actlab.studies import plan, stacked
+from actlab.studies.plan import get_dotted
+
+STEPS = 50
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  trainer.max_steps: 50
+  trainer.limit_val_batches: 0
+  trainer.precision: 32-true
+  model.activation: elu
+  model.network.dropout: 0.0
+  model.network.hidden: [64, 64, 64]
+grid:
+  model.optimizer.lr: [1.0e-3, 1.0e-4, 1.0e-5]
+seeds: 2
+select: {tune: [model.optimizer.lr]}
+"""
+
+
+class Watch(pl.Callback):
+    """Notes the initial weights, and of every step the batch, the loss and what the SOI maps mask."""
+
+    def __init__(self):
+        self.initial, self.inputs, self.labels, self.losses, self.masks = {}, [], [], [], []
+
+    def note_masks(self, module, args, output):
+        if module.training:
+            self.masks.append(output == 0)
+
+    def on_train_start(self, trainer, pl_module):
+        network = pl_module.network
+        self.initial = {name: value.clone() for name, value in network.state_dict().items()}
+        if isinstance(pl_module, StackedTask):
+            self.initial = [network.member_state(r) for r in range(network.size)]
+        for soi in (m for m in network.modules() if isinstance(m, SOI)):
+            soi.register_forward_hook(self.note_masks)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.inputs.append(batch[0].clone())
+        self.labels.append(batch[1].clone())
+        self.losses.append(outputs["loss"].item())
+
+
+class SpiedTask(StackedTask):
+    """Keeps each step's losses of the members."""
+
+    def __init__(self, members):
+        super().__init__(members)
+        self.steps = []
+
+    def _add(self, name, values, count=1):
+        if name == "train/loss":
+            self.steps.append(values.clone())
+        super()._add(name, values, count)
+
+
+def trained(experiment):
+    experiment.trainer.fit(experiment.task, datamodule=experiment.data)
+    experiment.task.latest = {}
+    (results,) = experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False) or [{}]
+    return results.get("test/error")
+
+
+def both_ways(tmp_path, monkeypatch, overrides):
+    """What six runs do alone, and what they do in a stack."""
+    path = tmp_path / "six.yaml"
+    path.write_text(STUDY)
+    runs = plan.load(str(path), overrides=overrides).runs()
+    assert len({(r.seed, get_dotted(r.config, "model.optimizer.lr")) for r in runs}) == len(runs) == 6
+    alone, errors = [], []
+    for run in runs:
+        watch = Watch()
+        errors.append(trained(cli.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))))
+        alone.append(watch)
+    monkeypatch.setattr(stacked, "StackedTask", SpiedTask)
+    together = Watch()
+    experiment = stacked.assemble(runs, together, tmp_path)
+    experiment.trainer.fit(experiment.task, datamodule=experiment.data)
+    experiment.task.latest = {}
+    experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False)
+    return alone, torch.tensor(errors), together, experiment.task
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-4), ("64-true", 1e-9)])
+@pytest.mark.parametrize(
+    "overrides", [["model.network.dropout=0.5"], ["model.activation=soi"]], ids=["dropout", "soi"]
+)
+def test_six_runs_alone_are_the_members_of_a_stack(tmp_path, monkeypatch, overrides, precision, tolerance):
+    alone, errors, together, task = both_ways(
+        tmp_path, monkeypatch, [*overrides, f"trainer.precision={precision}"]
+    )
+    losses = torch.tensor([watch.losses for watch in alone])
+    stack_losses = torch.stack(task.steps, 1).to(losses.dtype)
+    assert losses.shape == stack_losses.shape == (6, STEPS)
+    for r, watch in enumerate(alone):
+        for name, value in watch.initial.items():
+            assert torch.equal(together.initial[r][name], value), name
+        for step in range(STEPS):
+            assert torch.equal(together.inputs[step][r], watch.inputs[step])
+            assert torch.equal(together.labels[step][r], watch.labels[step])
+    apart = (losses - stack_losses).abs() / losses
+    flips = flipped(alone, together)
+    if precision == "64-true" or not together.masks:
+        assert flips.sum() == 0
+        assert apart.max() < tolerance
+        assert (task.latest["test/error"] - errors).abs().max() <= 0.003  # three images of a thousand
+    else:  # a difference of rounding flips a mask in a hundred thousand, and from there the runs part
+        together_still = flips.cumsum(1) == 0
+        assert apart[together_still].max() < tolerance
+        assert together_still.any(1).all()
+        first_flips = flips[(flips > 0) & (flips.cumsum(1) == flips)]
+        assert (first_flips <= 3).all()
+        noise = (2 * errors * (1 - errors) / 1000).sqrt()
+        assert ((task.latest["test/error"] - errors).abs() < 4 * noise).all()
+
+
+def flipped(alone, together):
+    """How many masks differ, of every run at every step."""
+    if not together.masks:
+        return torch.zeros(len(alone), STEPS, dtype=torch.int64)
+    ours = torch.stack([torch.stack(watch.masks) for watch in alone], 1)
+    different = (ours != torch.stack(together.masks)).flatten(2).sum(2)  # (steps · sites, runs)
+    return different.view(STEPS, -1, len(alone)).sum(1).T
