@@ -77,12 +77,19 @@ class Task(pl.LightningModule):
         self.random = is_random(self.network)
         self.clean_training_loss = clean_training_loss
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
+        self._losses: dict[str, list[Tensor]] = {"loss": [], "clean_loss": []}  # of the epoch's batches
         self.metrics = nn.ModuleDict(
             {f"{split}_{name}": MeanMetric(nan_strategy="disable")
              for split, names in (("train", ("loss", "clean_loss")), ("val", self.metric_names),
                                   ("test", self.metric_names))
              for name in names}
         )  # fmt: skip
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_current_fx_name":  # Lightning notes each hook here, 48 times a step: 3 % of a small update
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
 
     def _units(self, activation: str | Mapping[str, Any]) -> ActivationFactory:
         """The factory given to the network; foreign random units draw from the run's stream too."""
@@ -118,9 +125,9 @@ class Task(pl.LightningModule):
         if self.random:
             self.stream.seed_global()
         if self.clean_training_loss and self.random:
-            self.metric("train", "clean_loss").update(clean_loss(self, batch))
+            self._losses["clean_loss"].append(clean_loss(self, batch))
         loss = self._step(batch)["loss"].mean()
-        self.metric("train", "loss").update(loss.detach())
+        self._losses["loss"].append(loss.detach())
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -141,6 +148,10 @@ class Task(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
+        for name, losses in self._losses.items():
+            if losses:
+                self.metric("train", name).update(torch.stack(losses))
+                losses.clear()
         collected = self.collect("train", ("loss",))
         if self.clean_training_loss:  # where nothing is random both losses are the same number
             clean = self.collect("train", ("clean_loss",)) if self.random else collected
