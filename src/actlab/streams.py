@@ -19,9 +19,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+# Element numbers (N,) and the two keys (R, 1) of a site: what its uniform numbers are a function of.
+Source = tuple[Tensor, Tensor, Tensor]
 
 
 def seed_for(seed: int, purpose: str, *position: int) -> int:
@@ -95,13 +99,9 @@ class Uniform(nn.Module):
         self.site = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Uniform float32 numbers in [0, 1), of the shape and on the device of ``x``.
-
-        With a stream they are multiples of 2⁻²⁴, so a number is below ``p`` with probability ``p`` to 6e-8.
-        """
-        if self.stream is None:
-            return torch.rand_like(x, dtype=torch.float32)
-        return _kernels["uniform"](*self._counters(x)).view(x.shape)
+        """Uniform float32 numbers in [0, 1), of the shape and on the device of ``x``; see `uniform`."""
+        numbers: Tensor = self.draw(uniform, x)
+        return numbers
 
     def keep(self, x: Tensor, p: float | Tensor) -> Tensor:
         """The mask of inverted dropout: 0 with probability ``p``, else 1 / (1 − p), like ``x``.
@@ -110,19 +110,37 @@ class Uniform(nn.Module):
             x: gives shape, dtype and device.
             p: drop probability, or one a run, ``(R, 1)``.
         """
-        if self.stream is None:
-            return _keep(torch.rand_like(x, dtype=torch.float32), p).to(x.dtype)
-        return _kernels["keep"](*self._counters(x), p).view(x.shape).to(x.dtype)
+        if isinstance(p, Tensor):
+            p = p.view(-1, *[1] * (x.dim() - 1))
+        mask: Tensor = self.draw(_keep, x, p)
+        return mask
 
-    def _counters(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Element numbers ``(N,)`` and the two keys ``(R, 1)`` of this site."""
-        assert self.stream is not None
+    def draw(self, function: Callable[..., Any], x: Tensor, *args: Any) -> Any:
+        """``function(source, x, *args)``, which draws from its source by `uniform`.
+
+        Args:
+            function: defined at module level, without side effects; `compile_masks` makes one pass of it.
+            x: the input at this site.
+            args: further arguments.
+        """
+        if self.stream is None:
+            return function(None, x, *args)
+        keys, first = self.position(x)
+        elements = _elements(first, first + x.numel() // keys.shape[1], x.device)
+        return fused(function)((elements, keys[0], keys[1]), x, *args)
+
+    def position(self, x: Tensor) -> tuple[Tensor, int]:
+        """What this site draws next: the keys, int32 ``(2, R, 1)``, and the number of a run's first element.
+
+        Without a stream the keys are those of one run, drawn from torch's own generator.
+        """
+        if self.stream is None:
+            words = torch.randint(-(2**31), 2**31, (2, 1, 1), device=x.device)
+            return words.to(torch.int32), 0
         if self.site >= self.stream.sites:
             self.stream.reserve(self.site + 1, x.device)
-        per_member = x.numel() // len(self.stream.seeds)
-        first = self.stream.slice * per_member
-        keys = self.stream.keys[self.site]
-        return _elements(first, first + per_member, x.device), keys[0], keys[1]
+        first = self.stream.slice * (x.numel() // len(self.stream.seeds))
+        return self.stream.keys[self.site], first
 
 
 @lru_cache(maxsize=64)
@@ -151,43 +169,59 @@ def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
     return h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
 
 
-def _uniform(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
-    """Multiples of 2⁻²⁴ in [0, 1), float32 ``(R, N)``."""
-    words = hash_words(elements, key, second_key)
-    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+def uniform(source: Source | None, x: Tensor) -> Tensor:
+    """Uniform float32 numbers in [0, 1), of the shape and on the device of ``x``.
+
+    Args:
+        source: element numbers ``(N,)`` and two keys ``(R, 1)``, which give multiples of 2⁻²⁴, so a number is
+            below ``p`` with probability ``p`` to 6e-8. None is torch's own generator.
+        x: shape ``(R, *)`` with N elements a run.
+    """
+    if source is None:
+        return torch.rand_like(x, dtype=torch.float32)
+    words = hash_words(*source)
+    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(x.shape)
 
 
-def _keep(uniform: Tensor, p: float | Tensor) -> Tensor:
-    return (uniform >= p).to(torch.float32).mul_(1 / (1 - p))
+def _keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:
+    return (uniform(source, x) >= p).to(torch.float32).mul_(1 / (1 - p)).to(x.dtype)
 
 
-def _uniform_keep(elements: Tensor, key: Tensor, second_key: Tensor, p: float | Tensor) -> Tensor:
-    return _keep(_uniform(elements, key, second_key), p)
+_compiled: dict[Callable[..., Any], Callable[..., Any]] | None = None  # None: nothing is compiled
 
 
-_kernels: dict[str, Callable[..., Tensor]] = {"uniform": _uniform, "keep": _uniform_keep}
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as one pass over memory, once `compile_masks` was called; until then itself."""
+    if _compiled is None:
+        return function
+    if function not in _compiled:
+        _compiled[function] = torch.compile(function)
+    return _compiled[function]
 
 
 def compile_masks() -> str | None:
-    """Let ``torch.compile`` fuse the mask functions, for long runs; the masks stay the same to the bit.
+    """Let ``torch.compile`` fuse the functions that draw masks, for long runs.
 
-    On the CPU this needs a C++ compiler; without one the plain functions go on being used.
+    Uniform numbers and dropout masks stay the same to the bit; a stochastic unit compares them with a
+    probability whose last bits may differ. On the CPU this needs a C++ compiler; without one the plain
+    functions go on being used.
 
     Returns:
         None, or one line saying why nothing was compiled.
     """
-    elements, key = torch.arange(4, dtype=torch.int32), torch.zeros(1, 1, dtype=torch.int32)
-    compiled: dict[str, Callable[..., Tensor]] = {
-        "uniform": torch.compile(_uniform),
-        "keep": torch.compile(_uniform_keep),
-    }
+    global _compiled
+    if _compiled is not None:
+        return None
+    key = torch.zeros(1, 1, dtype=torch.int32)
+    limit = torch._dynamo.config.recompile_limit  # shapes and parameters of units that a study may come to
+    torch._dynamo.config.recompile_limit = max(64, limit)
+    _compiled = {}
     try:
-        compiled["uniform"](elements, key, key)
-        compiled["keep"](elements, key, key, 0.5)
+        fused(uniform)((torch.arange(4, dtype=torch.int32), key, key), torch.zeros(1, 4))
     except (RuntimeError, OSError) as error:
+        _compiled = None
         reason = str(error).strip().splitlines()[0]
         return f"masks are not compiled ({reason}): dropout and stochastic units run slower"
-    _kernels.update(compiled)
     return None
 
 

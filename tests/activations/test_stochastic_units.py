@@ -58,6 +58,25 @@ def test_soi_gradient_is_the_mask() -> None:
     assert torch.equal(gradient, (y != 0).float())
 
 
+def test_the_output_may_be_changed_in_place() -> None:
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = create("soi")(x)
+    kept = (y != 0).float()
+    y.mul_(2).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, 2 * kept)
+
+
+def test_function_transforms() -> None:
+    soi, x = create("soi"), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    gradient = torch.func.grad(lambda t: soi(t).sum())
+    of_each = torch.func.vmap(gradient, randomness="different")(x)
+    for mask in (gradient(x), of_each):
+        assert ((mask == 0) | (mask == 1)).all()
+    mapped = torch.func.vmap(soi, randomness="different")(x)
+    assert ((mapped == 0) | (mapped == x)).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_soi_keeps_one_byte_an_element_for_the_backward(dtype: torch.dtype) -> None:
     saved: list[Tensor] = []

@@ -6,6 +6,9 @@ import json
 import pytest
 from filelock import FileLock
 
+from actlab import streams
+from actlab.studies import command
+
 STUDY = """\
 title: A tiny study
 base: mnist_classifier
@@ -150,3 +153,27 @@ def test_a_report_without_runs_says_what_to_do(study):
     outcome = study("report")
     assert outcome.code == 2
     assert "run" in outcome.err
+
+
+@pytest.mark.parametrize("reason", [None, "masks are not compiled (no compiler)"])
+def test_whether_masks_are_compiled_is_decided_once(tmp_path, monkeypatch, capsys, reason):
+    calls = []
+    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or reason)
+    command.compile_masks(tmp_path / "short", command.LONG - 1)
+    assert not calls
+    command.compile_masks(tmp_path / "short", command.LONG)
+    assert not calls
+    command.compile_masks(tmp_path / "long", command.LONG)
+    command.compile_masks(tmp_path / "long", 1)
+    assert len(calls) == (
+        2 if reason is None else 1
+    )  # without a compiler the first start decided for plain ones
+    assert capsys.readouterr().out == (f"{reason}\n" if reason else "")
+
+
+def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(streams, "compile_masks", lambda: None)
+    command.compile_masks(tmp_path, command.LONG)
+    monkeypatch.setattr(streams, "compile_masks", lambda: "masks are not compiled (no compiler)")
+    command.compile_masks(tmp_path, 1)
+    assert "last digits may differ" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import pydoc
 import sys
@@ -18,7 +19,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.studies import plan
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
-from actlab.studies.runs import RunFolder
+from actlab.studies.runs import RunFolder, write_atomically
 
 ENGINES = ("auto", "sequential")
 LONG = 20_000  # updates from which compiling the masks pays
@@ -105,17 +106,13 @@ def run(
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if not todo:
         return
-    from actlab import streams
     from actlab.studies import cost, sequential, stacked
+    from actlab.studies.stacks import plan_stacks
 
     with quiet(), only_one(root):
         check(todo)
-        updates = updates_per_epoch(todo[0]) * sum(epochs(r) for r in todo)
-        if updates >= LONG and (reason := streams.compile_masks()):
-            print(reason)
-        stacks, alone, reasons = (
-            stacked.plan_stacks(runs, root, max_stack) if engine == "auto" else ([], todo, [])
-        )
+        compile_masks(root, updates_per_epoch(todo[0]) * sum(epochs(r) for r in todo))
+        stacks, alone, reasons = plan_stacks(runs, root, max_stack) if engine == "auto" else ([], todo, [])
         for reason in reasons:
             print(f"one by one instead of stacked: {reason}")
         with Display(todo) as display:
@@ -123,6 +120,22 @@ def run(
             sequential.execute(alone, root, display, logger)
         if study.reference:
             cost.write(cost.measure(runs, study.reference), root)
+
+
+def compile_masks(root: Path, updates: int) -> None:
+    """Compile the mask functions for a long study; a restart does as the first start did."""
+    from actlab import streams
+
+    path = root / "engine.json"
+    decided = json.loads(path.read_text(encoding="utf-8"))["compiled"] if path.exists() else None
+    wanted = updates >= LONG if decided is None else decided
+    reason = streams.compile_masks() if wanted else None
+    if reason and decided:
+        reason += "; when the study was started they were compiled, so last digits may differ from then on"
+    if reason:
+        print(reason)
+    if decided is None:
+        write_atomically(path, json.dumps({"compiled": wanted and not reason}) + "\n")
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run], Any] | None:
