@@ -13,6 +13,7 @@ test: $(STAMP)  ## the test suite, with coverage
 	$(BIN)/pytest -n 2 --cov --cov-report=term
 
 bench: $(STAMP)  ## side-by-side speed measurements; writes benchmarks/latest.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
 lint: $(STAMP)  ## ruff, ruff format, mypy

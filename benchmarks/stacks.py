@@ -2,111 +2,155 @@
 
     python benchmarks/stacks.py [--dataset FOLDER_OR_HUB_ID]
 
-The network is the MNIST classifier with GELU, Adam and batches of 128, without dropout. Sides take turns;
-the figures are medians over the rounds, in milliseconds an update and run. The template is Lightning as project
-templates use it: a dataset read sample by sample, metrics logged every step.
+The network is the MNIST classifier with GELU, Adam and batches of 128. Sides take turns; the figures are
+medians over the rounds, in milliseconds an update and run.
+
+- ``grid_…_ms``: the grid of one unit, 5 seeds × 3 learning rates × 3 dropouts (0, 0.25, 0.5), as our engines
+  train it, and as project templates do: a dataset read sample by sample, metrics logged every step.
+- ``loop_ms``, ``trainer_ms``: one run without dropout, by a loop written by hand and under a Trainer.
+- ``stacked_R_ms``, ``stacked_R_mb``: a stack of R runs without dropout, and the memory it adds at its peak.
+- ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the caches as
+  training leaves them.
+- ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by ``torch.func``.
+- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.studies.memory.keep_freed`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import data as batches
+import psutil
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from actlab.datamodules import MNISTDataModule
-from actlab.stacking import StackedTask
-from actlab.studies import command
-from actlab.tasks import ClassificationTask
+from actlab import cli, streams
+from actlab.stacking import StackedNetwork
+from actlab.studies import command, plan, sequential, stacked, stacks
+from actlab.studies.memory import keep_freed
 
-ROUNDS, UPDATES = 5, 25
-SIZES = (1, 2, 5, 15, 45)
-
-
-def task(seed: int, lr: float = 1e-3) -> ClassificationTask:
-    """The MNIST classifier, as the study trains it."""
-    return ClassificationTask(
-        activation="gelu", optimizer=partial(torch.optim.Adam, lr=lr, fused=True), seed=seed
-    )
+ROUNDS, UPDATES, WARM_UP = 5, 25, 5
+SIZES = (1, 2, 5, 15, 45, 90)
+RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
 
 
-class Clock(pl.Callback):
+def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
+    """Runs of the study of Fig 2, with GELU and few updates."""
+    short = ("model.activation=gelu", f"trainer.max_steps={UPDATES + WARM_UP}", "trainer.limit_val_batches=0")
+    source = f"data.dataset={dataset}" if dataset else "data.sample=true"
+    return plan.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
+
+
+class Clock(pl.callbacks.Checkpoint):
     """Seconds from the first to the last update of a fit, the first few left out."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
         """Note the time after the warm-up and after each further update."""
-        if trainer.global_step == 5:
-            self.start, self.first = time.perf_counter(), 5
-        self.end, self.last = time.perf_counter(), trainer.global_step
+        if trainer.global_step in (WARM_UP, WARM_UP + UPDATES) and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if trainer.global_step == WARM_UP:
+            self.start = time.perf_counter()
+        self.end = time.perf_counter()
 
     @property
     def milliseconds(self) -> float:
         """Per update."""
-        return (self.end - self.start) / (self.last - self.first) * 1e3
+        return (self.end - self.start) / UPDATES * 1e3
 
 
-def trained(module: pl.LightningModule, loader: DataLoader[object]) -> float:
-    """Milliseconds an update under a Trainer, metrics logged."""
+def alone(runs: Sequence[plan.Run]) -> float:
+    """Milliseconds an update of runs that the sequential engine trains: mean over the runs."""
+    taken = []
+    for run in runs:
+        clock = Clock()
+        with tempfile.TemporaryDirectory() as folder, command.quiet(), threads_of(1):
+            trainer, task, module = cli.build(run.config, callbacks=[clock], default_root_dir=folder)
+            trainer.logger = pl.loggers.CSVLogger(folder)
+            trainer.fit(task, datamodule=module)
+        taken.append(clock.milliseconds)
+    return statistics.mean(taken)
+
+
+def threads_of(size: int) -> Any:
+    """The number of threads that the engines give to so many runs."""
+    return sequential.threads(sequential.threads_for(128 * size))
+
+
+def in_stack(runs: Sequence[plan.Run]) -> float:
+    """Milliseconds an update of a stack."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder, command.quiet():
-        pl.Trainer(
-            max_steps=UPDATES + 5, logger=pl.loggers.CSVLogger(folder), callbacks=[clock], barebones=False,
-            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-            use_distributed_sampler=False, accelerator="cpu", num_sanity_val_steps=0, limit_val_batches=0,
-        ).fit(module, loader)  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, command.quiet(), threads_of(len(runs)):
+        trainer, task, module = stacked.assemble(runs, clock, Path(folder))
+        trainer.fit(task, datamodule=module)
     return clock.milliseconds
+
+
+def stacked_grid(runs: Sequence[plan.Run]) -> float:
+    """Milliseconds an update and run of a grid, in the stacks that the engine makes of it."""
+    by_id = {run.id: run for run in runs}
+    with tempfile.TemporaryDirectory() as folder:
+        parts, left, _ = stacks.plan_stacks(runs, Path(folder))
+    assert not left
+    return sum(in_stack([by_id[member] for member in part.members]) for part in parts) / len(runs)
+
+
+def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
+    """So many of the runs without dropout, from all learning rates where there are three."""
+    plain = [run for run in runs if not plan.get_dotted(run.config, stacks.DROPOUT)]
+    by_rate = [[r for r in plain if plan.get_dotted(r.config, stacks.LEARNING_RATE) == rate] for rate in RATES]
+    bounds = [round(i * size / 3) for i in range(4)]
+    chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
+    return [run for part in chosen for run in part]
+
+
+def mlp(dropout: float) -> nn.Sequential:
+    """The MNIST classifier of torch's own modules."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width in (784, *[128] * 7):
+        layers += [nn.Linear(width, 128), nn.GELU(), *([nn.Dropout(dropout)] if dropout else [])]
+    return nn.Sequential(*layers, nn.Linear(128, 10))
 
 
 def looped(loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
     """Milliseconds an update of a loop written by hand."""
-    network = task(0).network.train()
+    network = mlp(0.0).to("cuda" if torch.cuda.is_available() else "cpu")
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
+    device = next(network.parameters()).device
     start = 0.0
-    for step, (x, y) in enumerate(loader):
-        if step == 5:
-            start = time.perf_counter()
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(x), y).backward()
-        optimizer.step()
-        if step == UPDATES + 5 - 1:
-            break
-    return (time.perf_counter() - start) / UPDATES * 1e3
-
-
-def products(size: int) -> float:
-    """Milliseconds of the matrix products of one update of a stack: forward, weights' and inputs' gradients."""
-    layers = [m for m in StackedTask([task(seed) for seed in range(size)]).network if hasattr(m, "weight")]
-    shapes = [tuple(layer.weight.shape[1:]) for layer in layers]
-    weights = [torch.randn(size, *shape) for shape in shapes]
-    inputs = [torch.randn(size, 128, fan_in) for fan_in, _ in shapes]
-    outputs = [torch.randn(size, 128, fan_out) for _, fan_out in shapes]
-    start = 0.0
-    for step in range(UPDATES + 5):
-        if step == 5:
-            start = time.perf_counter()
-        for number, (w, x, y) in enumerate(zip(weights, inputs, outputs, strict=True)):
-            torch.bmm(x, w)
-            torch.bmm(x.transpose(1, 2), y)
-            if number:  # the images need no gradient
-                torch.bmm(y, w.transpose(1, 2))
+    with threads_of(1):
+        for step, (x, y) in enumerate(loader):
+            if step == WARM_UP:
+                start = time.perf_counter()
+            if step == UPDATES + WARM_UP:
+                break
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(x.to(device)), y.to(device)).backward()
+            optimizer.step()
     return (time.perf_counter() - start) / UPDATES * 1e3
 
 
 class Template(pl.LightningModule):
     """As a project template has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.network = task(0).network
+        self.network = mlp(dropout)
         self.accuracy = MulticlassAccuracy(10)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -124,56 +168,145 @@ class Template(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
-def stacked(data: MNISTDataModule, size: int) -> float:
-    """Milliseconds an update and run in a stack of three learning rates."""
-    rates = (1e-3, 1e-4, 1e-5)
-    members = [task(r, rates[r * 3 // size] if size > 2 else 1e-3) for r in range(size)]
-    data.seed = list(range(size))
-    milliseconds = trained(StackedTask(members), data.train_dataloader()) / size
-    data.seed = 0
-    return milliseconds
+def template(loader: DataLoader[Any]) -> float:
+    """Milliseconds an update of the template: mean over the dropouts of the grid."""
+    taken = []
+    for dropout in DROPOUTS:
+        clock = Clock()
+        with tempfile.TemporaryDirectory() as folder, command.quiet():
+            pl.Trainer(
+                max_steps=UPDATES + WARM_UP, logger=pl.loggers.CSVLogger(folder), callbacks=[clock],
+                enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+            ).fit(Template(dropout), loader)  # fmt: skip
+        taken.append(clock.milliseconds)
+    return statistics.mean(taken)
+
+
+def products(size: int) -> float:
+    """Milliseconds of the matrix products of one update of a stack: forward, then back through the layers."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    widths = (784, *[128] * 8, 10)
+    weights = [torch.randn(size, *shape, device=device) for shape in pairwise(widths)]
+    values = [torch.randn(size, 128, width, device=device) for width in widths]
+    start = 0.0
+    with threads_of(size):
+        for step in range(UPDATES + WARM_UP):
+            if step == WARM_UP:
+                start = time.perf_counter()
+            kept = [torch.bmm(x, w) for x, w in zip(values, weights, strict=False)]
+            for number in reversed(range(len(weights))):
+                kept.append(torch.bmm(values[number].mT, values[number + 1]))
+                if number:  # the images need no gradient
+                    torch.bmm(values[number + 1], weights[number].mT)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return (time.perf_counter() - start) / UPDATES * 1e3
+
+
+def forward_and_backward(run: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor) -> float:
+    """Milliseconds of the sum of all outputs and its gradient."""
+    start = 0.0
+    for step in range(UPDATES + WARM_UP):
+        if step == WARM_UP:
+            start = time.perf_counter()
+        torch.autograd.grad(run(x).sum(), parameters)
+    return (time.perf_counter() - start) / UPDATES * 1e3
+
+
+def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[], float]]:
+    """The same networks by our batched layers, and by ``vmap`` over ``functional_call``."""
+    networks = [mlp(0.0) for _ in range(size)]
+    x = torch.randn(size, 128, 784)
+    batched = StackedNetwork(networks, streams.Stream(0))
+    parameters, _ = torch.func.stack_module_state(networks)
+
+    def mapped(inputs: Tensor) -> Tensor:
+        return torch.func.vmap(partial(torch.func.functional_call, networks[0]))(parameters, (inputs,))
+
+    torch.testing.assert_close(mapped(x), batched(x), rtol=1e-3, atol=1e-5)
+    return (
+        partial(forward_and_backward, batched, list(batched.parameters()), x),
+        partial(forward_and_backward, mapped, list(parameters.values()), x),
+    )
+
+
+def report_one(dataset: str | None, size: int) -> None:
+    """Print time and memory of one stack, as JSON: what `own_process` reads."""
+    keep_freed()
+    before = psutil.Process().memory_info().rss
+    runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
+    milliseconds = in_stack(runs)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux gives KiB
+    print(json.dumps({"ms": milliseconds / size, "mb": (peak - before) / 2**20}))
+
+
+def own_process(dataset: str | None, size: int, **environment: str) -> dict[str, float]:
+    """Time and memory of one stack in a process of its own."""
+    words = [sys.executable, __file__, "--one", str(size), *(["--dataset", dataset] if dataset else [])]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, **environment})
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def measure(dataset: str | None = None) -> dict[str, float]:
-    """All figures: milliseconds an update and run, and the ratios.
+    """All figures: milliseconds an update and run, memory, and the ratios.
 
     Returns:
-        ``trainer_vs_loop``, ``template_vs_stacked``, ``sequential_vs_stacked``, ``stacked_vs_products``, and
-        ``stacked_R_ms`` for each size R.
+        ``trainer_vs_loop``, ``template_vs_stacked``, ``sequential_vs_stacked``, ``stacked_vs_products``,
+        ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made of.
     """
-    data = MNISTDataModule(dataset=dataset) if dataset else MNISTDataModule(sample=True)
-    data.setup("fit")
-    assert data.train is not None
-    template = DataLoader(
-        batches.PerSample(*data.train.tensors), batch_size=128, shuffle=True, drop_last=True, num_workers=0
-    )
+    keep_freed()
+    if reason := streams.compile_masks():
+        print(reason)
+    runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
+    plain = grid(dataset, "seeds=30", "model.network.dropout=0.0")
+    by_dropout = [next(r for r in runs if plan.get_dotted(r.config, stacks.DROPOUT) == p) for p in DROPOUTS]
+    module: Any = cli.build(runs[0].config).data
+    module.setup("fit")
+    samples = batches.PerSample(*module.train.tensors)
+    explicit, func = explicit_and_func()
     sides: dict[str, Callable[[], float]] = {
-        "loop_ms": lambda: looped(data.train_dataloader()),
-        "trainer_ms": lambda: trained(task(0), data.train_dataloader()),
-        "template_ms": lambda: trained(Template(), template),
-        **{f"stacked_{size}_ms": partial(stacked, data, size) for size in SIZES},
-        **{f"products_{size}_ms": lambda size=size: products(size) / size for size in SIZES[2:]},
+        "loop_ms": lambda: looped(module.train_dataloader()),
+        "trainer_ms": lambda: alone(by_dropout[:1]),
+        "grid_template_ms": lambda: template(DataLoader(samples, 128, shuffle=True, drop_last=True)),
+        "grid_sequential_ms": lambda: alone(by_dropout),
+        "grid_stacked_ms": lambda: stacked_grid(runs),
+        **{f"stacked_{n}_ms": lambda n=n: in_stack(members(plain, n)) / n for n in SIZES},
+        **{f"products_{n}_ms": lambda n=n: products(n) / n for n in SIZES},
+        "explicit_ms": explicit,
+        "func_ms": func,
     }
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, side in sides.items():
             taken[name].append(side())
+    for _ in range(3):
+        taken.setdefault("trimmed_ms", []).append(own_process(dataset, 15, MALLOC_ARENA_MAX="8")["ms"])
+        taken.setdefault("kept_ms", []).append(own_process(dataset, 15)["ms"])
     figures = {name: statistics.median(values) for name, values in taken.items()}
-    best = min(SIZES[2:], key=lambda size: figures[f"stacked_{size}_ms"])
+    figures |= {f"stacked_{n}_mb": own_process(dataset, n)["mb"] for n in SIZES}
+    best = min(SIZES, key=lambda n: figures[f"stacked_{n}_ms"])
     return figures | {
         "best_size": float(best),
         "trainer_vs_loop": figures["trainer_ms"] / figures["loop_ms"],
-        "template_vs_stacked": figures["template_ms"] / figures[f"stacked_{best}_ms"],
-        "sequential_vs_stacked": figures["trainer_ms"] / figures[f"stacked_{best}_ms"],
+        "template_vs_stacked": figures["grid_template_ms"] / figures["grid_stacked_ms"],
+        "sequential_vs_stacked": figures["grid_sequential_ms"] / figures["grid_stacked_ms"],
         "stacked_vs_products": figures[f"stacked_{best}_ms"] / figures[f"products_{best}_ms"],
+        "func_vs_explicit": figures["func_ms"] / figures["explicit_ms"],
+        "trimmed_vs_kept": figures["trimmed_ms"] / figures["kept_ms"],
     }
 
 
 def main() -> None:
     """Measure and print, one figure a line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", help="MNIST as a hub id or folder; by default the embedded sample")
-    for name, value in measure(parser.parse_args().dataset).items():
+    parser.add_argument("--dataset", help="hub id or folder; by default the embedded sample of MNIST")
+    parser.add_argument("--one", type=int, metavar="R", help="time and memory of one stack of R runs")
+    args = parser.parse_args()
+    if args.one:
+        report_one(args.dataset, args.one)
+        return
+    for name, value in measure(args.dataset).items():
         print(f"{name:36} {value:12.4g}")
 
 

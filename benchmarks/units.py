@@ -1,0 +1,106 @@
+"""What a unit costs: forward and backward over 16M elements against ReLU, and bytes kept for the backward.
+
+    python benchmarks/units.py
+
+Every name of the registry, as ``create`` gives it, on float32 ``(16384, 1024)``; each round runs all of them,
+and the figures are medians over the rounds of the ratio to ReLU in the same round. ``soi_vs_gelu_dropout``
+compares the SOI map with GELU followed by torch's dropout, both as anyone would use them;
+``soi_vs_gelu_dropout_in_a_study`` compares them as a study trains them: reproducible masks, compiled.
+Freed memory is kept, as in a study: otherwise fresh pages would cost more than any unit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import nn
+
+from actlab import activations, streams
+from actlab.networks import Dropout
+from actlab.studies.memory import keep_freed
+
+SHAPE = (16384, 1024)
+ROUNDS = 3
+
+
+def in_a_study(unit: nn.Module) -> nn.Module:
+    """The unit with its random numbers from a stream, as a task has it."""
+    streams.attach(unit, streams.Stream(0))
+    return unit
+
+
+def seconds(unit: nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> float:
+    """Of one forward and one backward."""
+    start = time.perf_counter()
+    torch.autograd.grad(unit(x), x, gradient)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def bytes_kept(unit: nn.Module) -> float:
+    """Bytes an element that the backward keeps, the input among them where it is needed."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = torch.randn(256, 1024, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        unit(x)
+    return sum(kept.values()) / x.numel()
+
+
+def measure(dataset: str | None = None) -> dict[str, float]:
+    """All figures; the data set is not used.
+
+    Returns:
+        ``NAME_to_relu`` and ``NAME_bytes`` for each unit, and the ratios.
+    """
+    del dataset
+    keep_freed()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    units = {name: activations.create(name) for name in activations.names()}
+    units["gelu_dropout"] = nn.Sequential(activations.create("gelu"), nn.Dropout(0.5))
+    units["soi_in_a_study"] = in_a_study(activations.create("soi"))
+    units["gelu_dropout_in_a_study"] = in_a_study(nn.Sequential(activations.create("gelu"), Dropout(0.5)))
+    if reason := streams.compile_masks():
+        print(reason)
+    kept = {f"{name}_bytes": bytes_kept(unit) for name, unit in units.items()}
+    x = torch.randn(SHAPE, device=device, requires_grad=True)
+    gradient = torch.randn_like(x)
+    taken: dict[str, list[float]] = {name: [] for name in units}
+    for round_ in range(ROUNDS + 1):
+        for name, unit in units.items():
+            duration = seconds(unit.to(device).train(), x, gradient)
+            if round_:  # the first is for warming up and compiling
+                taken[name].append(duration)
+
+    def ratio(name: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(taken[name], taken[other], strict=True))
+
+    return {
+        "relu_ms": statistics.median(taken["relu"]) * 1e3,
+        **{f"{name}_to_relu": ratio(name, "relu") for name in units},
+        **kept,
+        "soi_vs_gelu_dropout": ratio("soi", "gelu_dropout"),
+        "soi_vs_gelu_dropout_in_a_study": ratio("soi_in_a_study", "gelu_dropout_in_a_study"),
+    }
+
+
+def main() -> None:
+    """Measure and print, one figure a line."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    for name, value in measure().items():
+        print(f"{name:36} {value:12.4g}")
+
+
+if __name__ == "__main__":
+    main()
