@@ -46,7 +46,8 @@ from actlab.studies import command, plan, sequential, stacked, stacks
 from actlab.studies.memory import keep_freed
 
 ROUNDS, UPDATES, WARM_UP = 5, 25, 5
-SIZES = (1, 2, 5, 15, 45, 90)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SIZES = (1, 2, 5, 15, 45, 90) if DEVICE == "cpu" else (1, 15, 90, 450)
 RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
 
 
@@ -57,13 +58,19 @@ def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
     return plan.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
 
 
+def synchronise() -> None:
+    """Wait for the device."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
 class Clock(pl.callbacks.Checkpoint):
     """Seconds from the first to the last update of a fit, the first few left out."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
         """Note the time after the warm-up and after each further update."""
-        if trainer.global_step in (WARM_UP, WARM_UP + UPDATES) and torch.cuda.is_available():
-            torch.cuda.synchronize()
+        if trainer.global_step in (WARM_UP, WARM_UP + UPDATES):
+            synchronise()
         if trainer.global_step == WARM_UP:
             self.start = time.perf_counter()
         self.end = time.perf_counter()
@@ -129,9 +136,8 @@ def mlp(dropout: float) -> nn.Sequential:
 
 def looped(loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
     """Milliseconds an update of a loop written by hand."""
-    network = mlp(0.0).to("cuda" if torch.cuda.is_available() else "cpu")
+    network = mlp(0.0).to(DEVICE)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
-    device = next(network.parameters()).device
     start = 0.0
     with threads_of(1):
         for step, (x, y) in enumerate(loader):
@@ -140,8 +146,9 @@ def looped(loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
             if step == UPDATES + WARM_UP:
                 break
             optimizer.zero_grad()
-            nn.functional.cross_entropy(network(x.to(device)), y.to(device)).backward()
+            nn.functional.cross_entropy(network(x.to(DEVICE)), y.to(DEVICE)).backward()
             optimizer.step()
+        synchronise()
     return (time.perf_counter() - start) / UPDATES * 1e3
 
 
@@ -184,10 +191,9 @@ def template(loader: DataLoader[Any]) -> float:
 
 def products(size: int) -> float:
     """Milliseconds of the matrix products of one update of a stack: forward, then back through the layers."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     widths = (784, *[128] * 8, 10)
-    weights = [torch.randn(size, *shape, device=device) for shape in pairwise(widths)]
-    values = [torch.randn(size, 128, width, device=device) for width in widths]
+    weights = [torch.randn(size, *shape, device=DEVICE) for shape in pairwise(widths)]
+    values = [torch.randn(size, 128, width, device=DEVICE) for width in widths]
     start = 0.0
     with threads_of(size):
         for step in range(UPDATES + WARM_UP):
@@ -198,8 +204,7 @@ def products(size: int) -> float:
                 kept.append(torch.bmm(values[number].mT, values[number + 1]))
                 if number:  # the images need no gradient
                     torch.bmm(values[number + 1], weights[number].mT)
-        if device == "cuda":
-            torch.cuda.synchronize()
+        synchronise()
     return (time.perf_counter() - start) / UPDATES * 1e3
 
 
@@ -210,13 +215,14 @@ def forward_and_backward(run: Callable[[Tensor], Tensor], parameters: Sequence[T
         if step == WARM_UP:
             start = time.perf_counter()
         torch.autograd.grad(run(x).sum(), parameters)
+    synchronise()
     return (time.perf_counter() - start) / UPDATES * 1e3
 
 
 def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[], float]]:
     """The same networks by our batched layers, and by ``vmap`` over ``functional_call``."""
-    networks = [mlp(0.0) for _ in range(size)]
-    x = torch.randn(size, 128, 784)
+    networks = [mlp(0.0).to(DEVICE) for _ in range(size)]
+    x = torch.randn(size, 128, 784, device=DEVICE)
     batched = StackedNetwork(networks, streams.Stream(0))
     parameters, _ = torch.func.stack_module_state(networks)
 
@@ -259,7 +265,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     if reason := streams.compile_masks():
         print(reason)
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
-    plain = grid(dataset, "seeds=30", "model.network.dropout=0.0")
+    plain = grid(dataset, f"seeds={-(-max(SIZES) // 3)}", "model.network.dropout=0.0")
     by_dropout = [next(r for r in runs if plan.get_dotted(r.config, stacks.DROPOUT) == p) for p in DROPOUTS]
     module: Any = cli.build(runs[0].config).data
     module.setup("fit")

@@ -147,6 +147,15 @@ def test_dropout_may_differ_between_members():
     assert torch.allclose(together, torch.tensor(losses, dtype=together.dtype), rtol=1e-9, atol=0)
 
 
+def test_a_stack_goes_to_another_device_whole():
+    tasks = [member(r, 0.01, "soi", dropout=p) for r, p in enumerate((0.2, 0.5, 0.7))]
+    stack = StackedTask(tasks).to("meta").train()
+    batch = torch.empty(3, 16, 7, dtype=torch.float64), torch.zeros(3, 16, dtype=torch.int64)
+    loss = stack.training_step(tuple(t.to("meta") for t in batch), 0)
+    assert loss.device.type == "meta"
+    assert {name.rpartition(".")[2] for name in stack.network.state_dict()} == {"weight", "bias"}
+
+
 def test_a_member_that_diverges_does_not_disturb_the_others():
     calm = [member(seed, 0.01) for seed, _ in MEMBERS]
     wild = [

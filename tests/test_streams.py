@@ -168,6 +168,18 @@ def test_slices_of_a_batch_agree_with_the_whole(seeds: int | tuple[int, ...]) ->
         assert torch.equal(part, whole[..., 4 * rank : 4 * (rank + 1), :])
 
 
+def test_the_keys_follow_the_input_to_its_device() -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6))
+    uniform.stream.reserve(3)
+    x = torch.empty(2, 10)
+    before = uniform(x)
+    assert uniform(x.to("meta")).device.type == "meta"
+    assert uniform.keep(x.to("meta"), 0.5).device.type == "meta"
+    assert uniform.stream.sites == 3
+    assert torch.equal(uniform(x), before)
+
+
 def test_a_position_can_be_drawn_again() -> None:
     first = uniforms(3, 0, (2, 5), 100)
     assert np.array_equal(uniforms(3, 0, (2, 5), 100), first)

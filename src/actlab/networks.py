@@ -38,7 +38,11 @@ class Dropout(nn.Module):
         super().__init__()
         if not 0 <= float(torch.as_tensor(p).min()) <= float(torch.as_tensor(p).max()) < 1:
             raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
-        self.p = p
+        self.p: float | Tensor
+        if isinstance(p, Tensor):
+            self.register_buffer("p", p, persistent=False)  # goes to the device with its network
+        else:
+            self.p = p
         self.uniform = Uniform()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class Stream:
 
     def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
         """Make room for the keys of some sites: `keys`, int32 ``(sites, 2, R, 1)``, rewritten by `move`."""
-        self.sites, self._base = sites, self._base.to(device)
+        self.sites = sites
         self.keys = torch.empty((sites, 2, len(self.seeds), 1), dtype=torch.int32, device=device)
         self.move(*self.position, slice_=self.slice)
 
@@ -71,8 +71,8 @@ class Stream:
         """
         self.position, self.slice = position, slice_
         if self.sites:
-            here = _words([seed_for(0, "position", *position)]).to(self._base.device)
-            sites = torch.arange(self.sites, dtype=torch.int32, device=self._base.device).view(-1, 1, 1)
+            here = _words([seed_for(0, "position", *position)])
+            sites = torch.arange(self.sites, dtype=torch.int32).view(-1, 1, 1)
             first, second = here[0], here[1]
             mixed = hash_words(hash_words(self._base, first, second) + sites, second, first)
             self.keys.copy_(hash_words(mixed, first, second).unsqueeze(-1))
@@ -137,8 +137,8 @@ class Uniform(nn.Module):
         if self.stream is None:
             words = torch.randint(-(2**31), 2**31, (2, 1, 1), device=x.device)
             return words.to(torch.int32), 0
-        if self.site >= self.stream.sites:
-            self.stream.reserve(self.site + 1, x.device)
+        if self.site >= self.stream.sites or self.stream.keys.device != x.device:
+            self.stream.reserve(max(self.site + 1, self.stream.sites), x.device)
         first = self.stream.slice * (x.numel() // len(self.stream.seeds))
         return self.stream.keys[self.site], first
 

@@ -220,3 +220,25 @@ def test_reasons_against_stacking(study):
     ):
         other = study(overrides=[f"{key}={value}"]).runs()[0]
         assert word in (stacks.reason_against(other, task) or "")
+
+
+def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
+    wanted = study(overrides=["seeds=4", "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    timed = []
+
+    def assemble(runs, watch, path, original=stacked.assemble):
+        timed.append((len(runs), watch))
+        return original(runs, watch, path)
+
+    monkeypatch.setattr(stacked, "assemble", assemble)
+    best = stacked.find_size(wanted, most=1000)
+    assert [size for size, _ in timed] == [5, 8]
+    assert best == min(timed, key=lambda entry: entry[1].seconds / entry[0])[0]
+    assert all(len(watch.times) == 20 for _, watch in timed)
+    assert stacked.find_size(wanted, most=3) == 3
+
+
+def test_a_size_that_was_found_is_used(study, tmp_path):
+    wanted = study().runs()
+    parts, _, _ = stacks.plan_stacks(wanted, tmp_path, find_size=lambda runs, most: 2)
+    assert {len(part.members) for part in parts} == {2}

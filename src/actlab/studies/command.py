@@ -22,7 +22,7 @@ from actlab.studies.progress import Display
 from actlab.studies.runs import RunFolder, write_atomically
 
 ENGINES = ("auto", "sequential")
-LONG = 20_000  # updates from which compiling the masks pays
+LONG = 20_000  # updates from which compiling the masks and timing sizes of stacks pays
 
 
 def parser() -> Parser:

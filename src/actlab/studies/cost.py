@@ -13,9 +13,9 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import cli
-from actlab.studies.plan import ACTIVATION, Run, get_dotted, label
+from actlab.studies.plan import ACTIVATION, Run, label
 from actlab.studies.runs import hardware, write_atomically
-from actlab.studies.sequential import SMALL, threads, threads_for
+from actlab.studies.sequential import batch_size, threads, threads_for
 from actlab.tasks import Task
 
 FILE = "cost.json"
@@ -38,7 +38,7 @@ def measure(runs: Iterable[Run], reference: str, updates: int = 4, rounds: int =
     for run in runs:
         first.setdefault(label(run.point.get(ACTIVATION, "")), run)
     trials = {name: Trial(run) for name, run in first.items()}
-    with threads(threads_for(int(get_dotted(next(iter(first.values())).config, "data.batch_size", SMALL)))):
+    with threads(threads_for(batch_size(next(iter(first.values()))))):
         for _ in range(rounds):
             for trial in trials.values():
                 trial.seconds.append(trial.time(updates) / updates)

@@ -91,6 +91,11 @@ def threads_for(samples: int) -> int:
     return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
 
 
+def batch_size(run: Run) -> int:
+    """Samples an update."""
+    return int(get_dotted(run.config, "data.batch_size", SMALL))
+
+
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Let torch use some number of threads for a while."""
@@ -130,7 +135,7 @@ def execute(runs: Iterable[Run], root: Path, progress: Progress, logger: LoggerF
             recorder = Recorder(folder, progress)
             experiment = build(run, recorder, logger)
             resume = folder.checkpoint if folder.started else None
-            with threads(threads_for(int(get_dotted(run.config, "data.batch_size", SMALL)))):
+            with threads(threads_for(batch_size(run))):
                 experiment.trainer.fit(experiment.task, datamodule=experiment.data, ckpt_path=resume)
             finish(recorder, experiment.trainer)
 

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 
@@ -22,11 +29,14 @@ from actlab.datamodules.base import TensorDataModule
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies.memory import keep_freed
-from actlab.studies.plan import Run, get_dotted
+from actlab.studies.plan import Run, get_dotted, set_dotted
 from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies.sequential import LoggerFactory, Progress, TimedRecorder, threads
+from actlab.studies.sequential import LoggerFactory, Progress, TimedRecorder, batch_size, threads, threads_for
 from actlab.studies.stacks import EPOCHS, FILE, Stack
 from actlab.tasks import Task
+
+SIZES = (5, 15, 45, 150, 450)  # of stacks, that `find_size` tries
+WARM_UP = 4  # updates that are not timed
 
 
 class StackRecorder(TimedRecorder):
@@ -178,6 +188,57 @@ def train(
     with threads(stack.threads):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
+
+
+class Stopwatch(Checkpoint):
+    """Times every update."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Note the time."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+    @property
+    def seconds(self) -> float:
+        """Of an update: the median, the first few left out."""
+        return statistics.median(after - before for before, after in pairwise(self.times[WARM_UP:]))
+
+
+def find_size(runs: Sequence[Run], most: int) -> int:
+    """The size of stacks that is fastest here, by a few updates of each.
+
+    Args:
+        runs: that may be stacked.
+        most: how many fit into memory.
+
+    Returns:
+        One of `SIZES`, ``most``, or the number of runs: the one of the least time an update and run.
+    """
+    most = min(most, len(runs))
+    sizes = sorted({most, *(size for size in SIZES if size < most)})
+    if len(sizes) == 1:
+        return most
+    short = [replace(run, config=_short(run)) for run in runs[:most]]
+    taken: dict[int, float] = {}
+    for size in sizes:
+        watch = Stopwatch()
+        with TemporaryDirectory() as folder, threads(threads_for(size * batch_size(runs[0]))):
+            trainer, task, data = assemble(short[:size], watch, Path(folder))
+            trainer.fit(task, datamodule=data)
+        taken[size] = watch.seconds / size
+    return min(taken, key=taken.__getitem__)
+
+
+def _short(run: Run) -> dict[str, Any]:
+    config = copy.deepcopy(run.config)
+    changes = {"max_steps": WARM_UP + 16, "max_epochs": 1000, "limit_val_batches": 0, "callbacks": None}
+    for key, value in changes.items():
+        set_dotted(config, f"trainer.{key}", value)
+    return config
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> cli.Experiment:

@@ -9,7 +9,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +21,11 @@ from actlab.stacking import ELEMENTWISE_OPTIMIZERS, can_stack
 from actlab.studies.memory import memory_bound
 from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
 from actlab.studies.runs import RunFolder, write_atomically
-from actlab.studies.sequential import SMALL, threads_for
+from actlab.studies.sequential import batch_size, threads_for
 from actlab.tasks import Task
 
 FILE = "stacks.json"
-BEST_SIZE = 15  # measured best on two cores for the MNIST classifier; see benchmarks/stack_size
+BEST_SIZE = 15  # measured best on two cores for the MNIST classifier (benchmarks/stacks.py)
 LEARNING_RATE, DROPOUT, EPOCHS = "model.optimizer.lr", "model.network.dropout", "trainer.max_epochs"
 # What members of a stack may differ in; of dropout only the probability, not whether there is any.
 FREE = (SEED, LEARNING_RATE, "model.optimizer.weight_decay", "model.optimizer.momentum", DROPOUT, EPOCHS)
@@ -78,14 +78,19 @@ def reason_against(run: Run, task: pl.LightningModule) -> str | None:
 
 
 def plan_stacks(
-    runs: Sequence[Run], root: Path, max_size: int | None = None
+    runs: Sequence[Run],
+    root: Path,
+    max_size: int | None = None,
+    find_size: Callable[[Sequence[Run], int], int] | None = None,
 ) -> tuple[list[Stack], list[Run], set[str]]:
     """Group the unfinished among ``runs`` into stacks; groupings of an earlier start are kept.
 
     Args:
         runs: of one study.
         root: the study's folder; ``stacks.json`` there is read and written.
-        max_size: most members of a new stack; by default `BEST_SIZE`, or fewer where memory is short.
+        max_size: most members of a new stack.
+        find_size: finds the best size for runs that may be stacked, given how many fit into memory; used
+            without ``max_size``. By default it is `BEST_SIZE`, or less where memory is short.
 
     Returns:
         The stacks that have unfinished members; the runs left for the sequential engine; the reasons why.
@@ -104,8 +109,8 @@ def plan_stacks(
             reasons.add(reason)
         else:
             group.sort(key=lambda r: [str(get_dotted(r.config, key)) for key in FREE if key != SEED])
-            batch = int(get_dotted(group[0].config, "data.batch_size", SMALL))
-            size = max_size or min(BEST_SIZE, memory_bound(task, batch))
+            fit = memory_bound(task, batch_size(group[0]))
+            size = max_size or (find_size(group, fit) if find_size else min(BEST_SIZE, fit))
             new += [_stack(part) for part in _even_parts(group, size) if len(part) > 1]
     write_stacks(root, [*known, *new])
     stacked = placed | {member for stack in new for member in stack.members}
@@ -127,8 +132,7 @@ def _even_parts(group: Sequence[Run], most: int) -> list[Sequence[Run]]:
 def _stack(members: Sequence[Run]) -> Stack:
     ids = tuple(run.id for run in members)
     digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
-    samples = len(ids) * int(get_dotted(members[0].config, "data.batch_size", SMALL))
-    return Stack(digest, ids, threads_for(samples))
+    return Stack(digest, ids, threads_for(len(ids) * batch_size(members[0])))
 
 
 def read_stacks(root: Path) -> list[Stack]:
