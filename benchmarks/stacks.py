@@ -1,6 +1,6 @@
 """What stacking saves: time of one update of one run, one by one and in stacks, against its products alone.
 
-    python benchmarks/stacks.py [--dataset FOLDER_OR_HUB_ID]
+    python benchmarks/stacks.py [--dataset FOLDER_OR_HUB_ID] [--profile R]
 
 The network is the MNIST classifier with GELU, Adam and batches of 128. Sides take turns; the figures are
 medians over the rounds, in milliseconds an update and run.
@@ -238,6 +238,7 @@ def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[],
 
 def report_one(dataset: str | None, size: int) -> None:
     """Print time and memory of one stack, as JSON: what `own_process` reads."""
+    torch.set_flush_denormal(True)
     keep_freed()
     before = psutil.Process().memory_info().rss
     runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
@@ -254,6 +255,21 @@ def own_process(dataset: str | None, size: int, **environment: str) -> dict[str,
     return figures
 
 
+def profile(dataset: str | None, size: int) -> None:
+    """Print what the time of a stack goes to, by operation."""
+    torch.set_flush_denormal(True)
+    keep_freed()
+    runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
+    in_stack(runs)  # for the caches
+    with torch.profiler.profile() as profiler:
+        in_stack(runs)
+    operations = [event for event in profiler.key_averages() if event.key.startswith("aten::")]
+    total = sum(event.self_cpu_time_total for event in operations)
+    for event in sorted(operations, key=lambda event: -event.self_cpu_time_total)[:14]:
+        share = event.self_cpu_time_total / total
+        print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
+
+
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures: milliseconds an update and run, memory, and the ratios.
 
@@ -261,6 +277,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         ``trainer_vs_loop``, ``template_vs_stacked``, ``sequential_vs_stacked``, ``stacked_vs_products``,
         ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made of.
     """
+    torch.set_flush_denormal(True)
     keep_freed()
     if reason := streams.compile_masks():
         print(reason)
@@ -308,12 +325,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="hub id or folder; by default the embedded sample of MNIST")
     parser.add_argument("--one", type=int, metavar="R", help="time and memory of one stack of R runs")
+    parser.add_argument("--profile", type=int, metavar="R", help="what the time of a stack of R runs goes to")
     args = parser.parse_args()
     if args.one:
         report_one(args.dataset, args.one)
-        return
-    for name, value in measure(args.dataset).items():
-        print(f"{name:36} {value:12.4g}")
+    elif args.profile:
+        profile(args.dataset, args.profile)
+    else:
+        for name, value in measure(args.dataset).items():
+            print(f"{name:36} {value:12.4g}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from actlab.activations import names
+from actlab.cli import without_denormals
 from actlab.resources import resource
 
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
@@ -178,3 +179,10 @@ def test_the_table_of_units(cli):
     outcome = cli("activations")
     assert outcome.code == 0
     assert all(name in outcome.out for name in names())
+
+
+def test_training_computes_without_denormal_numbers():
+    tiny = torch.tensor([1e-39])
+    with without_denormals():
+        assert (tiny * 1).item() == 0
+    assert (tiny * 1).item() > 0

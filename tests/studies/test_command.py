@@ -159,15 +159,15 @@ def test_a_report_without_runs_says_what_to_do(study):
 def test_whether_masks_are_compiled_is_decided_once(tmp_path, monkeypatch, capsys, reason):
     calls = []
     monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or reason)
-    command.compile_masks(tmp_path / "short", command.LONG - 1)
+    short, long = tmp_path / "short", tmp_path / "long"
+    short.mkdir()
+    long.mkdir()
+    command.compile_masks(short, command.LONG - 1)
+    command.compile_masks(short, command.LONG)
     assert not calls
-    command.compile_masks(tmp_path / "short", command.LONG)
-    assert not calls
-    command.compile_masks(tmp_path / "long", command.LONG)
-    command.compile_masks(tmp_path / "long", 1)
-    assert len(calls) == (
-        2 if reason is None else 1
-    )  # without a compiler the first start decided for plain ones
+    command.compile_masks(long, command.LONG)
+    command.compile_masks(long, 1)
+    assert len(calls) == (2 if reason is None else 1)  # without a compiler the first start chose the plain ones
     assert capsys.readouterr().out == (f"{reason}\n" if reason else "")
 
 

@@ -46,8 +46,7 @@ def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(4_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults(), faults()
-print(kept, min(faults() for _ in range(5)))
+print(kept, [faults() for _ in range(40)][-1])
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
 

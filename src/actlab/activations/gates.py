@@ -40,9 +40,16 @@ CDFS: dict[str, CDF] = {
 
 def widened(x: Tensor) -> Tensor:
     """``x`` in float32 at least, and finite: ±∞ become the largest numbers, which no gradient passes."""
+    return _bounded_above(_bounded_below(x))
+
+
+def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    largest = torch.finfo(wide.dtype).max
-    return wide.clamp(-largest, largest)
+    return wide.clamp_min(torch.finfo(wide.dtype).min)
+
+
+def _bounded_above(x: Tensor) -> Tensor:
+    return x.clamp_max(torch.finfo(x.dtype).max)
 
 
 def gate(x: Tensor, cdf: CDF) -> Tensor:
@@ -52,10 +59,8 @@ def gate(x: Tensor, cdf: CDF) -> Tensor:
         x: any shape.
         cdf: P(X ≤ ·), elementwise.
     """
-    finite = widened(x)
-    probability = cdf(finite)
-    rising = torch.where(x > 0, x, finite)  # ∞·1 is the limit, −∞·0 is not
-    return (rising * probability).to(x.dtype)
+    bounded = _bounded_below(x)  # ∞·1 is the limit, −∞·0 is not
+    return (bounded * cdf(_bounded_above(bounded))).to(x.dtype)
 
 
 class Gate(nn.Module):

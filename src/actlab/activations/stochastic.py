@@ -29,9 +29,7 @@ Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 def _soi(source: Source | None, x: Tensor, cdf: str, mu: float, sigma: float) -> tuple[Tensor, Tensor]:
     """x·m and m ~ Bernoulli(F((x − μ)/σ))."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if (
-        cdf == "normal"
-    ):  # by erf, which rounds the left tail where uniform numbers do, at a quarter of erfc's cost
+    if cdf == "normal":  # erf rounds the left tail where uniform numbers do, at a quarter of erfc's cost
         z = wide - mu if mu else wide
         probability = z.mul(1 / (sigma * math.sqrt(2))).erf_().mul_(0.5).add_(0.5)
     else:

@@ -106,13 +106,19 @@ def run(
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if not todo:
         return
+    from actlab.cli import without_denormals
     from actlab.studies import cost, sequential, stacked
-    from actlab.studies.stacks import plan_stacks
+    from actlab.studies.stacks import Stack, plan_stacks
 
-    with quiet(), only_one(root):
+    with quiet(), only_one(root), without_denormals():
         check(todo)
-        compile_masks(root, updates_per_epoch(todo[0]) * sum(epochs(r) for r in todo))
-        stacks, alone, reasons = plan_stacks(runs, root, max_stack) if engine == "auto" else ([], todo, [])
+        updates = updates_per_epoch(todo[0]) * sum(epochs(r) for r in todo)
+        compile_masks(root, updates)
+        stacks: list[Stack] = []
+        alone, reasons = todo, set[str]()
+        if engine == "auto":
+            find_size = stacked.find_size if updates >= LONG else None
+            stacks, alone, reasons = plan_stacks(runs, root, max_stack, find_size)
         for reason in reasons:
             print(f"one by one instead of stacked: {reason}")
         with Display(todo) as display:
