@@ -183,7 +183,7 @@ def template(loader: DataLoader[Any]) -> float:
         with tempfile.TemporaryDirectory() as folder, command.quiet():
             pl.Trainer(
                 max_steps=UPDATES + WARM_UP, logger=pl.loggers.CSVLogger(folder), callbacks=[clock],
-                enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False,
             ).fit(Template(dropout), loader)  # fmt: skip
         taken.append(clock.milliseconds)
     return statistics.mean(taken)
@@ -259,8 +259,8 @@ def profile(dataset: str | None, size: int) -> None:
     """Print what the time of a stack goes to, by operation."""
     torch.set_flush_denormal(True)
     keep_freed()
-    runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
-    in_stack(runs)  # for the caches
+    options = (f"seeds={-(-size // 3)}", "model.network.dropout=0.0", "trainer.max_steps=300")
+    runs = members(grid(dataset, *options), size)
     with torch.profiler.profile() as profiler:
         in_stack(runs)
     operations = [event for event in profiler.key_averages() if event.key.startswith("aten::")]
@@ -270,6 +270,7 @@ def profile(dataset: str | None, size: int) -> None:
         print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
 
 
+@command.quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures: milliseconds an update and run, memory, and the ratios.
 

@@ -140,8 +140,8 @@ def main(args: Sequence[str]) -> None:
 def without_denormals() -> Iterator[None]:
     """Round numbers below 1e-38 to 0: the moments of Adam fade into them where a gradient stays 0.
 
-    The CPU computes with them a hundred times slower: after 2,000 updates of the MNIST classifier with ReLU they
-    cost a third of the time. Threads that torch starts later do the same.
+    The CPU computes with them a hundred times slower: after 2,000 updates of the MNIST classifier with ReLU
+    they cost a third of the time. Threads that torch starts later do the same.
     """
     torch.set_flush_denormal(True)
     try:
