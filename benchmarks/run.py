@@ -64,7 +64,8 @@ def draw(figures: dict[str, float], stem: Path) -> list[Path]:
         for name, text, colour in (("stacked", "stack", blue), ("products", "its products alone", orange)):
             values = [figures[f"{name}_{n}_ms"] for n in sizes]
             time.plot(sizes, values, "o-", color=colour, markersize=3, label=text)
-        for name, text, dashes in (("loop_ms", "one run, loop by hand", ":"), ("trainer_ms", "one run, Trainer", "--")):
+        alone = (("loop_ms", "one run, loop by hand", ":"), ("trainer_ms", "one run, Trainer", "--"))
+        for name, text, dashes in alone:
             time.axhline(figures[name], color=style.GREY, linewidth=0.8, linestyle=dashes, label=text)
         memory.plot(sizes, [figures[f"stacked_{n}_mb"] for n in sizes], "o-", color=blue, markersize=3)
         time.set(title="time of an update and run", ylabel="ms", ylim=(0, None))
