@@ -1,11 +1,9 @@
 """Stacks: R runs of one network trained as one program; parameters carry a leading run axis.
 
 The layers are explicit batched ones: a linear layer is one ``baddbmm``, a unit that acts elementwise is applied
-once to all members, any other unit is called member by member. ``vmap`` over ``functional_call`` is not slower on
-two cores (FUNC_VS_EXPLICIT), but would leave out units that it cannot map, such as those that keep count of their
-calls, and random masks that are those of each run alone. A member has the initial
-weights, data order and random masks that it would have alone, so its numbers are those of a run of its own up
-to the order of floating-point sums.
+once to all members, any other unit is called member by member. FUNC_SENTENCE A member has
+the initial weights, data order and random masks that it would have alone, so its numbers are those of a run of
+its own up to the order of floating-point sums.
 
 Shapes: ``R`` runs, ``B`` batch, ``D`` features.
 """
