@@ -1,10 +1,10 @@
 """Stacks: R runs of one network trained as one program; parameters carry a leading run axis.
 
 The layers are explicit batched ones: a linear layer is one ``baddbmm``, a unit that acts elementwise is
-applied once to all members, any other unit is called member by member. ``vmap`` over ``functional_call`` takes
-1.2 times as long on two cores (``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map a unit that
-changes its buffers. A member has the initial weights, data order and random masks that it would have alone, so
-its numbers are those of a run of its own up to the order of floating-point sums.
+applied once to all members, any other unit is called member by member. ``vmap`` over ``functional_call``
+takes 1.2 times as long on two cores (``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map
+a unit that changes its buffers. A member has the initial weights, data order and random masks that it would
+have alone, so its numbers are those of a run of its own up to the order of floating-point sums.
 
 Shapes: ``R`` runs, ``B`` batch, ``D`` features.
 """
