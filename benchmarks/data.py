@@ -13,22 +13,22 @@ milliseconds for each other in operations of microseconds, and the ratio would m
 from __future__ import annotations
 
 import argparse
-import logging
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from figures import show
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from actlab.datamodules import MNISTDataModule
+from actlab.studies import command
 
 BATCH = 128
 REPETITIONS = 3
@@ -106,15 +106,13 @@ def load_seconds(options: dict[str, Any]) -> tuple[float, float, MNISTDataModule
     return first, cached, data
 
 
+@command.quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures of one dataset; of the embedded sample when none is given.
 
     Returns:
         seconds of loading, batches per second by loader and loop, and the two ratios.
     """
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     first, cached, data = load_seconds({"dataset": dataset} if dataset else {"sample": True})
     assert data.train is not None
     samples = PerSample(*data.train.tensors)
@@ -150,8 +148,7 @@ def main() -> None:
     """Measure and print, one figure a line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="hub id or folder; by default the embedded sample of MNIST")
-    for name, value in measure(parser.parse_args().dataset).items():
-        print(f"{name:36} {value:12.4g}")
+    show(measure(parser.parse_args().dataset))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import psutil
 import stacks
 import torch
 import units
+from figures import show
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
@@ -36,8 +37,7 @@ def main() -> None:
     figures: dict[str, dict[str, float]] = {}
     for name, measure in BENCHMARKS.items():
         figures[name] = measure(dataset)
-        for key, value in figures[name].items():
-            print(f"{key:36} {value:12.4g}", flush=True)
+        show(figures[name])
     ratios = {k: v for group in figures.values() for k, v in group.items() if "_vs_" in k}
     record = {
         "ratios": ratios,

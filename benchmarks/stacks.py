@@ -35,6 +35,7 @@ import data as batches
 import psutil
 import pytorch_lightning as pl
 import torch
+from figures import show
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
@@ -55,6 +56,12 @@ def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
     short = ("model.activation=gelu", f"trainer.max_steps={UPDATES + WARM_UP}", "trainer.limit_val_batches=0")
     source = f"data.dataset={dataset}" if dataset else "data.sample=true"
     return plan.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
+
+
+def as_a_study_does() -> None:
+    """Set up this process as ``actlab study run`` sets up its own."""
+    torch.set_flush_denormal(True)
+    keep_freed()
 
 
 def synchronise() -> None:
@@ -243,8 +250,7 @@ def peak_memory() -> int:
 
 def report_one(dataset: str | None, size: int) -> None:
     """Print time and memory of one stack, as JSON: what `own_process` reads."""
-    torch.set_flush_denormal(True)
-    keep_freed()
+    as_a_study_does()
     before = psutil.Process().memory_info().rss
     runs = members(grid(dataset, f"seeds={-(-size // 3)}", "model.network.dropout=0.0"), size)
     milliseconds = in_stack(runs)
@@ -262,8 +268,7 @@ def own_process(dataset: str | None, size: int, **environment: str) -> dict[str,
 
 def profile(dataset: str | None, size: int) -> None:
     """Print what the time of a stack goes to, by operation."""
-    torch.set_flush_denormal(True)
-    keep_freed()
+    as_a_study_does()
     options = (f"seeds={-(-size // 3)}", "model.network.dropout=0.0", "trainer.max_steps=300")
     runs = members(grid(dataset, *options), size)
     with torch.profiler.profile() as profiler:
@@ -283,8 +288,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         ``trainer_vs_loop``, ``template_vs_stacked``, ``sequential_vs_stacked``, ``stacked_vs_products``,
         ``func_vs_explicit``, ``trimmed_vs_kept``, and what they are made of.
     """
-    torch.set_flush_denormal(True)
-    keep_freed()
+    as_a_study_does()
     if reason := streams.compile_masks():
         print(reason)
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
@@ -338,8 +342,7 @@ def main() -> None:
     elif args.profile:
         profile(args.dataset, args.profile)
     else:
-        for name, value in measure(args.dataset).items():
-            print(f"{name:36} {value:12.4g}")
+        show(measure(args.dataset))
 
 
 if __name__ == "__main__":

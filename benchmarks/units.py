@@ -16,6 +16,7 @@ import statistics
 import time
 
 import torch
+from figures import show
 from torch import nn
 
 from actlab import activations, streams
@@ -98,8 +99,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    for name, value in measure().items():
-        print(f"{name:36} {value:12.4g}")
+    show(measure())
 
 
 if __name__ == "__main__":

@@ -39,7 +39,11 @@ def _soi(source: Source | None, x: Tensor, cdf: str, mu: float, sigma: float) ->
 
 def _standout(source: Source | None, y: Tensor, x: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
     """y·m and m ~ Bernoulli(σ(αx + β))."""
-    return _drawn(source, y, torch.sigmoid(alpha * widened(x) + beta))
+    return _drawn(source, y, _standout_probability(x, alpha, beta))
+
+
+def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
+    return torch.sigmoid(alpha * widened(x) + beta)
 
 
 def _drawn(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +61,7 @@ def _times(gradient: Tensor, kept: Tensor) -> Tensor:
 
 
 def _kernels_for(x: Tensor) -> ModuleType | None:
-    """The module of Triton kernels where it serves ``x``: on CUDA devices, outside torch.func, to float32."""
+    """The Triton kernels where they serve ``x``: on CUDA devices, outside transforms, up to float32."""
     if not (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") or x.dtype == torch.float64:
         return None
     return None if _transformed(x) else _kernels()
@@ -186,7 +190,7 @@ class AdaptiveDropout(nn.Module):
 
     def probability(self, x: Tensor) -> Tensor:
         """σ(αx + β): the probability that f(x) stays."""
-        return torch.sigmoid(self.alpha * widened(x) + self.beta)
+        return _standout_probability(x, self.alpha, self.beta)
 
     def forward(self, x: Tensor) -> Tensor:
         """Random in training; its expectation in evaluation."""
