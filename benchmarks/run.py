@@ -21,8 +21,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
+from actlab.engines.folders import hardware
 from actlab.reports import style
-from actlab.studies.runs import hardware
 
 BENCHMARKS = {"stacks": stacks.measure, "units": units.measure, "data": data.measure}
 PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics", "datasets")

@@ -12,7 +12,7 @@ medians over the rounds, in milliseconds an update and run.
 - ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the caches as
   training leaves them.
 - ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by ``torch.func``.
-- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.studies.memory.keep_freed`.
+- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.engines.memory.keep_freed`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from actlab import cli, streams
-from actlab.stacking import StackedNetwork
-from actlab.studies import command, plan, sequential, stacked, stacks
-from actlab.studies.memory import keep_freed
+from actlab import experiments, streams
+from actlab.engines import packing, sequential, stacked
+from actlab.engines.memory import keep_freed
+from actlab.stacking.layers import StackedNetwork
+from actlab.studies import command, plan
 
 ROUNDS, UPDATES, WARM_UP = 5, 25, 5
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -93,7 +94,7 @@ def alone(runs: Sequence[plan.Run]) -> float:
     for run in runs:
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder, command.quiet(), threads_of(1):
-            trainer, task, module = cli.build(run.config, callbacks=[clock], default_root_dir=folder)
+            trainer, task, module = experiments.build(run.config, callbacks=[clock], default_root_dir=folder)
             trainer.logger = pl.loggers.CSVLogger(folder)
             trainer.fit(task, datamodule=module)
         taken.append(clock.milliseconds)
@@ -118,15 +119,15 @@ def stacked_grid(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update and run of a grid, in the stacks that the engine makes of it."""
     by_id = {run.id: run for run in runs}
     with tempfile.TemporaryDirectory() as folder:
-        parts, left, _ = stacks.plan_stacks(runs, Path(folder))
+        parts, left, _ = packing.plan_stacks(runs, Path(folder))
     assert not left
     return sum(in_stack([by_id[member] for member in part.members]) for part in parts) / len(runs)
 
 
 def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     """So many of the runs without dropout, from all learning rates where there are three."""
-    plain = [run for run in runs if not plan.get_dotted(run.config, stacks.DROPOUT)]
-    by_rate = [[r for r in plain if plan.get_dotted(r.config, stacks.LEARNING_RATE) == rate] for rate in RATES]
+    plain = [run for run in runs if not plan.get_dotted(run.config, packing.DROPOUT)]
+    by_rate = [[r for r in plain if plan.get_dotted(r.config, packing.LEARNING_RATE) == rate] for rate in RATES]
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
@@ -188,9 +189,12 @@ def template(loader: DataLoader[Any]) -> float:
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder, command.quiet():
             pl.Trainer(
-                max_steps=UPDATES + WARM_UP, logger=pl.loggers.CSVLogger(folder), callbacks=[clock],
-                enable_progress_bar=False, enable_model_summary=False,
-            ).fit(Template(dropout), loader)  # fmt: skip
+                max_steps=UPDATES + WARM_UP,
+                logger=pl.loggers.CSVLogger(folder),
+                callbacks=[clock],
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            ).fit(Template(dropout), loader)
         taken.append(clock.milliseconds)
     return statistics.mean(taken)
 
@@ -293,8 +297,8 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         print(reason)
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = grid(dataset, f"seeds={-(-max(SIZES) // 3)}", "model.network.dropout=0.0")
-    by_dropout = [next(r for r in runs if plan.get_dotted(r.config, stacks.DROPOUT) == p) for p in DROPOUTS]
-    module: Any = cli.build(runs[0].config).data
+    by_dropout = [next(r for r in runs if plan.get_dotted(r.config, packing.DROPOUT) == p) for p in DROPOUTS]
+    module: Any = experiments.build(runs[0].config).data
     module.setup("fit")
     samples = batches.PerSample(*module.train.tensors)
     explicit, func = explicit_and_func()

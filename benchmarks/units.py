@@ -20,8 +20,8 @@ from figures import show
 from torch import nn
 
 from actlab import activations, streams
+from actlab.engines.memory import keep_freed
 from actlab.networks import Dropout
-from actlab.studies.memory import keep_freed
 
 SHAPE = (16384, 1024)
 ROUNDS = 3

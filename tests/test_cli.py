@@ -8,13 +8,24 @@ import pytest
 import torch
 
 from actlab.activations import names
-from actlab.cli import without_denormals
+from actlab.experiments import without_denormals
 from actlab.resources import resource
 
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
-QUICK = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "6",
-         "--model.network.hidden", "[16, 16]", "--trainer.logger", "false",
-         "--trainer.enable_progress_bar", "false"]  # fmt: skip
+QUICK = [
+    "--data.sample",
+    "true",
+    "--trainer.max_epochs",
+    "1",
+    "--trainer.limit_train_batches",
+    "6",
+    "--model.network.hidden",
+    "[16, 16]",
+    "--trainer.logger",
+    "false",
+    "--trainer.enable_progress_bar",
+    "false",
+]
 
 
 @pytest.fixture
@@ -90,13 +101,30 @@ def test_two_devices_train_what_one_trains(tmp_path):
     """DDP starts its ranks from the words of the process, so this needs one of its own."""
 
     def losses(*words):
-        command = [sys.executable, "-m", "actlab", "fit", "-c", "mnist_classifier", *QUICK,
-                   "--model.activation", "soi", "--model.network.dropout", "0.5",
-                   "--trainer.accelerator", "cpu", *words]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "actlab",
+            "fit",
+            "-c",
+            "mnist_classifier",
+            *QUICK,
+            "--model.activation",
+            "soi",
+            "--model.network.dropout",
+            "0.5",
+            "--trainer.accelerator",
+            "cpu",
+            *words,
+        ]
         subprocess.run(
-            list(map(str, command)), check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True, timeout=250,
-        )  # fmt: skip
+            list(map(str, command)),
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            timeout=250,
+        )
         last = max(tmp_path.glob("runs/**/last*.ckpt"), key=lambda path: path.stat().st_mtime)
         return torch.load(last, weights_only=True)["state_dict"]
 

@@ -37,8 +37,19 @@ def installed(wheel, tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(home, with_pip=False, symlinks=True)
     bin_ = home / "bin"
-    run(sys.executable, "-m", "pip", "--python", bin_ / "python",
-        "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=home)  # fmt: skip
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        bin_ / "python",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+        cwd=home,
+    )
     # A folder named by a .pth comes last, and the .pth files in it, such as the clone's own, are not read.
     (site,) = home.glob("lib/python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -74,7 +85,15 @@ def test_installed_package_finds_a_study_by_name(installed, tmp_path):
 
 @pytest.mark.slow  # about a minute on two busy cores: 36 runs
 def test_installed_command_runs_a_study_by_name(installed, tmp_path):
-    run(installed / "actlab", "study", "run", "gelu_mnist_classifier", "--smoke",
-        "--runs-dir", tmp_path / "runs", cwd=tmp_path)  # fmt: skip
+    run(
+        installed / "actlab",
+        "study",
+        "run",
+        "gelu_mnist_classifier",
+        "--smoke",
+        "--runs-dir",
+        tmp_path / "runs",
+        cwd=tmp_path,
+    )
     assert list((tmp_path / "runs").rglob("result.json"))
     assert {p.name for p in tmp_path.iterdir()} == {"runs"}, "a study leaves files in its runs folder only"

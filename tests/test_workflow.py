@@ -22,10 +22,13 @@ class YAML12(yaml.SafeLoader):
 
 
 YAML12.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers
-            if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}  # fmt: skip
+}
 YAML12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
 
 

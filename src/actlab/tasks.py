@@ -24,9 +24,7 @@ from actlab.networks import MLP, ActivationFactory
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, Tensor]
-RANDOM_LAYERS = (
-    streams.Uniform, nn.modules.dropout._DropoutNd, nn.RReLU, nn.modules.batchnorm._NormBase
-)  # fmt: skip
+RANDOM_LAYERS = (streams.Uniform, nn.modules.dropout._DropoutNd, nn.RReLU, nn.modules.batchnorm._NormBase)
 
 
 class Task(pl.LightningModule):
@@ -79,11 +77,16 @@ class Task(pl.LightningModule):
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self._losses: dict[str, list[Tensor]] = {"loss": [], "clean_loss": []}  # of the epoch's batches
         self.metrics = nn.ModuleDict(
-            {f"{split}_{name}": MeanMetric(nan_strategy="disable")
-             for split, names in (("train", ("loss", "clean_loss")), ("val", self.metric_names),
-                                  ("test", self.metric_names))
-             for name in names}
-        )  # fmt: skip
+            {
+                f"{split}_{name}": MeanMetric(nan_strategy="disable")
+                for split, names in (
+                    ("train", ("loss", "clean_loss")),
+                    ("val", self.metric_names),
+                    ("test", self.metric_names),
+                )
+                for name in names
+            }
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_current_fx_name":  # Lightning notes each hook here, 48 times a step: 3 % of a small update
@@ -205,9 +208,16 @@ class ClassificationTask(Task):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            activation, network, num_classes, input_shape, optimizer, scheduler, scheduler_interval,
-            clean_training_loss, seed,
-        )  # fmt: skip
+            activation,
+            network,
+            num_classes,
+            input_shape,
+            optimizer,
+            scheduler,
+            scheduler_interval,
+            clean_training_loss,
+            seed,
+        )
 
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy, error and accuracy of each sample.

@@ -207,11 +207,15 @@ def at(number: int, file: Any) -> Any:
         (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
         (png(np.zeros((8, 8, 4), np.uint8)), "has Pillow mode 'RGBA'"),
         (png(np.zeros((8, 8), np.uint16)), "has Pillow mode 'I;16'"),
-        (png(np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"),
-         "has Pillow mode 'P'"),
+        (
+            png(
+                np.dstack([np.arange(64, dtype=np.uint8).reshape(8, 8)] * 2 + [np.zeros((8, 8), np.uint8)]), "P"
+            ),
+            "has Pillow mode 'P'",
+        ),
     ],
     ids=["none", "empty", "text", "truncated", "size", "colour", "alpha", "16 bits", "palette"],
-)  # fmt: skip
+)
 def test_unusable_image_is_named(hub_folder: HubFolder, cache: str, file: Any, words: str) -> None:
     folder = hub_folder(change=at(5, file))
     message = refusal(folder, cache)
@@ -227,8 +231,9 @@ def test_unusable_labels_are_named(hub_folder: HubFolder, cache: str, label: Any
         labels[:] = map(kind, labels)
         labels[3] = label
 
-    message = refusal(hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"),
-                                 change=change), cache)  # fmt: skip
+    message = refusal(
+        hub_folder(names=None if isinstance(label, (str, float)) else tuple("0123456789"), change=change), cache
+    )
     assert "label" in message
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from actlab.studies import plan, results
-from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
+from actlab.analysis import results
+from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies import plan
 
 Written = Callable[..., results.Results]
 EPOCHS = 4
@@ -65,8 +66,10 @@ def written(tmp_path: Path) -> Written:
 
     def write(skip: Any = None, diverge: Any = None, edit: Any = None, **command: Any) -> results.Results:
         published = tmp_path / "published.csv"
-        published.write_text("panel,act,curve,epoch,value\nA,ReLU,heldout,1,0.9\nA,ReLU,heldout,3,0.5\n"
-                             "A,GELU,train,1,0.7\nA,GELU,train,4,0.2\n")  # fmt: skip
+        published.write_text(
+            "panel,act,curve,epoch,value\nA,ReLU,heldout,1,0.9\nA,ReLU,heldout,3,0.5\n"
+            "A,GELU,train,1,0.7\nA,GELU,train,4,0.2\n"
+        )
         (tmp_path / "base.yaml").write_text(BASE)
         text = STUDY.replace("PUBLISHED", str(published))
         (tmp_path / "units.yaml").write_text(edit(text) if edit else text)

@@ -85,8 +85,9 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
     loaded = written(edit=by_lr)
     lines = read_entry(loaded, loaded.study.figures[0]).panels[1].lines
     assert [(line.label, line.ours.band.median[-1]) for line in lines] == [
-        ("0.001", pytest.approx(0.0405)), ("0.0001", pytest.approx(0.0505)),
-    ]  # fmt: skip
+        ("0.001", pytest.approx(0.0405)),
+        ("0.0001", pytest.approx(0.0505)),
+    ]
 
 
 def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:

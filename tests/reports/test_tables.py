@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from actlab.analysis.columns import Column
 from actlab.errors import ActlabError
 from actlab.reports import tables
-from actlab.studies.columns import Column
 
 
 def printed(loaded: Any) -> str:
@@ -31,8 +31,16 @@ def test_the_table_says_what_was_measured(written: Any) -> None:
     lines = text.splitlines()
     assert lines[0] == "A study of units"
     relu = next(line for line in lines if line.startswith("relu"))
-    assert cells(relu) == ["relu", "0", "0.001", "2", "2", "4.05 [4.00, 4.10]", "0.405 [0.400, 0.410]",
-                           "0.350 (+0.0550)"]  # fmt: skip
+    assert cells(relu) == [
+        "relu",
+        "0",
+        "0.001",
+        "2",
+        "2",
+        "4.05 [4.00, 4.10]",
+        "0.405 [0.400, 0.410]",
+        "0.350 (+0.0550)",
+    ]
     assert "24 of 24 runs finished." in lines
     assert "the range of the runs (fewer than 6 give no interval)" in text
     assert "No p against relu from 2 pairs: 6 are needed for a single p below 0.05, 9 for" in text
@@ -81,7 +89,7 @@ def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
     program = (
-        "import sys; from pathlib import Path; from actlab.studies import plan, results; "
+        "import sys; from pathlib import Path; from actlab.studies import plan; from actlab.analysis import results; "
         "from actlab.reports import tables; "
         f"study = plan.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
         f"tables.print_table(results.load(study, Path({str(loaded.root)!r})))"
@@ -94,8 +102,14 @@ def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
 
 def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     root = written().root
-    cost = {"activation": "gelu_tanh", "seconds_per_update": 0.0021, "relative_to_reference": 1.25,
-            "bytes_kept": 10, "bytes_relative": 2, "hardware": "this machine"}  # fmt: skip
+    cost = {
+        "activation": "gelu_tanh",
+        "seconds_per_update": 0.0021,
+        "relative_to_reference": 1.25,
+        "bytes_kept": 10,
+        "bytes_relative": 2,
+        "hardware": "this machine",
+    }
     (root / "cost.json").write_text(json.dumps([cost]))
     text = printed(written(skip=lambda run: True))
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))

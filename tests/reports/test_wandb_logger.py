@@ -129,8 +129,15 @@ class Line(LightningModule):
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's, since torch 2.12
 def test_a_trainer_logs_through_it(tmp_path: Path) -> None:
     logger = RunLogger(save_dir=str(tmp_path / "runs"), offline=True, tags=["test"])
-    trainer = Trainer(max_epochs=2, logger=logger, accelerator="cpu", enable_checkpointing=False,
-                      enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1)  # fmt: skip
+    trainer = Trainer(
+        max_epochs=2,
+        logger=logger,
+        accelerator="cpu",
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        log_every_n_steps=1,
+    )
     trainer.fit(Line(), torch.utils.data.DataLoader(torch.ones(2), batch_size=2))
     losses = [row["train/loss"] for row in history(tmp_path) if "train/loss" in row]
     assert losses == pytest.approx([1.0, 0.64])

@@ -80,8 +80,10 @@ def test_blocks_are_united(study):
         """
     ).runs()
     assert [(r.point["model.activation"], r.point["model.network.dropout"]) for r in runs] == [
-        ("relu", 0.0), ("relu", 0.5), ("soi", 0.0),
-    ]  # fmt: skip
+        ("relu", 0.0),
+        ("relu", 0.5),
+        ("soi", 0.0),
+    ]
 
 
 def test_overrides(study):

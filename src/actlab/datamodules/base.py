@@ -60,14 +60,26 @@ class SeededBatches(Sampler[Tensor]):
         ActlabError: when the batches cannot be sliced evenly or there is not one.
     """
 
-    def __init__(self, size: int, batch_size: int, seed: int | Sequence[int], *, rank: int = 0,
-                 world_size: int = 1, drop_last: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        seed: int | Sequence[int],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_last: bool = True,
+    ) -> None:
         if batch_size % world_size:
-            raise ActlabError(f"batch_size {batch_size} cannot be shared evenly by {world_size} devices; "
-                              f"give a multiple of {world_size}")  # fmt: skip
+            raise ActlabError(
+                f"batch_size {batch_size} cannot be shared evenly by {world_size} devices; "
+                f"give a multiple of {world_size}"
+            )
         if size < batch_size and drop_last:
-            raise ActlabError(f"the training part has {size} samples, fewer than one batch of {batch_size}; "
-                              "give a smaller batch_size, or a smaller validation part")  # fmt: skip
+            raise ActlabError(
+                f"the training part has {size} samples, fewer than one batch of {batch_size}; "
+                "give a smaller batch_size, or a smaller validation part"
+            )
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch = 0
@@ -85,8 +97,11 @@ class SeededBatches(Sampler[Tensor]):
         return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)
 
     def __iter__(self) -> Iterator[Tensor]:
-        order = self.order(self.seed) if isinstance(self.seed, int) else torch.stack(
-            [self.order(seed) for seed in self.seed])  # fmt: skip
+        order = (
+            self.order(self.seed)
+            if isinstance(self.seed, int)
+            else torch.stack([self.order(seed) for seed in self.seed])
+        )
         for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
             yield batch.tensor_split(self.world_size, dim=-1)[self.rank]
 

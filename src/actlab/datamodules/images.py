@@ -78,8 +78,9 @@ def _column(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) 
     for name in wanted:
         if name in names:
             return name
-    raise ActlabError(f"the {where} has no {kind} column: looked for {', '.join(wanted)} among "
-                      f"{', '.join(names)}")  # fmt: skip
+    raise ActlabError(
+        f"the {where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}"
+    )
 
 
 def _labels(table: Any, column: str, where: str) -> tuple[Tensor, int]:

@@ -61,8 +61,10 @@ def load_images(
                     images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
             write_cache(cache, images)
     except (OSError, SafetensorError) as error:
-        raise ActlabError(f"cannot write the cache {cache.parent} ({words(error)}); give another folder by "
-                          "data.cache_dir or $ACTLAB_CACHE") from error  # fmt: skip
+        raise ActlabError(
+            f"cannot write the cache {cache.parent} ({words(error)}); give another folder by "
+            "data.cache_dir or $ACTLAB_CACHE"
+        ) from error
     return read_cache(cache, splits) or images
 
 
@@ -112,8 +114,10 @@ def parquet_files(folder: Path) -> list[Path]:
     """
     if files := sorted(folder.rglob("*.parquet")):
         return files
-    raise ActlabError(f"{folder} holds no parquet files; expected the hub's layout, such as "
-                      "mnist/train-00000-of-00001.parquet")  # fmt: skip
+    raise ActlabError(
+        f"{folder} holds no parquet files; expected the hub's layout, such as "
+        "mnist/train-00000-of-00001.parquet"
+    )
 
 
 def cache_folder(cache_dir: str | None) -> Path:
@@ -200,8 +204,17 @@ def open_folder(folder: Path, scratch: str) -> Any:
     try:
         with quiet():
             return datasets.load_dataset(str(folder), cache_dir=scratch)
-    except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, ValueError, OSError, RuntimeError,
-            TypeError, KeyError, AttributeError, OverflowError) as error:  # fmt: skip
+    except (
+        datasets.exceptions.DatasetsError,
+        pyarrow.ArrowException,
+        ValueError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ) as error:
         cause = error.__cause__ or error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
         raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it anew") from error

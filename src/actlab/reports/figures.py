@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from actlab.analysis.results import Results
 from actlab.reports import style
 from actlab.reports.plots import Panel, Plot, read_entry
-from actlab.studies.results import Results
 
 _PER_ROW = 3
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
@@ -67,8 +67,15 @@ def figure_of(results: Results, plot: Plot) -> Figure:
     _words(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
     down = 0.1 + 0.17 * len(title)
     for line in (line for handles in legends for line in handles):
-        figure.legend(handles=line, loc="upper left", bbox_to_anchor=(0.06 / width, 1 - down / height),
-                      ncols=len(line), borderaxespad=0, columnspacing=1.4, borderpad=0.2)  # fmt: skip
+        figure.legend(
+            handles=line,
+            loc="upper left",
+            bbox_to_anchor=(0.06 / width, 1 - down / height),
+            ncols=len(line),
+            borderaxespad=0,
+            columnspacing=1.4,
+            borderpad=0.2,
+        )
         down += 0.17
     return figure
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import pandas as pd
 
+from actlab.analysis.results import Curve, Group, Results, matches, name
 from actlab.errors import ActlabError, unknown
 from actlab.resources import resource
 from actlab.studies.plan import label
-from actlab.studies.results import Curve, Group, Results, matches, name
 
 _ENTRY = ("name", "lines", "fixed", "y", "label", "percent", "panels", "published")
 _PANEL = ("title", "where", "y", "label", "percent", "ylim", "published")
@@ -91,8 +91,10 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
     if not panels:
         at = f" with {name(entry['fixed'])}" if entry.get("fixed") else ""
         study = results.study.name.removesuffix("-smoke")
-        raise ActlabError(f"figure {figure!r}: no run{at} has finished under {results.root}; "
-                          f"run the study first: actlab study run {study}")  # fmt: skip
+        raise ActlabError(
+            f"figure {figure!r}: no run{at} has finished under {results.root}; "
+            f"run the study first: actlab study run {study}"
+        )
     return Plot(figure, panels, _caption(results, entry, panels, chosen))
 
 
@@ -106,8 +108,13 @@ def _panel(entry: Mapping[str, Any], lines: list[Line]) -> Panel:
     percent = bool(entry.get("percent", False))
     axis = str(entry.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = entry.get("ylim")
-    return Panel(str(entry.get("title", "")), f"{axis} (%)" if percent else axis, 100.0 if percent else 1.0,
-                 (float(ylim[0]), float(ylim[1])) if ylim else None, lines)  # fmt: skip
+    return Panel(
+        str(entry.get("title", "")),
+        f"{axis} (%)" if percent else axis,
+        100.0 if percent else 1.0,
+        (float(ylim[0]), float(ylim[1])) if ylim else None,
+        lines,
+    )
 
 
 def _lines(results: Results, entry: Mapping[str, Any], panel: str | None, chosen: list[str]) -> Iterator[Line]:
@@ -140,8 +147,10 @@ def _subjects(results: Results, entry: Mapping[str, Any]) -> Iterator[tuple[str,
         for value in values:
             if (other := seen.setdefault(label(value), group)) is not group:
                 open_keys = [k for k in group.point if group.point[k] != other.point[k]]
-                raise ActlabError(f"figure {entry.get('name')!r}: {label(value)} is at several grid points; "
-                                  f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}")  # fmt: skip
+                raise ActlabError(
+                    f"figure {entry.get('name')!r}: {label(value)} is at several grid points; "
+                    f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
+                )
             yield label(value), group, {**fixed, key: value} if key in tune else fixed
 
 
@@ -168,8 +177,10 @@ def _caption(results: Results, entry: Mapping[str, Any], panels: list[Panel], ch
     kinds = {"interval": "bootstrap 95 % interval of the median", "range": "their range"}
     spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
     seeds = ", ".join(map(str, results.study.seeds))
-    parts = [f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds})."
-             + (f" Shaded: {spread}." if counts[-1] > 1 else "")]  # fmt: skip
+    parts = [
+        f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds})."
+        + (f" Shaded: {spread}." if counts[-1] > 1 else "")
+    ]
     if entry.get("fixed"):
         parts.append(f"Drawn at {name(entry['fixed'])}.")
     if chosen:

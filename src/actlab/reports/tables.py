@@ -17,13 +17,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from actlab.studies import comparison
-from actlab.studies.columns import Column
-from actlab.studies.comparison import Cell, Row
+from actlab.analysis import comparison
+from actlab.analysis.columns import Column
+from actlab.analysis.comparison import Cell, Row
+from actlab.analysis.results import Results
+from actlab.analysis.statistics import FEWEST, pairs_needed
+from actlab.engines.folders import write_atomically
 from actlab.studies.plan import label, short
-from actlab.studies.results import Results
-from actlab.studies.runs import write_atomically
-from actlab.studies.statistics import FEWEST, pairs_needed
 
 _NONE = "-"
 _WIDEST = 10_000  # to measure how wide a table is that cuts nothing
@@ -128,8 +128,10 @@ def footnotes(results: Results) -> list[str]:
         texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")
     costs = [row.cost for row in rows if row.cost]
     if costs:
-        texts.append("Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-                     f"measured on {costs[0].get('hardware', 'hardware not recorded')}.")  # fmt: skip
+        texts.append(
+            "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
+            f"measured on {costs[0].get('hardware', 'hardware not recorded')}."
+        )
     return [text for text in [*texts, provenance(results), *results.study.notes] if text]
 
 
@@ -143,8 +145,10 @@ def state(results: Results) -> str:
 
 def _reading(results: Results, rows: Sequence[Row]) -> str:
     kinds = {c.interval.kind for row in rows for c in row.cells if c.interval and len(c.values) > 1}
-    meaning = {"interval": "a bootstrap 95 % interval of the median",
-               "range": f"the range of the runs (fewer than {FEWEST} give no interval)"}  # fmt: skip
+    meaning = {
+        "interval": "a bootstrap 95 % interval of the median",
+        "range": f"the range of the runs (fewer than {FEWEST} give no interval)",
+    }
     if not kinds:
         return ""
     words = " or ".join(meaning[kind] for kind in sorted(kinds))
@@ -168,11 +172,15 @@ def _tests(results: Results, rows: Sequence[Row]) -> str:
     if not count:
         return ""
     if tested := sum(cell.p is not None for row in rows for cell in row.cells):
-        return (f"p against {reference}, paired by seed: exact two-sided sign-flip test; the same corrected by "
-                f"Holm over the table's {tested} comparisons; Wilcoxon's signed-rank test.")  # fmt: skip
+        return (
+            f"p against {reference}, paired by seed: exact two-sided sign-flip test; the same corrected by "
+            f"Holm over the table's {tested} comparisons; Wilcoxon's signed-rank test."
+        )
     pairs = max((cell.pairs for row in rows for cell in row.cells), default=0)
-    return (f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
-            f"{pairs_needed(count)} for the table's {count} comparisons together.")  # fmt: skip
+    return (
+        f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
+        f"{pairs_needed(count)} for the table's {count} comparisons together."
+    )
 
 
 def provenance(results: Results) -> str:
@@ -213,27 +221,47 @@ def to_json(results: Results) -> str:
     """The table in all digits with its raw values and provenance; errors are fractions, diverged is null."""
     rows = [
         {
-            "point": row.point, "chosen": row.chosen, "settings": row.tried, "planned": row.planned,
-            "finished": row.finished, "diverged": row.diverged, "provisional": row.provisional,
-            "cost": row.cost, "columns": [_record(cell) for cell in row.cells],
+            "point": row.point,
+            "chosen": row.chosen,
+            "settings": row.tried,
+            "planned": row.planned,
+            "finished": row.finished,
+            "diverged": row.diverged,
+            "provisional": row.provisional,
+            "cost": row.cost,
+            "columns": [_record(cell) for cell in row.cells],
         }
         for row in comparison.rows(results)
-    ]  # fmt: skip
+    ]
     study = results.study
-    record = {"study": study.name, "title": study.title, "reference": study.reference, **facts_of(results),
-              "published": study.published.get("source"), "rows": rows, "notes": list(study.notes)}  # fmt: skip
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "reference": study.reference,
+        **facts_of(results),
+        "published": study.published.get("source"),
+        "rows": rows,
+        "notes": list(study.notes),
+    }
     return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
 
 
 def _record(cell: Cell) -> dict[str, Any]:
     interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
     return {
-        "metric": cell.column.metric, "at": cell.column.at, "n": len(cell.values),
-        "median": finite(cell.median), "interval": {k: finite(v) for k, v in interval.items()} or None,
-        "published": cell.published, "difference": finite(cell.difference), "pairs": cell.pairs,
-        "p": cell.p, "p_holm": cell.p_holm, "p_wilcoxon": cell.p_wilcoxon,
+        "metric": cell.column.metric,
+        "at": cell.column.at,
+        "n": len(cell.values),
+        "median": finite(cell.median),
+        "interval": {k: finite(v) for k, v in interval.items()} or None,
+        "published": cell.published,
+        "difference": finite(cell.difference),
+        "pairs": cell.pairs,
+        "p": cell.p,
+        "p_holm": cell.p_holm,
+        "p_wilcoxon": cell.p_wilcoxon,
         "values": {str(seed): finite(value) for seed, value in cell.values.items()},
-    }  # fmt: skip
+    }
 
 
 def finite(value: Any) -> Any:

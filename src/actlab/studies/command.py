@@ -15,11 +15,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from actlab.engines.folders import RunFolder, write_atomically
 from actlab.errors import ActlabError, Parser
 from actlab.studies import plan
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
-from actlab.studies.runs import RunFolder, write_atomically
 
 ENGINES = ("auto", "sequential")
 LONG = 20_000  # updates from which compiling the masks and timing sizes of stacks pays
@@ -41,18 +41,33 @@ def parser() -> Parser:
             "file", metavar="FILE", help="a study file, or the name of one that travels with actlab"
         )
         sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
-        sub.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                         help="override a config key, a grid key (one value or a list) or seeds")  # fmt: skip
-        sub.add_argument("--activation", action="append", default=[], metavar="NAME", dest="activations",
-                         help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, "
-                              "'{name: elu, alpha: 0.5}'")  # fmt: skip
+        sub.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="overrides",
+            help="override a config key, a grid key (one value or a list) or seeds",
+        )
+        sub.add_argument(
+            "--activation",
+            action="append",
+            default=[],
+            metavar="NAME",
+            dest="activations",
+            help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, "
+            "'{name: elu, alpha: 0.5}'",
+        )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
         if name == "run":
             sub.add_argument("--report", action="store_true", help="draw the figures as well")
-            sub.add_argument("--engine", choices=ENGINES, default="auto",
-                             help="auto: stack runs where that applies, say where not")  # fmt: skip
-            sub.add_argument("--logger", metavar="CLASS",
-                             help="a Lightning logger for each run")  # fmt: skip
+            sub.add_argument(
+                "--engine",
+                choices=ENGINES,
+                default="auto",
+                help="auto: stack runs where that applies, say where not",
+            )
+            sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
             sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
     return top
 
@@ -106,9 +121,9 @@ def run(
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if not todo:
         return
-    from actlab.cli import without_denormals
-    from actlab.studies import cost, sequential, stacked
-    from actlab.studies.stacks import Stack, plan_stacks
+    from actlab.engines import cost, sequential, stacked
+    from actlab.engines.packing import Stack, plan_stacks
+    from actlab.experiments import without_denormals
 
     with quiet(), only_one(root), without_denormals():
         check(todo)
@@ -177,23 +192,25 @@ def epochs(run: Run) -> int:
 
 def check(runs: Sequence[Run]) -> None:
     """Build one run for each value of each grid key, so that a typo is told before anything is trained."""
-    from actlab import cli
+    from actlab import experiments
 
     seen: set[str] = set()
     for run in runs:
         values = {f"{key}={value}" for key, value in run.point.items()}
         if values - seen:
-            cli.build(run.config)
+            experiments.build(run.config)
             seen |= values
 
 
 def show_plan(study: Study, root: Path) -> None:
     """List the runs with their state, and what is left to do costs."""
-    from actlab.studies import cost
+    from actlab.engines import cost
 
     runs = study.runs()
-    states = {r.id: "finished" if (f := RunFolder(root, r)).finished else "started" if f.started else "to run"
-              for r in runs}  # fmt: skip
+    states = {
+        r.id: "finished" if (f := RunFolder(root, r)).finished else "started" if f.started else "to run"
+        for r in runs
+    }
     for r in runs:
         print(f"{states[r.id]:<9}{r.id}")
     todo = [r for r in runs if states[r.id] != "finished"]
@@ -213,9 +230,9 @@ def show_plan(study: Study, root: Path) -> None:
 
 def updates_per_epoch(run: Run) -> int:
     """Number of training batches, from the data."""
-    from actlab import cli
+    from actlab import experiments
 
-    data: Any = cli.build(run.config).data
+    data: Any = experiments.build(run.config).data
     data.setup("fit")
     limit = plan.get_dotted(run.config, "trainer.limit_train_batches")
     batches = len(data.train_dataloader())
@@ -224,16 +241,16 @@ def updates_per_epoch(run: Run) -> int:
 
 def show(study: Study, root: Path) -> None:
     """Print the table."""
+    from actlab.analysis import results
     from actlab.reports import tables
-    from actlab.studies import results
 
     tables.print_table(results.load(study, root), sys.stdout)
 
 
 def report(study: Study, root: Path) -> None:
     """Write the table and the figures into the study's folder and say where."""
+    from actlab.analysis import results
     from actlab.reports import figures, tables
-    from actlab.studies import results
 
     loaded = results.load(study, root)
     drawn = figures.draw(loaded, root / "figures")
@@ -244,8 +261,13 @@ def report(study: Study, root: Path) -> None:
 def duration(seconds: float) -> str:
     """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``."""
     minutes = round(seconds / 60)
-    return (f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 60
-            else f"{minutes // 60} h {minutes % 60:02d} min")  # fmt: skip
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{minutes} min"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 @contextmanager

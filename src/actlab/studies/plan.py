@@ -118,8 +118,9 @@ class Study:
     def _id(self, point: Mapping[str, Any], seed: int, config: Mapping[str, Any]) -> str:
         identity = [self.name, config, [source_digest(value) for value in point.values()]]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:8]
-        words = [label(value) if key == ACTIVATION else short(key) + label(value)
-                 for key, value in point.items()]  # fmt: skip
+        words = [
+            label(value) if key == ACTIVATION else short(key) + label(value) for key, value in point.items()
+        ]
         slug = "-".join([*words, f"seed{seed}"])
         return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100] + f"-{digest}"
 
@@ -144,8 +145,20 @@ def load(
     """
     path = config_file(name, "configs/studies")
     text = _mapping(path)
-    allowed = {"title", "base", "set", "grid", "seeds", "select", "table", "published", "figures", "smoke",
-               "reference", "notes"}  # fmt: skip
+    allowed = {
+        "title",
+        "base",
+        "set",
+        "grid",
+        "seeds",
+        "select",
+        "table",
+        "published",
+        "figures",
+        "smoke",
+        "reference",
+        "notes",
+    }
     for key in text:
         if key not in allowed:
             raise unknown("study key", str(key), allowed, f"In {path}.")

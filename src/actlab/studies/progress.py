@@ -28,10 +28,16 @@ class Display:
         self.fractions = {run.id: 0.0 for run in runs}
         self.start = self.last_line = time.monotonic()
         self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs,"),
-            TimeElapsedColumn(), TextColumn("gone,"), TimeRemainingColumn(), TextColumn("left"),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("runs,"),
+            TimeElapsedColumn(),
+            TextColumn("gone,"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
             disable=not sys.stdout.isatty(),
-        )  # fmt: skip
+        )
         self.task = self.bar.add_task("", total=len(runs))
 
     def __enter__(self) -> Display:
@@ -55,5 +61,8 @@ class Display:
         if self.bar.disable and (now - self.last_line > LINE_EVERY or finished == len(self.fractions)):
             self.last_line = now
             left = (now - self.start) * (len(self.fractions) - done) / max(done, 1e-9)
-            print(f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s gone, "
-                  f"about {left:.0f} s left", flush=True)  # fmt: skip
+            print(
+                f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s gone, "
+                f"about {left:.0f} s left",
+                flush=True,
+            )

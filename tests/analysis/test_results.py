@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from actlab.analysis import comparison, results
+from actlab.analysis.columns import Column, column
+from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.errors import ActlabError
-from actlab.studies import comparison, results
-from actlab.studies.columns import Column, column
 from actlab.studies.plan import Run, Selection, Study
-from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
 
 ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
 Curves = dict[str, list[float]]
@@ -20,10 +20,15 @@ Curves = dict[str, list[float]]
 def study(**changes: Any) -> Study:
     """Two units, two learning rates, two seeds unless changed."""
     given = {
-        "name": "s", "title": "S", "base": {}, "settings": {}, "seeds": (0, 1), "select": Selection((LR,)),
+        "name": "s",
+        "title": "S",
+        "base": {},
+        "settings": {},
+        "seeds": (0, 1),
+        "select": Selection((LR,)),
         "blocks": ({ACT: ["gelu", "relu"], LR: [0.1, 0.01]},),
         "table": ({"metric": "test/error", "at": "last", "percent": True},),
-    }  # fmt: skip
+    }
     return Study(**{**given, **changes})  # type: ignore[arg-type]
 
 
@@ -56,9 +61,17 @@ def full(tmp_path: Path) -> results.Results:
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [("last", 0.4), ("best", 0.2), ("best_epoch", 3), (2, 0.6), (2.9, 0.6), (99, 0.4), (0.5, None),
-     ("selected", 0.6)],
-)  # fmt: skip
+    [
+        ("last", 0.4),
+        ("best", 0.2),
+        ("best_epoch", 3),
+        (2, 0.6),
+        (2.9, 0.6),
+        (99, 0.4),
+        (0.5, None),
+        ("selected", 0.6),
+    ],
+)
 def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None) -> None:
     plan = study(blocks=({ACT: ["relu"]},), select=Selection(), seeds=(0,))
     write(tmp_path, plan.runs()[0], {"test/error": [0.8, 0.6, 0.2, 0.4], "val/loss": [3, 1, 2, 2]})
@@ -142,8 +155,12 @@ def test_published_values_are_matched_by_label_and_by_the_most_particular(tmp_pa
         {"where": {ACT: "relu", DROP: 0.5}, "metric": "test/error", "value": 0.2},
         {"where": {ACT: "relu"}, "metric": "test/error", "at": "best", "value": 0.9},
     ]
-    plan = study(blocks=({ACT: ["relu", {"name": "elu", "alpha": 2}], DROP: [0, 0.5]},), select=Selection(),
-                 published={"source": "P", "values": values}, seeds=(0,))  # fmt: skip
+    plan = study(
+        blocks=({ACT: ["relu", {"name": "elu", "alpha": 2}], DROP: [0, 0.5]},),
+        select=Selection(),
+        published={"source": "P", "values": values},
+        seeds=(0,),
+    )
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5, 0.15]})
     cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]

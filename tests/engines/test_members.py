@@ -4,10 +4,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from actlab import cli
+from actlab import experiments
 from actlab.activations.stochastic import SOI
-from actlab.stacking import StackedTask
-from actlab.studies import plan, stacked
+from actlab.engines import stacked
+from actlab.stacking.task import StackedTask
+from actlab.studies import plan
 from actlab.studies.plan import get_dotted
 
 STEPS = 50
@@ -81,7 +82,7 @@ def both_ways(tmp_path, monkeypatch, overrides):
     alone, errors = [], []
     for run in runs:
         watch = Watch()
-        errors.append(trained(cli.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))))
+        errors.append(trained(experiments.build(run.config, callbacks=[watch], default_root_dir=str(tmp_path))))
         alone.append(watch)
     monkeypatch.setattr(stacked, "StackedTask", SpiedTask)
     together = Watch()

@@ -10,8 +10,9 @@ import time
 import pandas as pd
 import pytest
 
-from actlab import cli
-from actlab.studies import plan, runs, sequential, stacked, stacks
+from actlab import experiments
+from actlab.engines import folders, packing, sequential, stacked
+from actlab.studies import plan
 
 STUDY = """\
 base: mnist_classifier
@@ -54,7 +55,7 @@ def result(root, run):
 
 def test_engines_write_the_same_folders(study, tmp_path):
     wanted = study().runs()
-    parts, alone, reasons = stacks.plan_stacks(wanted, tmp_path / "stacked")
+    parts, alone, reasons = packing.plan_stacks(wanted, tmp_path / "stacked")
     assert not alone
     assert not reasons
     assert [len(stack.members) for stack in parts] == [4] * 4
@@ -116,7 +117,7 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(study, tmp_path
 
     def execute(root, progress):
         if engine == "stacked":
-            parts, _, _ = stacks.plan_stacks(wanted, root)
+            parts, _, _ = packing.plan_stacks(wanted, root)
             stacked.execute(wanted, parts, root, progress)
         else:
             sequential.execute(wanted, root, progress)
@@ -136,8 +137,17 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(study, tmp_path
 @pytest.mark.slow
 def test_killed_with_sigkill_at_three_moments(study, tmp_path):
     study()  # writes the file
-    words = [sys.executable, "-m", "actlab", "study", "run", str(tmp_path / "tiny.yaml"), "--set",
-             "trainer.max_epochs=30", "--runs-dir"]  # fmt: skip
+    words = [
+        sys.executable,
+        "-m",
+        "actlab",
+        "study",
+        "run",
+        str(tmp_path / "tiny.yaml"),
+        "--set",
+        "trainer.max_epochs=30",
+        "--runs-dir",
+    ]
     quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
     subprocess.run([*words, tmp_path / "straight"], check=True, **quiet)
     for seconds in (9, 13, 11):
@@ -154,17 +164,22 @@ def test_killed_with_sigkill_at_three_moments(study, tmp_path):
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, engine):
-    options = ["model.optimizer.class_path=torch.optim.SGD", "model.optimizer.lr=[1e30, 1e-2]", "seeds=1",
-               "model.activation=relu", "model.network.dropout=0.0"]  # fmt: skip
+    options = [
+        "model.optimizer.class_path=torch.optim.SGD",
+        "model.optimizer.lr=[1e30, 1e-2]",
+        "seeds=1",
+        "model.activation=relu",
+        "model.network.dropout=0.0",
+    ]
     wanted = study(overrides=options).runs()
     if engine == "stacked":
-        parts, _, _ = stacks.plan_stacks(wanted, tmp_path)
+        parts, _, _ = packing.plan_stacks(wanted, tmp_path)
         stacked.execute(wanted, parts, tmp_path, ignore)
     else:
         sequential.execute(wanted, tmp_path, ignore)
     wild, calm = (result(tmp_path, run) for run in wanted)
-    assert (wild["status"], wild["last_good_epoch"]) == (runs.DIVERGED, 0)
-    assert (calm["status"], calm["last_good_epoch"]) == (runs.FINISHED, 3)
+    assert (wild["status"], wild["last_good_epoch"]) == (folders.DIVERGED, 0)
+    assert (calm["status"], calm["last_good_epoch"]) == (folders.FINISHED, 3)
     assert metrics(tmp_path, wanted[0]).empty
     assert not metrics(tmp_path, wanted[1]).empty
 
@@ -176,7 +191,7 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
         text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
     )
     wanted = plan.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
-    parts, alone, _ = stacks.plan_stacks(wanted, tmp_path / "stacked")
+    parts, alone, _ = packing.plan_stacks(wanted, tmp_path / "stacked")
     assert (len(parts), alone) == (1, [])
     stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
     sequential.execute(wanted, tmp_path / "sequential", ignore)
@@ -188,22 +203,29 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):
     wanted = study().runs()
-    first, _, _ = stacks.plan_stacks(wanted, tmp_path, max_size=2)
-    again, _, _ = stacks.plan_stacks(wanted, tmp_path, max_size=4)
+    first, _, _ = packing.plan_stacks(wanted, tmp_path, max_size=2)
+    again, _, _ = packing.plan_stacks(wanted, tmp_path, max_size=4)
     assert first == again
-    more, _, _ = stacks.plan_stacks(study(overrides=["seeds=3"]).runs(), tmp_path)
+    more, _, _ = packing.plan_stacks(study(overrides=["seeds=3"]).runs(), tmp_path)
     assert more[: len(first)] == first
     assert len(more) > len(first)
 
 
 def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
     wanted = study().runs()[:4]
-    parts, _, _ = stacks.plan_stacks(wanted, tmp_path)
+    parts, _, _ = packing.plan_stacks(wanted, tmp_path)
     stacked.execute(wanted, parts, tmp_path, ignore)
     run = wanted[2]
     folder = tmp_path / run.id
-    outcome = cli("test", "-c", folder / "config.yaml", "--ckpt_path", folder / "checkpoints" / "last.ckpt",
-                  "--trainer.logger", "false")  # fmt: skip
+    outcome = cli(
+        "test",
+        "-c",
+        folder / "config.yaml",
+        "--ckpt_path",
+        folder / "checkpoints" / "last.ckpt",
+        "--trainer.logger",
+        "false",
+    )
     assert outcome.code == 0
     final = result(tmp_path, run)["final"]["test/error"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == pytest.approx(final)
@@ -211,15 +233,15 @@ def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
 
 def test_reasons_against_stacking(study):
     run = study().runs()[0]
-    task = cli.build(run.config).task
-    assert stacks.reason_against(run, task) is None
+    task = experiments.build(run.config).task
+    assert packing.reason_against(run, task) is None
     for key, value, word in (
         ("trainer.precision", "16-mixed", "scaler"),
         ("trainer.gradient_clip_val", 1.0, "clip"),
         ("trainer.devices", 2, "devices"),
     ):
         other = study(overrides=[f"{key}={value}"]).runs()[0]
-        assert word in (stacks.reason_against(other, task) or "")
+        assert word in (packing.reason_against(other, task) or "")
 
 
 def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
@@ -240,5 +262,5 @@ def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
 
 def test_a_size_that_was_found_is_used(study, tmp_path):
     wanted = study().runs()
-    parts, _, _ = stacks.plan_stacks(wanted, tmp_path, find_size=lambda runs, most: 2)
+    parts, _, _ = packing.plan_stacks(wanted, tmp_path, find_size=lambda runs, most: 2)
     assert {len(part.members) for part in parts} == {2}

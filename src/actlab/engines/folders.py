@@ -117,8 +117,11 @@ def hardware() -> str:
     import os
 
     cpuinfo = Path("/proc/cpuinfo")
-    names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")] if (
-        cpuinfo.exists()) else []  # fmt: skip
+    names = (
+        [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        if (cpuinfo.exists())
+        else []
+    )
     name = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
 

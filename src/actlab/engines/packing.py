@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from actlab import cli
-from actlab.stacking import ELEMENTWISE_OPTIMIZERS, can_stack
-from actlab.studies.memory import memory_bound
+from actlab import experiments
+from actlab.engines.folders import RunFolder, write_atomically
+from actlab.engines.memory import memory_bound
+from actlab.engines.sequential import batch_size, threads_for
+from actlab.stacking.layers import can_stack
+from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS
 from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
-from actlab.studies.runs import RunFolder, write_atomically
-from actlab.studies.sequential import batch_size, threads_for
 from actlab.tasks import Task
 
 FILE = "stacks.json"
@@ -104,7 +105,7 @@ def plan_stacks(
     reasons: set[str] = set()
     new: list[Stack] = []
     for group in (g for g in groups.values() if len(g) > 1):
-        task = cli.build(group[0].config).task
+        task = experiments.build(group[0].config).task
         if reason := reason_against(group[0], task):
             reasons.add(reason)
         else:

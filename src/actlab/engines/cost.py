@@ -12,10 +12,10 @@ import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from actlab import cli
+from actlab import experiments
+from actlab.engines.folders import hardware, write_atomically
+from actlab.engines.sequential import batch_size, threads, threads_for
 from actlab.studies.plan import ACTIVATION, Run, label
-from actlab.studies.runs import hardware, write_atomically
-from actlab.studies.sequential import batch_size, threads, threads_for
 from actlab.tasks import Task
 
 FILE = "cost.json"
@@ -61,7 +61,7 @@ class Trial:
     """One activation's network with a batch, to be timed."""
 
     def __init__(self, run: Run) -> None:
-        built = cli.build(run.config)
+        built = experiments.build(run.config)
         assert isinstance(built.task, Task)
         self.task = built.task.train()
         self.task.clean_training_loss = False

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from actlab.errors import ActlabError
-from actlab.studies.statistics import (
+from actlab.analysis.statistics import (
     equivalent,
     holm,
     median_band,
@@ -21,6 +20,7 @@ from actlab.studies.statistics import (
     sign_flip_p,
     wilcoxon_p,
 )
+from actlab.errors import ActlabError
 
 numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 
@@ -77,8 +77,10 @@ def test_ties_count_as_extreme() -> None:
 @given(st.lists(numbers, min_size=1, max_size=9))
 def test_it_is_the_share_of_sign_patterns_as_extreme(differences: list[float]) -> None:
     whole = [round(1000 * d) for d in differences]
-    sums = [abs(sum(s * w for s, w in zip(signs, whole, strict=True)))
-            for signs in product((1, -1), repeat=len(whole))]  # fmt: skip
+    sums = [
+        abs(sum(s * w for s, w in zip(signs, whole, strict=True)))
+        for signs in product((1, -1), repeat=len(whole))
+    ]
     assert sign_flip_p(differences) == np.mean([s >= abs(sum(whole)) for s in sums])
 
 
@@ -92,8 +94,14 @@ def test_it_knows_no_order_no_unit_and_no_side(differences: list[float], scale: 
 
 def test_many_pairs_agree_with_scipys_permutation_test() -> None:
     d = np.random.default_rng(4).normal(0.3, size=40)
-    scipys = stats.permutation_test((d, np.zeros(40)), lambda x, y: np.mean(x - y), permutation_type="samples",
-                                    n_resamples=20_000, vectorized=False, rng=0)  # fmt: skip
+    scipys = stats.permutation_test(
+        (d, np.zeros(40)),
+        lambda x, y: np.mean(x - y),
+        permutation_type="samples",
+        n_resamples=20_000,
+        vectorized=False,
+        rng=0,
+    )
     assert sign_flip_p(d) == pytest.approx(scipys.pvalue, abs=0.01)
     assert sign_flip_p([1.0] * 40) == 1 / 100_001
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from actlab.analysis.statistics import Array
 from actlab.errors import ActlabError, unknown
 from actlab.studies.plan import Study
-from actlab.studies.statistics import Array
 
 _AT = ("last", "best", "best_epoch", "selected")
 _NAMES_AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}

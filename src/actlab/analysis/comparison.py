@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from actlab.studies.columns import Column
-from actlab.studies.plan import ACTIVATION, Study, label
-from actlab.studies.results import Group, Results, Setting, matches, median
-from actlab.studies.runs import DIVERGED
-from actlab.studies.statistics import (
+from actlab.analysis.columns import Column
+from actlab.analysis.results import Group, Results, Setting, matches, median
+from actlab.analysis.statistics import (
     FEWEST,
     Interval,
     holm,
@@ -19,6 +17,8 @@ from actlab.studies.statistics import (
     sign_flip_p,
     wilcoxon_p,
 )
+from actlab.engines.folders import DIVERGED
+from actlab.studies.plan import ACTIVATION, Study, label
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from actlab import stacking
 from actlab.errors import ActlabError
 from actlab.networks import MLP
-from actlab.stacking import StackedTask, can_stack
+from actlab.stacking.layers import StackedNetwork, can_stack
+from actlab.stacking.task import StackedTask
 from actlab.tasks import ClassificationTask
 
 MEMBERS = [(seed, lr) for lr in (0.1, 0.01, 0.003) for seed in (0, 1)]
@@ -89,9 +89,18 @@ class Standardise(nn.Module):
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize(
     "activation",
-    ["gelu_tanh", "elu", "soi", "rrelu", "adaptive_dropout", "prelu",
-     "{name: gelu, per_channel: true, learnable: true}", f"{__file__}:NoisyUnit", f"{__file__}:Standardise"],
-)  # fmt: skip
+    [
+        "gelu_tanh",
+        "elu",
+        "soi",
+        "rrelu",
+        "adaptive_dropout",
+        "prelu",
+        "{name: gelu, per_channel: true, learnable: true}",
+        f"{__file__}:NoisyUnit",
+        f"{__file__}:Standardise",
+    ],
+)
 def test_members_are_the_runs_alone(activation, dropout):
     import yaml
 
@@ -204,4 +213,4 @@ def test_a_stacked_network_takes_shared_inputs():
     together = stack.network(x, shared=True)
     for r, task in enumerate(tasks):
         torch.testing.assert_close(together[r], task.network.eval()(x))
-    assert isinstance(stack.network, stacking.StackedNetwork)
+    assert isinstance(stack.network, StackedNetwork)

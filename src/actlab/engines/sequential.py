@@ -14,9 +14,9 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 
-from actlab import cli
+from actlab import experiments
+from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, get_dotted
-from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
 
 LoggerFactory = Callable[[Run], Logger]
 SMALL = 400  # samples an update
@@ -112,8 +112,7 @@ def rows(trainer: pl.Trainer, splits: Iterable[str]) -> list[Row]:
     step = trainer.global_step
     epoch = step / trainer.num_training_batches
     named = ((*name.partition("/")[::2], value) for name, value in trainer.callback_metrics.items())
-    return [Row(epoch, step, split, metric, float(value))
-            for split, metric, value in named if split in splits]  # fmt: skip
+    return [Row(epoch, step, split, metric, float(value)) for split, metric, value in named if split in splits]
 
 
 def execute(runs: Iterable[Run], root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
@@ -140,9 +139,9 @@ def execute(runs: Iterable[Run], root: Path, progress: Progress, logger: LoggerF
             finish(recorder, experiment.trainer)
 
 
-def build(run: Run, recorder: Recorder, logger: LoggerFactory | None = None) -> cli.Experiment:
+def build(run: Run, recorder: Recorder, logger: LoggerFactory | None = None) -> experiments.Experiment:
     """Trainer, task and datamodule of a run, quiet and recording into its folder."""
-    experiment = cli.build(
+    experiment = experiments.build(
         run.config,
         callbacks=[recorder],
         default_root_dir=str(recorder.folder.path),

@@ -8,8 +8,9 @@ import sys
 import pytest
 from torch import nn
 
+from actlab.engines import memory, packing
 from actlab.networks import MLP
-from actlab.studies import memory, plan, stacks
+from actlab.studies import plan
 
 
 def test_the_bound_counts_what_a_member_holds(monkeypatch):
@@ -29,8 +30,8 @@ def test_free_memory_is_some_of_the_machines():
 
 def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
     runs = plan.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
-    monkeypatch.setattr(stacks, "memory_bound", lambda network, batch: 4)
-    parts, alone, _ = stacks.plan_stacks(runs, tmp_path)
+    monkeypatch.setattr(packing, "memory_bound", lambda network, batch: 4)
+    parts, alone, _ = packing.plan_stacks(runs, tmp_path)
     assert not alone
     assert {len(part.members) for part in parts} == {3, 4}  # 15 runs of each dropout, in as few parts as fit
 
@@ -40,7 +41,7 @@ def test_freed_memory_is_kept_for_the_next_update():
     """Faults of pages, counted: the second tensor of a size finds the memory of the first."""
     script = """
 import resource, torch
-from actlab.studies.memory import keep_freed
+from actlab.engines.memory import keep_freed
 kept = keep_freed()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

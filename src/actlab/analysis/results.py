@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from actlab.analysis.columns import Column, column, read_at
+from actlab.analysis.statistics import Array, Band, median_band
+from actlab.engines.folders import DIVERGED, read
 from actlab.errors import ActlabError, unknown
-from actlab.studies.columns import Column, column, read_at
 from actlab.studies.plan import ACTIVATION, Run, Study, label, short
-from actlab.studies.runs import DIVERGED, read
-from actlab.studies.statistics import Array, Band, median_band
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,20 @@ class Results:
             compared, tuned = self._split(run)
             groups.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
         return [
-            Group(self._split(next(iter(settings.values()))[0])[0],
-                  tuple(Setting(self._split(runs[0])[1], tuple(runs)) for runs in settings.values()))
+            Group(
+                self._split(next(iter(settings.values()))[0])[0],
+                tuple(Setting(self._split(runs[0])[1], tuple(runs)) for runs in settings.values()),
+            )
             for settings in groups.values()
-        ]  # fmt: skip
+        ]
 
     def _split(self, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         """A run's grid point: what is compared and what is tuned."""
         tune = self.study.select.tune
-        return ({k: v for k, v in run.point.items() if k not in tune},
-                {k: v for k, v in run.point.items() if k in tune})  # fmt: skip
+        return (
+            {k: v for k, v in run.point.items() if k not in tune},
+            {k: v for k, v in run.point.items() if k in tune},
+        )
 
     def chosen(self, group: Group) -> Setting | None:
         """The setting with the best median over seeds of the best selection metric; None without any run.
@@ -192,9 +196,9 @@ class Results:
         epochs, values = self.series[run.id, column.metric]
         found = dict(zip(epochs.tolist(), values.tolist(), strict=True))
         diverged = self.results[run.id]["status"] == DIVERGED
-        return np.array([
-            found.get(e, column.worst if diverged and e > epochs[-1] else math.nan) for e in places.tolist()
-        ])  # fmt: skip
+        return np.array(
+            [found.get(e, column.worst if diverged and e > epochs[-1] else math.nan) for e in places.tolist()]
+        )
 
 
 def load(study: Study, root: Path) -> Results:
@@ -210,8 +214,9 @@ def load(study: Study, root: Path) -> Results:
     series = {
         (str(run), str(name)): (rows["epoch"].to_numpy(float), rows["value"].to_numpy(float))
         for (run, name), rows in frame.assign(name=names, epoch=epochs)
-        .drop_duplicates(["run", "name", "epoch"], keep="last").groupby(["run", "name"], sort=False)
-    }  # fmt: skip
+        .drop_duplicates(["run", "name", "epoch"], keep="last")
+        .groupby(["run", "name"], sort=False)
+    }
     file = root / "cost.json"
     costs = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return Results(study, root, {result["id"]: result for result in ended}, series, costs)
@@ -225,8 +230,10 @@ def median(values: Iterable[float], default: float = math.nan) -> float:
 
 def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
     """Whether a point has the values of ``where``, by themselves or by their labels."""
-    return all(key in point and (point[key] == value or label(point[key]) == label(value))
-               for key, value in where.items())  # fmt: skip
+    return all(
+        key in point and (point[key] == value or label(point[key]) == label(value))
+        for key, value in where.items()
+    )
 
 
 def identity(values: Mapping[str, Any]) -> str:

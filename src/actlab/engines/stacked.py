@@ -1,7 +1,7 @@
 """The stacked engine: runs that differ in seed, learning rate, weight decay or dropout share one Trainer.
 
 It leaves the folders that the sequential engine leaves, and in ``stacks/`` one folder a stack with its
-checkpoint. `actlab.studies.stacks` decides which runs form a stack.
+checkpoint. `actlab.engines.packing` decides which runs form a stack.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 
-from actlab import cli
+from actlab import experiments
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.datamodules.base import TensorDataModule
+from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.engines.memory import keep_freed
+from actlab.engines.packing import EPOCHS, FILE, Stack
+from actlab.engines.sequential import LoggerFactory, Progress, TimedRecorder, batch_size, threads, threads_for
 from actlab.errors import ActlabError
-from actlab.stacking import StackedTask
-from actlab.studies.memory import keep_freed
+from actlab.stacking.task import StackedTask
 from actlab.studies.plan import Run, get_dotted, set_dotted
-from actlab.studies.runs import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies.sequential import LoggerFactory, Progress, TimedRecorder, batch_size, threads, threads_for
-from actlab.studies.stacks import EPOCHS, FILE, Stack
 from actlab.tasks import Task
 
 SIZES = (5, 15, 45, 150, 450)  # of stacks, that `find_size` tries
@@ -44,8 +44,14 @@ class StackRecorder(TimedRecorder):
     A member that diverges, or reaches its own number of epochs, is closed there; the others go on.
     """
 
-    def __init__(self, stack: Stack, folders: Sequence[RunFolder], path: Path, progress: Progress,
-                 loggers: Sequence[Logger] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stack: Stack,
+        folders: Sequence[RunFolder],
+        path: Path,
+        progress: Progress,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
         super().__init__()
         self.stack, self.folders, self.progress, self.loggers = stack, list(folders), progress, loggers
         self.checkpoint = path / "last.ckpt"
@@ -72,8 +78,11 @@ class StackRecorder(TimedRecorder):
         for r, folder in enumerate(self.folders):
             if folder.finished:
                 continue
-            rows = [Row(e, step, *split_name(name), values[r])
-                    for step, e, metrics in self.pending for name, values in metrics.items()]  # fmt: skip
+            rows = [
+                Row(e, step, *split_name(name), values[r])
+                for step, e, metrics in self.pending
+                for name, values in metrics.items()
+            ]
             if any(row.metric == "loss" and not math.isfinite(row.value) for row in rows):
                 self._close(r, pl_module, DIVERGED, epoch - 1, trainer.global_step)
                 continue
@@ -167,8 +176,10 @@ def execute(
     by_id = {run.id: run for run in runs}
     for stack in stacks:
         if missing := [member for member in stack.members if member not in by_id]:
-            raise ActlabError(f"stack {stack.id} in {root / FILE} holds {missing[0]}, which this study no "
-                              "longer has; run it as it was started, or in another --runs-dir")  # fmt: skip
+            raise ActlabError(
+                f"stack {stack.id} in {root / FILE} holds {missing[0]}, which this study no "
+                "longer has; run it as it was started, or in another --runs-dir"
+            )
         train(stack, [by_id[member] for member in stack.members], root, progress, logger)
 
 
@@ -241,11 +252,11 @@ def _short(run: Run) -> dict[str, Any]:
     return config
 
 
-def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> cli.Experiment:
+def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> experiments.Experiment:
     """Trainer, stacked task and datamodule of some runs."""
-    members = [cli.build(run.config).task for run in runs]
+    members = [experiments.build(run.config).task for run in runs]
     longest = copy.deepcopy(max(runs, key=lambda run: int(get_dotted(run.config, EPOCHS))).config)
-    trainer, _, data = cli.build(longest, callbacks=[recorder], default_root_dir=str(path))
+    trainer, _, data = experiments.build(longest, callbacks=[recorder], default_root_dir=str(path))
     assert isinstance(data, TensorDataModule)
     data.seed = [run.seed for run in runs]
-    return cli.Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)
+    return experiments.Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)

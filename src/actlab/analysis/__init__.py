@@ -1,0 +1,1 @@
+"""What finished runs say: values, chosen settings, medians, tests. Reads files only."""

@@ -1,0 +1,43 @@
+"""Inverted dropout whose masks come from a stream."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from actlab.errors import ActlabError
+from actlab.streams import Uniform
+
+
+class Dropout(nn.Module):
+    """Inverted dropout: ``x · m / (1 − p)``, ``m ~ Bernoulli(1 − p)``; in evaluation ``x``, its expectation.
+
+    The masks come from a `Uniform` source, so a run draws the same masks alone or in a stack.
+
+    Args:
+        p: drop probability in [0, 1), or a tensor of one a run, ``(R, 1)``.
+
+    Raises:
+        ActlabError: when ``p`` is outside [0, 1).
+    """
+
+    def __init__(self, p: float | Tensor) -> None:
+        super().__init__()
+        if not 0 <= float(torch.as_tensor(p).min()) <= float(torch.as_tensor(p).max()) < 1:
+            raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
+        self.p: float | Tensor
+        if isinstance(p, Tensor):
+            self.register_buffer("p", p, persistent=False)  # goes to the device with its network
+        else:
+            self.p = p
+        self.uniform = Uniform()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as ``x``."""
+        if not self.training:
+            return x
+        return x * self.uniform.keep(x, self.p)
+
+    def extra_repr(self) -> str:
+        """The drop probability, for printing."""
+        return f"p={self.p}"

@@ -1,0 +1,1 @@
+"""Stacked training: R runs of one network as one program."""
