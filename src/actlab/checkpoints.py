@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from actlab.files import replacing
+
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Write a checkpoint to a temporary file beside its place, flush it, then rename it.
@@ -21,11 +23,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
         """Save ``checkpoint`` at the local ``path``; a former file there is replaced in one step."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        with partial.open("wb") as file:
+        with replacing(Path(path)) as partial, partial.open("wb") as file:
             torch.save(checkpoint, file)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)

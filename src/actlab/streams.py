@@ -81,6 +81,42 @@ class Stream:
         """Seed torch's global generator for this position: units that know no `Uniform` draw from it."""
         torch.manual_seed(seed_for(self.seeds[0], "unit", *site, *self.position, self.slice))
 
+    def member(self, r: int) -> MemberStream:
+        """The part of run ``r`` of a stack; it moves with the whole."""
+        return MemberStream(self, r)
+
+
+class MemberStream:
+    """The part of one run in the `Stream` of a stack, for modules that are called member by member."""
+
+    def __init__(self, whole: Stream, r: int) -> None:
+        self.whole, self.r = whole, r
+        self.seeds = (whole.seeds[r],)
+
+    @property
+    def slice(self) -> int:
+        """Which slice of the global batch this process holds."""
+        return self.whole.slice
+
+    @property
+    def sites(self) -> int:
+        """Number of sites that have keys."""
+        return self.whole.sites
+
+    @property
+    def keys(self) -> Tensor:
+        """Keys of this run at all sites, ``(sites, 2, 1, 1)``."""
+        return self.whole.keys[:, :, self.r : self.r + 1].contiguous()
+
+    def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
+        """Make room for the keys of some sites, for all runs."""
+        self.whole.reserve(sites, device)
+
+    def seed_global(self, *site: int) -> None:
+        """Seed torch's global generator as the run alone does."""
+        seed = seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice)
+        torch.manual_seed(seed)
+
 
 def _words(seeds: Sequence[int]) -> Tensor:
     """Two int32 words of each 63-bit seed, shape ``(2, R)``."""
@@ -95,7 +131,7 @@ class Uniform(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stream: Stream | None = None
+        self.stream: Stream | MemberStream | None = None
         self.site = 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -234,13 +270,29 @@ def attach(network: nn.Module, stream: Stream) -> int:
     return len(sites)
 
 
+def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:
+    """Bind everything random in a module to another stream, at the sites that it has."""
+    for part in module.modules():
+        if isinstance(part, Uniform):
+            part.stream = stream
+        for hook in part._forward_pre_hooks.values():
+            if isinstance(hook, SeedGlobal):
+                hook.stream = stream
+
+
+def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
+    """Whether torch's generator is seeded before a module, or one inside it, is called; see `SeedGlobal`."""
+    parts = module.modules() if recurse else [module]
+    return any(isinstance(hook, SeedGlobal) for part in parts for hook in part._forward_pre_hooks.values())
+
+
 class SeedGlobal:
     """A forward pre-hook for a foreign random unit: seeds torch's generator for this site before each draw.
 
     So a unit that calls ``torch.rand`` or ``F.dropout`` draws the same alone, in a stack and after a resume.
     """
 
-    def __init__(self, stream: Stream, site: int) -> None:
+    def __init__(self, stream: Stream | MemberStream, site: int) -> None:
         self.stream, self.site = stream, site
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:

@@ -13,39 +13,49 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
-from actlab.engines.folders import hardware, write_atomically
-from actlab.engines.sequential import batch_size, threads, threads_for
-from actlab.studies.plan import ACTIVATION, Run, label
-from actlab.tasks import Task
+from actlab.engines.folders import hardware
+from actlab.engines.threads import SMALL, threads, threads_for
+from actlab.files import write_atomically
+from actlab.studies.keys import label
+from actlab.studies.plan import Run
+from actlab.tasks import Batch, Task
 
 FILE = "cost.json"
 
 
-def measure(runs: Iterable[Run], reference: str, updates: int = 4, rounds: int = 25) -> list[dict[str, Any]]:
-    """Time and memory per update of each activation among ``runs``, in interleaved rounds.
+def measure(
+    runs: Iterable[Run], key: str, reference: str, updates: int = 4, rounds: int = 25
+) -> list[dict[str, Any]]:
+    """Time and memory per update of each compared value among ``runs``, in interleaved rounds.
 
     Args:
-        runs: of one study; the first run of each activation stands for it.
-        reference: label of the activation that the others are divided by; the first one if it is absent.
+        runs: of one study; the first run of each value stands for it.
+        key: the grid key that is compared, such as ``model.activation``.
+        reference: label of the value that the others are divided by; the first one if it is absent.
         updates: per round.
         rounds: the fastest counts: what else the computer does only adds time.
 
     Returns:
-        One mapping an activation: ``seconds_per_update`` (forward, backward, optimiser on one batch),
-        ``bytes_kept`` for the backward pass, and both relative to the reference.
+        One mapping a value: ``compared``, its label; ``seconds_per_update`` (forward, backward, optimiser on
+        one batch), ``bytes_kept`` for the backward pass, and both relative to the reference. Empty when a model
+        is no task of this package, whose update cannot be taken apart from its Trainer.
     """
     first: dict[str, Run] = {}
     for run in runs:
-        first.setdefault(label(run.point.get(ACTIVATION, "")), run)
-    trials = {name: Trial(run) for name, run in first.items()}
-    with threads(threads_for(batch_size(next(iter(first.values()))))):
+        first.setdefault(label(run.point.get(key, "")), run)
+    built = {name: experiments.build(run.config) for name, run in first.items()}
+    if not all(isinstance(experiment.task, Task) for experiment in built.values()):
+        return []
+    trials = {name: Trial(e.task, e.data) for name, e in built.items() if isinstance(e.task, Task)}
+    samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
+    with threads(threads_for(samples)):
         for _ in range(rounds):
             for trial in trials.values():
                 trial.seconds.append(trial.time(updates) / updates)
     base = trials.get(reference) or next(iter(trials.values()))
     return [
         {
-            "activation": name,
+            "compared": name,
             "point": first[name].point,
             "seconds_per_update": trial.best,
             "relative_to_reference": trial.best / base.best,
@@ -58,15 +68,12 @@ def measure(runs: Iterable[Run], reference: str, updates: int = 4, rounds: int =
 
 
 class Trial:
-    """One activation's network with a batch, to be timed."""
+    """One network with a batch, to be timed."""
 
-    def __init__(self, run: Run) -> None:
-        built = experiments.build(run.config)
-        assert isinstance(built.task, Task)
-        self.task = built.task.train()
-        self.task.clean_training_loss = False
-        self.optimizer = self.task.optimizer(self.task.parameters())
-        self.batch = first_batch(built.data)
+    def __init__(self, task: Task, data: LightningDataModule) -> None:
+        self.task = task.train()
+        self.optimizer = task.optimizer(task.parameters())
+        self.batch = first_batch(data)
         self.seconds: list[float] = []
         self.bytes_kept = kept_for_backward(self.task, self.batch)
         self.time(2)
@@ -82,20 +89,20 @@ class Trial:
         for step in range(updates):
             self.task.stream.move(0, step)
             self.optimizer.zero_grad()
-            self.task._step(self.batch)["loss"].mean().backward()  # type: ignore[no-untyped-call]
+            self.task.loss(self.batch).backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
         return time.perf_counter() - start
 
 
-def first_batch(data: LightningDataModule) -> tuple[Tensor, Tensor]:
+def first_batch(data: LightningDataModule) -> Batch:
     """The first training batch."""
     data.prepare_data()
     data.setup("fit")
-    batch: tuple[Tensor, Tensor] = next(iter(data.train_dataloader()))
+    batch: Batch = next(iter(data.train_dataloader()))
     return batch
 
 
-def kept_for_backward(task: Task, batch: tuple[Tensor, Tensor]) -> int:
+def kept_for_backward(task: Task, batch: Batch) -> int:
     """Bytes of all tensors that one forward pass keeps for its backward pass; parameters do not count."""
     kept: dict[int, int] = {}
     parameters = {p.untyped_storage().data_ptr() for p in task.parameters()}
@@ -107,7 +114,7 @@ def kept_for_backward(task: Task, batch: tuple[Tensor, Tensor]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = task._step(batch)["loss"].mean()
+        output = task.loss(batch)
     del output
     return sum(kept.values())
 

@@ -6,23 +6,28 @@
         config.yaml       the resolved config
         point.json        grid point, seed, study
         metrics.jsonl     rows while the run goes on, appended per epoch
-        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, value
+        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       written last and atomically; a run is finished when it exists
-        checkpoints/      last.ckpt
+        checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
+        probes/           <name>.parquet: rows of evaluations after training
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
+from filelock import FileLock, Timeout
 
+from actlab.files import remove_partials, replacing, write_atomically
 from actlab.studies.plan import Run
 
 FINISHED, DIVERGED = "finished", "diverged"
@@ -30,13 +35,39 @@ _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
 class Row(NamedTuple):
-    """One measured value; ``epoch`` counts passes over the training data, also between their ends."""
+    """One measured value; ``epoch`` counts passes over the training data, also between their ends.
+
+    The condition is empty in training and says ``noise=0.5`` or ``layer=3`` where something was measured under
+    it or of a part.
+    """
 
     epoch: float
     step: int
     split: str
     metric: str
+    condition: str
     value: float
+
+    @property
+    def name(self) -> str:
+        """``split/metric``, or the metric alone where there is no split."""
+        return f"{self.split}/{self.metric}" if self.split else self.metric
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The split and metric of ``val/loss``; of a name without a slash the split is empty."""
+    split, _, metric = name.rpartition("/")
+    return split, metric
+
+
+def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
+    """Rows as a table, in order of step and name."""
+    types = {
+        **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
+        **{"condition": "str", "value": "float64"},
+    }
+    frame = pd.DataFrame(list(rows), columns=Row._fields).astype(types)
+    return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
 
 
 class RunFolder:
@@ -45,13 +76,17 @@ class RunFolder:
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-        self.checkpoint = self.path / "checkpoints" / "last.ckpt"
+        self.checkpoint = self.kept("last")
         self._rows = self.path / "metrics.jsonl"
         self._result = self.path / "result.json"
 
+    def kept(self, name: str) -> Path:
+        """The checkpoint of a name: ``last``, ``best`` or ``epoch=5``."""
+        return self.path / "checkpoints" / f"{name}.ckpt"
+
     @property
     def finished(self) -> bool:
-        """Whether the run is over, by reaching its end or by diverging."""
+        """Whether the run has ended, by reaching its last epoch or by diverging."""
         return self._result.exists()
 
     @property
@@ -60,8 +95,9 @@ class RunFolder:
         return not self.finished and self.checkpoint.exists()
 
     def open(self) -> None:
-        """Make the folder and record what is run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Make the folder, remove what a killed process left half-written, and record what is run."""
+        for folder in (self.path, self.checkpoint.parent):
+            remove_partials(folder)
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
@@ -90,60 +126,47 @@ class RunFolder:
             status: `FINISHED` or `DIVERGED`.
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
-        frame = pd.DataFrame(self.rows(), columns=Row._fields).astype(
-            {"epoch": "float64", "step": "int64", "split": "str", "metric": "str", "value": "float64"}
-        )
-        frame = frame.sort_values(["step", "split", "metric"], ignore_index=True)
-        partial = self.path / ".metrics.parquet.partial"
-        frame.to_parquet(partial, index=False)
-        partial.replace(self.path / "metrics.parquet")
-        last = frame.groupby(frame["split"] + "/" + frame["metric"])["value"].last()
+        rows = self.rows()
+        with replacing(self.path / "metrics.parquet") as partial:
+            frame_of(rows).to_parquet(partial, index=False)
         result = {
             "status": status,
             "id": self.run.id,
             "seed": self.run.seed,
             "point": self.run.point,
-            "final": {str(name): float(value) for name, value in last.items()},
+            "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),
         }
         write_atomically(self._result, json.dumps(result, indent=1))
-        self._rows.unlink()
+        self._rows.unlink(missing_ok=True)
+
+
+@contextmanager
+def holding(root: Path, runs: Sequence[Run]) -> Iterator[bool]:
+    """Hold the locks of some runs, all or none; a process that dies holds none.
+
+    Yields:
+        Whether they are held: False when another process trains one of them.
+    """
+    folder = root / ".locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try:
+            for run in runs:
+                held.enter_context(FileLock(folder / f"{run.id}.lock", timeout=0))
+        except Timeout:
+            held.close()
+            yield False
+        else:
+            yield True
 
 
 def hardware() -> str:
     """The processor and the number of its cores, for provenance."""
-    import os
-
     cpuinfo = Path("/proc/cpuinfo")
-    names = (
-        [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        if (cpuinfo.exists())
-        else []
-    )
-    name = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, so that a kill leaves the old or the new one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
-def read(root: Path, runs: Iterable[Run]) -> tuple[pd.DataFrame, list[Mapping[str, Any]]]:
-    """The metrics and results of the finished runs among ``runs``.
-
-    Returns:
-        The rows of all ``metrics.parquet``, with the column ``run``; and the ``result.json`` of each.
-    """
-    frames, results = [], []
-    for run in runs:
-        folder = RunFolder(root, run)
-        if folder.finished:
-            frames.append(pd.read_parquet(folder.path / "metrics.parquet").assign(run=run.id))
-            results.append(json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
-    empty = pd.DataFrame(columns=["run", *Row._fields])
-    return (pd.concat(frames, ignore_index=True) if frames else empty), results

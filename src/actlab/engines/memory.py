@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 GIB = 2**30
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
-def memory_bound(network: torch.nn.Module, batch: int) -> int:
-    """How many members fit into half of the free memory: parameters, gradients, moments, activations.
+class PeakMemory(TorchDispatchMode):
+    """Counts the bytes of all tensors that live at a time, of those made while it is active.
 
-    Args:
-        network: of one member.
-        batch: samples an update.
+    Works on any device; what an operation needs inside itself is not seen.
     """
-    numbers = sum(p.numel() for p in network.parameters())
-    widths = sum(layer.out_features for layer in network.modules() if isinstance(layer, torch.nn.Linear))
-    each = 4 * (5 * numbers + 6 * batch * widths)  # float32; weights, gradient, two moments, a working copy
-    return max(1, int(free_memory() / 2 / each))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation and take note of the storages of its results."""
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, torch.Tensor):
+                self._note(result.untyped_storage())
+        return results
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._known:
+            self._known.add(key)
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._freed, key, storage.nbytes())
+
+    def _freed(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.now -= size
 
 
 def free_memory() -> int:

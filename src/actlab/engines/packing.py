@@ -9,142 +9,224 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from actlab import experiments
-from actlab.engines.folders import RunFolder, write_atomically
-from actlab.engines.memory import memory_bound
-from actlab.engines.sequential import batch_size, threads_for
-from actlab.stacking.layers import can_stack
-from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS
-from actlab.studies.plan import SEED, Run, get_dotted, set_dotted
+from actlab.engines.folders import RunFolder
+from actlab.engines.threads import SMALL, threads_for
+from actlab.errors import ActlabError
+from actlab.experiments import Experiment
+from actlab.files import write_atomically
+from actlab.stacking import task as stacking
+from actlab.studies.keys import get_dotted, set_dotted
+from actlab.studies.plan import EPOCHS, SEED, Run
 from actlab.tasks import Task
 
 FILE = "stacks.json"
 BEST_SIZE = 15  # measured best on two cores for the MNIST classifier (benchmarks/stacks.py)
-LEARNING_RATE, DROPOUT, EPOCHS = "model.optimizer.lr", "model.network.dropout", "trainer.max_epochs"
-# What members of a stack may differ in; of dropout only the probability, not whether there is any.
-FREE = (SEED, LEARNING_RATE, "model.optimizer.weight_decay", "model.optimizer.momentum", DROPOUT, EPOCHS)
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Runs that are trained as one.
+class Job:
+    """What one Trainer trains: a run, or a stack of runs.
 
     Args:
-        id: names the stack's folder.
-        members: run ids, in the order of the run axis.
-        threads: number of threads of torch, a part of bit-identity.
+        id: of the run, or of the stack, which names its folder.
+        runs: in the order of the run axis.
+        threads: number of threads of torch for a stack, a part of bit-identity.
     """
 
     id: str
-    members: tuple[str, ...]
-    threads: int
+    runs: tuple[Run, ...]
+    threads: int = 1
 
 
-def settings_left(run: Run) -> str:
-    """Everything in a run's config that members of a stack have in common, as text."""
-    config = copy.deepcopy(run.config)
-    for key in FREE:
-        value = get_dotted(config, key)
-        if value is not None:
-            set_dotted(config, key, bool(value) if key == DROPOUT else None)
-    return json.dumps(config, sort_keys=True)
-
-
-def reason_against(run: Run, task: pl.LightningModule) -> str | None:
-    """Why a run cannot be a member of a stack, or None.
+@dataclass(frozen=True)
+class Packing:
+    """How a study is trained.
 
     Args:
-        run: the run.
-        task: what its config builds.
+        jobs: those with unfinished runs, stacks first.
+        reasons: why runs that differ in settings alone are not stacked.
     """
-    trainer = run.config.get("trainer", {})
-    if str(trainer.get("precision", "")).startswith(("16", "transformer-engine")):
-        return "one loss scaler for all members would couple them (precision 16)"
-    if trainer.get("gradient_clip_val") is not None:
-        return "one gradient clip for all members would couple them"
-    if trainer.get("devices", 1) not in (1, "1", "auto", [0]) or trainer.get("num_nodes", 1) != 1:
-        return "several devices"
-    if not isinstance(task, Task) or not can_stack(task.network):
-        return "its network is no sequence of linear layers"
-    if not isinstance(task.optimizer(task.parameters()), ELEMENTWISE_OPTIMIZERS):
-        return "its optimiser is not known to act elementwise"
-    return None
+
+    jobs: list[Job]
+    reasons: list[str]
 
 
-def plan_stacks(
-    runs: Sequence[Run],
-    root: Path,
-    max_size: int | None = None,
-    find_size: Callable[[Sequence[Run], int], int] | None = None,
-) -> tuple[list[Stack], list[Run], set[str]]:
-    """Group the unfinished among ``runs`` into stacks; groupings of an earlier start are kept.
+SizeOf = Callable[[Sequence[Run]], int]
+
+
+def pack(runs: Sequence[Run], root: Path, size_of: SizeOf, stacked: bool = True) -> Packing:
+    """Group the unfinished among ``runs`` into jobs; stacks of an earlier start are kept.
 
     Args:
         runs: of one study.
         root: the study's folder; ``stacks.json`` there is read and written.
-        max_size: most members of a new stack.
-        find_size: finds the best size for runs that may be stacked, given how many fit into memory; used
-            without ``max_size``. By default it is `BEST_SIZE`, or less where memory is short.
+        size_of: says how many of some runs that can be stacked make one stack.
+        stacked: whether new stacks are formed.
 
-    Returns:
-        The stacks that have unfinished members; the runs left for the sequential engine; the reasons why.
+    Raises:
+        ActlabError: when a member of an earlier stack is no longer a run of the study.
     """
-    known = read_stacks(root)
-    placed = {member for stack in known for member in stack.members}
-    fresh = [r for r in runs if not (f := RunFolder(root, r)).finished and r.id not in placed and not f.started]
-    groups: dict[str, list[Run]] = {}
-    for run in fresh:
-        groups.setdefault(settings_left(run), []).append(run)
-    reasons: set[str] = set()
-    new: list[Stack] = []
-    for group in (g for g in groups.values() if len(g) > 1):
-        task = experiments.build(group[0].config).task
-        if reason := reason_against(group[0], task):
-            reasons.add(reason)
-        else:
-            group.sort(key=lambda r: [str(get_dotted(r.config, key)) for key in FREE if key != SEED])
-            fit = memory_bound(task, batch_size(group[0]))
-            size = max_size or (find_size(group, fit) if find_size else min(BEST_SIZE, fit))
-            new += [_stack(part) for part in _even_parts(group, size) if len(part) > 1]
+    folders = {run.id: RunFolder(root, run) for run in runs}
+    unfinished = {name for name, folder in folders.items() if not folder.finished}
+    known = read_stacks(root, runs, unfinished)
+    placed = {run.id for job in known for run in job.runs}
+    free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
+    new, reasons = form_stacks(free, size_of) if stacked else ([], [])
     write_stacks(root, [*known, *new])
-    stacked = placed | {member for stack in new for member in stack.members}
-    unfinished = {r.id for r in runs if not RunFolder(root, r).finished}
-    return (
-        [stack for stack in (*known, *new) if unfinished & set(stack.members)],
-        [r for r in runs if r.id in unfinished - stacked],
-        reasons,
+    placed |= {run.id for job in new for run in job.runs}
+    jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
+    alone = [Job(run.id, (run,)) for run in runs if run.id in unfinished - placed]
+    return Packing([*jobs, *alone], reasons)
+
+
+def form_stacks(runs: Iterable[Run], size_of: SizeOf) -> tuple[list[Job], list[str]]:
+    """Stacks of runs that differ in what a stack may differ in, and the reasons why others are none."""
+    stacks: list[Job] = []
+    reasons: dict[str, None] = {}
+    for group in similar(runs):
+        if reason := reason_against(experiments.build(group[0].config)):
+            reasons[reason] = None
+        else:
+            stacks += [stack(part) for part in even_parts(group, size_of(group)) if len(part) > 1]
+    return stacks, list(reasons)
+
+
+def similar(runs: Iterable[Run]) -> list[list[Run]]:
+    """Groups of two runs or more that differ only in what members of a stack may differ in."""
+    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the keys that may differ
+    structures: dict[str, str] = {}  # by the settings of a model that may change its layers
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        classes = as_text(_classes(run.config["model"]))
+        if classes not in free:
+            free[classes] = declared(experiments.build(run.config).task)
+        layers = as_text(
+            _without(run, [key for key in free[classes] if not key.startswith("network.")])["model"]
+        )
+        if layers not in structures:
+            structures[layers] = structure(experiments.build(run.config).task)
+        groups.setdefault((as_text(_without(run, free[classes])), structures[layers]), []).append(run)
+    ordered = [sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for g in groups.values()]
+    return [group for group in ordered if len(group) > 1]
+
+
+def declared(task: pl.LightningModule) -> tuple[str, ...]:
+    """Keys below ``model`` in which members of a stack may differ: what the task and its network say."""
+    return task.stackable if isinstance(task, Task) else ()
+
+
+def structure(task: pl.LightningModule) -> str:
+    """The layers of a task with their types and shapes, as text."""
+    return as_text(
+        [
+            (path, type(module).__qualname__, [list(p.shape) for p in module.parameters(recurse=False)])
+            for path, module in task.named_modules()
+        ]
     )
 
 
-def _even_parts(group: Sequence[Run], most: int) -> list[Sequence[Run]]:
-    """As few parts as ``most`` allows, of nearly equal size."""
-    number = math.ceil(len(group) / most)
+def _classes(value: Any) -> Any:
+    """What classes nested values name."""
+    if isinstance(value, dict):
+        return {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+    return None
+
+
+def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
+    """A run's config without its seed, its number of epochs and some keys below ``model``."""
+    config = copy.deepcopy(run.config)
+    for key in (SEED, EPOCHS, *(f"model.{key}" for key in keys)):
+        value = get_dotted(config, key)
+        if value is not None:
+            # Of an object its class stays: members may have other settings, not another kind of optimiser.
+            set_dotted(
+                config, key, value["class_path"] if isinstance(value, dict) and "class_path" in value else 0
+            )
+    return config
+
+
+def as_text(value: Any) -> str:
+    """Nested values as text that is equal for equal values."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def reason_against(experiment: Experiment) -> str | None:
+    """Why a run cannot be a member of a stack, or None."""
+    trainer, task, data = experiment
+    if not isinstance(trainer.strategy, SingleDeviceStrategy):
+        return "several devices, or a strategy of its own"
+    if str(trainer.precision).startswith(("16", "transformer-engine")):
+        return "one loss scaler for all members would couple them (precision 16)"
+    if trainer.gradient_clip_val is not None:
+        return "one gradient clip for all members would couple them"
+    if trainer.overfit_batches:
+        return "overfit_batches replaces the order of batches"
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
+            return (
+                f"{type(callback).__name__} does not say that it can serve a stack (an attribute 'stackable')"
+            )
+    if not getattr(data, "stackable", False):
+        return f"{type(data).__name__} makes batches for one seed, not for several"
+    return stacking.reason_against(task)
+
+
+def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:
+    """A group in as few parts as the size allows, all about equally large."""
+    number = math.ceil(len(group) / size)
     bounds = [round(i * len(group) / number) for i in range(number + 1)]
     return [group[a:b] for a, b in pairwise(bounds)]
 
 
-def _stack(members: Sequence[Run]) -> Stack:
-    ids = tuple(run.id for run in members)
-    digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
-    return Stack(digest, ids, threads_for(len(ids) * batch_size(members[0])))
+def stack(members: Sequence[Run]) -> Job:
+    """The stack of some runs; its id is a function of theirs."""
+    digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
+    samples = getattr(experiments.build(members[0].config).data, "batch_size", SMALL)
+    return Job(digest, tuple(members), threads_for(len(members) * samples))
 
 
-def read_stacks(root: Path) -> list[Stack]:
-    """The stacks decided on by earlier starts of the study."""
+def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
+    """The stacks of these runs that earlier starts of the study decided on.
+
+    Raises:
+        ActlabError: when an unfinished run is in a stack with one that is none of ``runs``.
+    """
     path = root / FILE
     entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return [Stack(e["id"], tuple(e["members"]), e["threads"]) for e in entries]
+    by_id = {run.id: run for run in runs}
+    jobs = []
+    for entry in entries:
+        missing = [member for member in entry["members"] if member not in by_id]
+        if missing and unfinished & set(entry["members"]):
+            raise ActlabError(
+                f"stack {entry['id']} in {path} holds {missing[0]}, which this study no longer has; run it as "
+                "it was started, or in another --runs-dir"
+            )
+        if not missing:
+            members = tuple(by_id[member] for member in entry["members"])
+            jobs.append(Job(entry["id"], members, entry["threads"]))
+    return jobs
 
 
-def write_stacks(root: Path, stacks: Sequence[Stack]) -> None:
-    """Remember the stacks."""
-    entries = [{"id": s.id, "members": s.members, "threads": s.threads} for s in stacks]
-    root.mkdir(parents=True, exist_ok=True)
-    write_atomically(root / FILE, json.dumps(entries, indent=1))
+def write_stacks(root: Path, stacks: Sequence[Job]) -> None:
+    """Remember the stacks, those of other settings of the study too."""
+    path = root / FILE
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    ids = {entry["id"] for entry in known}
+    fresh = [
+        {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
+        for job in stacks
+        if job.id not in ids
+    ]
+    write_atomically(path, json.dumps([*known, *fresh], indent=1))

@@ -23,21 +23,38 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float | Tensor) -> None:
         super().__init__()
-        if not 0 <= float(torch.as_tensor(p).min()) <= float(torch.as_tensor(p).max()) < 1:
-            raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
+        _checked(p)
         self.p: float | Tensor
         if isinstance(p, Tensor):
             self.register_buffer("p", p, persistent=False)  # goes to the device with its network
         else:
             self.p = p
+        self.scale: float | Tensor = 1.0  # a schedule's factor of p, or one a run, (R, 1)
         self.uniform = Uniform()
+
+    @property
+    def probability(self) -> float | Tensor:
+        """The drop probability now: p as given, times the factor of a schedule.
+
+        Raises:
+            ActlabError: when a schedule has moved it out of [0, 1).
+        """
+        if isinstance(self.scale, float) and self.scale == 1:
+            return self.p
+        return _checked(self.p * self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as ``x``."""
         if not self.training:
             return x
-        return x * self.uniform.keep(x, self.p)
+        return x * self.uniform.keep(x, self.probability)
 
     def extra_repr(self) -> str:
         """The drop probability, for printing."""
         return f"p={self.p}"
+
+
+def _checked(p: float | Tensor) -> float | Tensor:
+    if not 0 <= float(torch.as_tensor(p).min()) <= float(torch.as_tensor(p).max()) < 1:
+        raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
+    return p

@@ -1,4 +1,7 @@
-"""Slices of stacked parameters."""
+"""One optimiser for a stack: its parameters cut along the run axis where the members' settings differ.
+
+Shapes: ``R`` runs.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,17 @@ from pytorch_lightning.cli import OptimizerCallable
 from torch import nn
 from torch.optim import Optimizer
 
+from actlab import optim
 from actlab.errors import ActlabError
+from actlab.stacking.network import StackedNetwork, member_names
+from actlab.tasks import Task
+from actlab.tasks.base import check_optimizer
 
 # Optimisers that act on every element by itself, so that a slice of a stacked parameter is updated as the
 # parameters of its members are when they are alone.
 ELEMENTWISE_OPTIMIZERS = (
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.Adamax,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
+    *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam),
+    *(torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta),
 )
 
 
@@ -36,30 +36,55 @@ class Slices:
     `ELEMENTWISE_OPTIMIZERS` treat every element by itself, so each member is updated as it is alone.
 
     Args:
-        network: with parameters ``(R, *)``.
-        factories: each member's optimiser factory.
+        network: of the stack.
+        members: the task of each run: its optimiser, penalty and schedules.
 
     Raises:
-        ActlabError: for an optimiser that mixes elements.
+        ActlabError: for an optimiser that mixes elements, or decay or learning rates given twice.
     """
 
-    def __init__(self, network: nn.Module, factories: Sequence[OptimizerCallable]) -> None:
-        self.parameters = list(network.parameters())
-        settings = [member_settings(factory) for factory in factories]
-        self.ranges: list[slice] = []
-        groups = []
-        for values, run in groupby(enumerate(settings), key=lambda item: item[1]):
-            indices = [index for index, _ in run]
-            self.ranges.append(slice(indices[0], indices[-1] + 1))
-            parts = [nn.Parameter(p.detach()[self.ranges[-1]]) for p in self.parameters]
-            groups.append({**values, "params": parts})
-        self.optimizer = _optimizer(factories[0], groups)
+    def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
+        self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # whole, part, its runs
+        self.owners: list[int] = []  # of each parameter group its first run
+        self._names = member_names(network)
+        own_kinds = optim.kinds(members[0].network, members[0].units)
+        kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
+        groups: list[dict[str, Any]] = []
+        for (settings, _, _), run in groupby(range(len(members)), key=lambda r: _settings(members[r], r)):
+            indices = list(run)
+            runs = slice(indices[0], indices[-1] + 1)
+            for names, own in optim.groups(kinds, members[runs.start].l2):
+                parts = list(self._parts(network, names, runs))
+                if parts:
+                    groups.append({**settings, **own, "params": parts})
+                    self.owners.append(runs.start)
+        self.optimizer = _optimizer(members[0].optimizer, groups)
+        check_optimizer(self.optimizer, members[0])
+
+    def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
+        """What some runs have of some parameters: slices of the stacked ones, those of their own whole."""
+        for name in names:
+            whole, owner = network.get_parameter(name), self._names[name][1]
+            if owner is None:
+                part = nn.Parameter(whole.detach()[runs])
+                self.sliced.append((whole, part, runs))
+                yield part
+            elif runs.start <= owner < runs.stop:
+                yield whole
 
     def take_gradients(self) -> None:
         """Point each slice's gradient into the gradient of its parameter."""
-        for members, group in zip(self.ranges, self.optimizer.param_groups, strict=True):
-            for parameter, part in zip(self.parameters, group["params"], strict=True):
-                part.grad = None if parameter.grad is None else parameter.grad[members]
+        for whole, part, runs in self.sliced:
+            part.grad = None if whole.grad is None else whole.grad[runs]
+
+
+def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
+    """What members must have in common to share a parameter group."""
+    schedules, penalty = member.schedules, member.l2
+    settings = member_settings(member.optimizer)
+    if penalty is not None:
+        settings["penalty"] = penalty.weight_decay
+    return settings, schedules, r if optim.is_stateful(schedules) else None
 
 
 def member_settings(factory: OptimizerCallable) -> dict[str, Any]:

@@ -1,34 +1,37 @@
-"""Stacks: R runs of one network trained as one program; parameters carry a leading run axis.
+"""A stack: R tasks that differ in seed or settings, trained as one LightningModule.
 
-The layers are explicit batched ones: a linear layer is one ``baddbmm``, a unit that acts elementwise is
-applied once to all members, any other unit is called member by member. ``vmap`` over ``functional_call``
-takes 1.2 times as long on two cores (``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map
-a unit that changes its buffers. A member has the initial weights, data order and random masks that it would
-have alone, so its numbers are those of a run of its own up to the order of floating-point sums.
+A member has the initial weights, data order and random masks that it would have alone, so its numbers are those
+of a run of its own up to the order of floating-point sums.
 
-Shapes: ``R`` runs, ``B`` batch, ``D`` features.
+Shapes: ``R`` runs, ``B`` batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.cli import LRSchedulerCallable
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from actlab import optim
 from actlab.errors import ActlabError
-from actlab.stacking.layers import StackedNetwork, can_stack, draws_only_uniform
-from actlab.stacking.slices import Slices
+from actlab.networks import Dropout
+from actlab.stacking import layers
+from actlab.stacking.network import StackedNetwork
+from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
-from actlab.tasks import Batch, Task
+from actlab.tasks import Batch, Quantity, Task
+
+# What a task may define anew and still be stacked: everything else is the stack's own.
+_FREE = {"inputs", "quantities", "metric_names", "stackable", "predict_step"}
 
 
 class StackedTask(pl.LightningModule):
-    """R tasks that differ in seed, dropout or optimiser settings, trained as one.
+    """R tasks trained as one.
 
     The loss is the sum over members of each one's batch mean: a member's gradient is what it is alone.
     Metrics are vectors over members; `latest` holds those of the epoch, as ``{split}/{name}`` → ``(R,)``.
@@ -37,50 +40,69 @@ class StackedTask(pl.LightningModule):
         members: one task a run, fresh, with networks of the same layers.
 
     Raises:
-        ActlabError: when the members' networks cannot be stacked.
+        ActlabError: when the members cannot be stacked.
     """
 
     def __init__(self, members: Sequence[Task]) -> None:
         super().__init__()
-        networks = [m.network for m in members]
-        if not all(can_stack(n) for n in networks):
-            raise ActlabError(
-                f"{type(networks[0]).__name__} is no sequence of linear layers and cannot be stacked"
-            )
-        self.members: Sequence[Task]
-        self.__dict__["members"] = list(members)  # not submodules: their parameters live in the stack
+        if reason := reason_against(members[0]):
+            raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
+        self.members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
-        self.network = StackedNetwork([n for n in networks if isinstance(n, nn.Sequential)], self.stream)
-        self.template: Task
-        self.__dict__["template"] = members[0]
-        self.foreign = [m.stream for m in members if not draws_only_uniform(m.network)]
+        self.network = StackedNetwork([m.network for m in members], self.stream)
         self.latest: dict[str, Tensor] = {}
-        self._sums: dict[str, tuple[Tensor, int]] = {}
+        self.moving: optim.Scheduler | None = None
+        self._states: dict[str, list[float]] = {}
+        self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
 
-    def _quantities(self, batch: Batch, shared: bool) -> dict[str, Tensor]:
-        self.template.train(self.training)
-        return self.template.quantities(self.network(batch[0], shared), batch)
+    @property
+    def _watches_clean_loss(self) -> bool:
+        return self.members[0].clean_training_loss
+
+    def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+        """What a batch says, with values ``(R, B, *)``.
+
+        Args:
+            batch: tensors ``(R, B, *)``, or ``(B, *)`` where all members share them.
+            shared: which of the two.
+        """
+        first = self.members[0]
+        first.training = self.training
+        if _takes_run_axis(first.inputs):
+            inputs = first.inputs(batch)
+        else:
+            apart = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
+            inputs = tuple(torch.stack(parts) for parts in zip(*apart, strict=True))
+        output = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
+        if _takes_run_axis(first.quantities):
+            return first.quantities(output, batch)
+        for member in self.members:
+            member.training = self.training
+        found = [m.quantities(output[r], _of_member(batch, r, shared)) for r, m in enumerate(self.members)]
+        return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Sum of the members' batch means; inputs ``(R, B, *)``, labels ``(R, B)``."""
-        for stream in (self.stream, *self.foreign):
-            stream.move(self.current_epoch, batch_idx)
-        if self.template.clean_training_loss and self.template.random:
-            self._add("train/clean_loss", self._clean_loss(batch))
-        losses = self._quantities(batch, shared=False)["loss"].mean(-1)
-        self._add("train/loss", losses.detach())
-        return losses.sum()
+        """Sum of the members' batch means; tensors ``(R, B, *)``."""
+        self.stream.move(self.current_epoch, batch_idx)
+        if self.moving:
+            self.moving.move(self.current_epoch, self.global_step)
+        if self._watches_clean_loss and self.members[0].random:
+            self._add("train/clean_loss", *self._clean_loss(batch))
+        loss = self.quantities(batch, shared=False)["loss"]
+        means = loss.mean(runs=True)
+        self._add("train/loss", means.detach(), loss.weight(runs=True))
+        return means.sum()
 
     @torch.no_grad()
-    def _clean_loss(self, batch: Batch) -> Tensor:
+    def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
         self.network.eval()
-        losses = self._quantities(batch, shared=False)["loss"].mean(-1)
+        loss = self.quantities(batch, shared=False)["loss"]
         self.network.train()
-        return losses
+        return loss.mean(runs=True), loss.weight(runs=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``val/…``; inputs ``(B, *)`` are shared by all members."""
+        """Add up ``val/…``; tensors ``(B, *)`` are shared by all members."""
         self._evaluate("val", batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
@@ -88,19 +110,23 @@ class StackedTask(pl.LightningModule):
         self._evaluate("test", batch)
 
     def _evaluate(self, split: str, batch: Batch) -> None:
-        for name, values in self._quantities(batch, shared=True).items():
-            self._add(f"{split}/{name}", values.sum(-1), len(batch[0]))
+        for name, quantity in self.quantities(batch, shared=True).items():
+            self._add(f"{split}/{name}", quantity.mean(runs=True), quantity.weight(runs=True))
 
-    def _add(self, name: str, values: Tensor, count: int = 1) -> None:
-        total, number = self._sums.get(name, (0.0, 0))
-        self._sums[name] = (total + values, number + count)
+    def _add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
+        total, weight = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = (total + means * weights, weight + weights)
 
     def _collect(self, split: str) -> None:
+        collected: dict[str, Tensor] = {}
         for name in [n for n in self._sums if n.startswith(f"{split}/")]:
-            total, number = self._sums.pop(name)
-            self.latest[name] = total / number
-        if split == "train" and self.template.clean_training_loss and not self.template.random:
-            self.latest["train/clean_loss"] = self.latest["train/loss"]
+            total, weight = self._sums.pop(name)
+            collected[name] = total / weight
+        if split == "train" and self._watches_clean_loss and not self.members[0].random:
+            collected["train/clean_loss"] = collected["train/loss"]
+        if self.moving and not self.trainer.sanity_checking:
+            self.moving.observe(collected)
+        self.latest |= collected
 
     def on_train_epoch_end(self) -> None:
         """Take the epoch's training metrics."""
@@ -114,14 +140,37 @@ class StackedTask(pl.LightningModule):
         """Take ``test/…``."""
         self._collect("test")
 
+    def log(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+        """Take a statistic of a callback: one number a run, ``(R,)``.
+
+        Raises:
+            ActlabError: for another shape.
+        """
+        values = torch.as_tensor(value)
+        if values.shape != (len(self.members),):
+            shape = tuple(values.shape)
+            raise ActlabError(
+                f"{name!r} of a stack of {len(self.members)} runs: log one number a run, not {shape}"
+            )
+        self.latest[name] = values
+
+    def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Take several statistics; see `log`."""
+        for name, value in dictionary.items():
+            self.log(name, value)
+
     def configure_optimizers(self) -> Any:
         """The optimiser of torch over slices of the stacked parameters; see `Slices`."""
-        self.slices = Slices(self.network, [m.optimizer for m in self.members])
+        self.slices = Slices(self.network, self.members)
         optimizer = self.slices.optimizer
-        scheduler: LRSchedulerCallable | None = self.template.scheduler
-        if scheduler is None:
+        schedules = [member.schedules for member in self.members]
+        if any(schedules):
+            dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
+            self.moving = optim.Scheduler(optimizer, schedules, self.slices.owners, dropouts, self._states)
+        first = self.members[0]
+        if first.scheduler is None:
             return optimizer
-        schedule = {"scheduler": scheduler(optimizer), "interval": self.template.scheduler_interval}
+        schedule = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -131,3 +180,51 @@ class StackedTask(pl.LightningModule):
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Drop the gradients of the stacked parameters."""
         self.network.zero_grad(set_to_none=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what plateau schedules have seen."""
+        checkpoint["plateaus"] = self._states
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take up what plateau schedules have seen."""
+        self._states.update(checkpoint["plateaus"])
+
+
+def reason_against(task: pl.LightningModule) -> str | None:
+    """Why a task cannot be a member of a stack, or None."""
+    if not isinstance(task, Task):
+        return f"{type(task).__name__} is a LightningModule of its own, not an actlab.tasks.Task"
+    for kind in type(task).__mro__:
+        if not kind.__module__.startswith(("actlab.", "pytorch_lightning.", "torch.")):
+            changed = sorted(
+                n for n in vars(kind) if n not in _FREE and not n.startswith("__") and hasattr(Task, n)
+            )
+            if changed:
+                return f"{kind.__name__} has a {changed[0]} of its own"
+    if len(list(task.parameters())) > len(list(task.network.parameters())):
+        return f"{type(task).__name__} has parameters outside its network"
+    if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):
+        return "ReduceLROnPlateau has one rate for all; 'schedules: lr' takes actlab.optim.Plateau, one a run"
+    optimizer = task.optimizer(task.parameters())
+    if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
+        return f"{type(optimizer).__name__} is not known to act elementwise"
+    return layers.reason_against(task.network, task.units)
+
+
+def _torch_scheduler(task: Task) -> object:
+    optimizer = task.optimizer(task.parameters())
+    return task.scheduler(optimizer) if task.scheduler else None
+
+
+def _takes_run_axis(method: Callable[..., Any]) -> bool:
+    return getattr(method, "takes_run_axis", False)
+
+
+def _of_member(batch: Batch, r: int, shared: bool) -> Batch:
+    return batch if shared else tuple(tensor[r] for tensor in batch)
+
+
+def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
+    """The R members' quantities as one."""
+    weights = [q.weights for q in quantities if q.weights is not None]
+    return Quantity(torch.stack([q.values for q in quantities]), torch.stack(weights) if weights else None)

@@ -1,7 +1,8 @@
-"""A study file becomes runs: pure, before anything is trained.
+"""What a study is, and how it becomes runs: pure, before anything is trained.
 
-A study is a base config, a grid of dotted config keys, seeds, a rule of selection and published values. The id
-of a run is a function of the study and the grid point alone, so the same command starts, skips or resumes it.
+A study is one or more grids of dotted config keys over base configs, seeds, a rule of selection and published
+values. The id of a run is a function of the study and the grid point alone, so the same command starts, skips
+or resumes it. `actlab.studies.reading` makes a study from its file.
 """
 
 from __future__ import annotations
@@ -10,23 +11,15 @@ import copy
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from actlab.studies.keys import get_dotted, label, set_dotted, short
 
-from actlab.errors import ActlabError, unknown
-from actlab.resources import config_file
-
-SEED = "seed_everything"
-ACTIVATION = "model.activation"
-SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
-SMOKE_SEEDS = 2
-# What a run folder provides itself, so a study takes it out of the base config.
-_PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
-_CHECKPOINT = "ModelCheckpoint"
+SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
+BLOCK = "block"  # the point's key for the name of a block
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,21 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Which checkpoints of a run are kept besides the last.
+
+    Args:
+        best: metric at whose best value after an epoch one is kept; None keeps none.
+        mode: ``min`` or ``max``.
+        epochs: numbers of epochs after which one is kept; 0 is the start.
+    """
+
+    best: str | None = None
+    mode: str = "min"
+    epochs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Run:
     """One training: a grid point and a seed.
 
@@ -53,12 +61,71 @@ class Run:
         point: value of each grid key.
         seed: the run's seed.
         config: the complete config, without what the run folder provides.
+        keep: which checkpoints stay.
+        block: number of the block it comes from.
     """
 
     id: str
     point: dict[str, Any]
     seed: int
     config: dict[str, Any]
+    keep: Keep = Keep()
+    block: int = 0
+
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs it trains; None when only updates limit it."""
+        value = get_dotted(self.config, EPOCHS)
+        return int(value) if value is not None and int(value) > 0 else None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A grid over a base config.
+
+    Args:
+        grid: values of dotted config keys; the runs are their product.
+        base: the config as nested values.
+        settings: dotted config keys set in every run.
+        name: tells blocks of different networks or tasks apart in tables; may be empty.
+    """
+
+    grid: dict[str, list[Any]]
+    base: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a study that is run after the one before it, at the settings which that one has selected.
+
+    Args:
+        name: in files and tables.
+        seeds: of every grid point.
+        settings: dotted config keys set in every run of the stage.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An evaluation of checkpoints.
+
+    Args:
+        name: of its file in each run folder.
+        class_path: what evaluates; see `actlab.probes`.
+        init_args: its arguments.
+        at: checkpoints: ``last``, ``best``, or numbers of epochs.
+    """
+
+    name: str
+    class_path: str
+    init_args: dict[str, Any] = field(default_factory=dict)
+    at: tuple[str | int, ...] = ("last",)
 
 
 @dataclass(frozen=True)
@@ -68,260 +135,74 @@ class Study:
     Args:
         name: names the folder under the runs directory.
         title: one line for tables and figures.
-        base: the base config as nested values.
-        settings: dotted config keys set in every run.
-        blocks: grids; the study is their union.
+        blocks: the study is their union.
         seeds: the seeds of every grid point.
+        compare: the grid key whose values are compared; by default the first one.
         select: the rule of selection.
-        table: columns of the table: ``metric``, ``at`` (``last``, ``best`` or an epoch), ``percent``.
+        stages: empty when everything is run at once; see `actlab.studies.stages`.
+        probes: evaluations after training.
+        keep: which checkpoints stay.
+        table: columns of the table; see `actlab.analysis.columns`.
         published: ``source`` and ``values``: each ``where`` (grid keys), ``metric``, ``at``, ``value``.
         figures: what ``report`` draws; see `actlab.reports.figures`.
-        reference: the activation that costs and significance are given against.
+        reference: the compared value that costs and significance are given against.
         notes: departures from the paper and how to read the results, printed below the table.
+        tried: how many settings an earlier stage tried, by grid point as text.
     """
 
     name: str
     title: str
-    base: dict[str, Any]
-    settings: dict[str, Any]
-    blocks: tuple[dict[str, list[Any]], ...]
+    blocks: tuple[Block, ...]
     seeds: tuple[int, ...]
+    compare: str = ""
     select: Selection = Selection()
+    stages: tuple[Stage, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    keep: Keep = Keep()
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
     published: dict[str, Any] = field(default_factory=dict)
     figures: tuple[dict[str, Any], ...] = ()
     reference: str = "relu"
     notes: tuple[str, ...] = ()
+    tried: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.compare and self.keys:
+            object.__setattr__(self, "compare", next(k for k in self.keys if k != BLOCK))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All grid keys, in the order of the file."""
-        return tuple(dict.fromkeys(key for block in self.blocks for key in block))
+        """All grid keys, in the order of the file; the name of the block first where blocks have names."""
+        named = [BLOCK] if any(block.name for block in self.blocks) else []
+        return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
 
     def runs(self) -> list[Run]:
         """Every run of the study, each once, in the order of the file with the seeds innermost."""
         runs: dict[str, Run] = {}
-        for block in self.blocks:
-            for values in itertools.product(*block.values()):
+        for number, block in enumerate(self.blocks):
+            for values in itertools.product(*block.grid.values()):
                 for seed in self.seeds:
-                    run = self._run(dict(zip(block, values, strict=True)), seed)
-                    runs[run.id] = run
+                    run = self._run(number, dict(zip(block.grid, values, strict=True)), seed)
+                    runs.setdefault(run.id, run)
         return list(runs.values())
 
-    def _run(self, point: dict[str, Any], seed: int) -> Run:
-        config = copy.deepcopy(self.base)
-        for key, value in {**self.settings, **point, SEED: seed}.items():
+    def _run(self, number: int, point: dict[str, Any], seed: int) -> Run:
+        block = self.blocks[number]
+        config = copy.deepcopy(block.base)
+        for key, value in {**block.settings, **point, SEED: seed}.items():
             set_dotted(config, key, copy.deepcopy(value))
-        point = {key: point[key] if key in point else get_dotted(config, key) for key in self.keys}
-        return Run(self._id(point, seed, config), point, seed, config)
+        full = {key: point[key] if key in point else get_dotted(config, key) for key in self.keys}
+        if BLOCK in full:
+            full[BLOCK] = block.name
+        return Run(self._id(full, seed, config), full, seed, config, self.keep, number)
 
     def _id(self, point: Mapping[str, Any], seed: int, config: Mapping[str, Any]) -> str:
         identity = [self.name, config, [source_digest(value) for value in point.values()]]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:8]
-        words = [
-            label(value) if key == ACTIVATION else short(key) + label(value) for key, value in point.items()
-        ]
+        plain = (self.compare, BLOCK)
+        words = [label(v) if key in plain else short(key) + label(v) for key, v in point.items()]
         slug = "-".join([*words, f"seed{seed}"])
         return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100] + f"-{digest}"
-
-
-def load(
-    name: str,
-    smoke: bool = False,
-    overrides: Iterable[str] = (),
-    activations: Iterable[str] = (),
-) -> Study:
-    """Read a study file and apply the command line to it.
-
-    Args:
-        name: a path, or the bare name of a study that travels with actlab.
-        smoke: run on samples for a moment: the file's ``smoke`` settings over `SMOKE`, few seeds.
-        overrides: ``key=value`` each; a dotted config key, a grid key (a value or a list replaces its
-            values) or ``seeds``.
-        activations: units added to every grid of activations.
-
-    Raises:
-        ActlabError: for an unknown key, a value of the wrong kind or a missing file.
-    """
-    path = config_file(name, "configs/studies")
-    text = _mapping(path)
-    allowed = {
-        "title",
-        "base",
-        "set",
-        "grid",
-        "seeds",
-        "select",
-        "table",
-        "published",
-        "figures",
-        "smoke",
-        "reference",
-        "notes",
-    }
-    for key in text:
-        if key not in allowed:
-            raise unknown("study key", str(key), allowed, f"In {path}.")
-    for key in ("base", "grid"):
-        if key not in text:
-            raise ActlabError(f"{path} lacks {key!r}: a study needs at least 'base' and 'grid'")
-    blocks = [_block(block, path) for block in _as_list(text["grid"])]
-    settings, seeds = dict(text.get("set", {})), text.get("seeds", 5)
-    if smoke:
-        settings |= SMOKE | text.get("smoke", {})
-        seeds = min(SMOKE_SEEDS, len(_seeds(seeds)))
-    for override in overrides:
-        key, value = _assignment(override)
-        if key == "seeds":
-            seeds = value
-        elif any(key in block for block in blocks):
-            blocks = [{**b, key: _as_list(value)} if key in b else b for b in blocks]
-        else:
-            settings[key] = value
-    for unit in map(_unit, activations):
-        if not any(ACTIVATION in block for block in blocks):
-            raise ActlabError(f"{path} compares no activations: its grid lacks {ACTIVATION!r}")
-        blocks = [{**b, ACTIVATION: [*b[ACTIVATION], unit]} if ACTIVATION in b else b for b in blocks]
-    optional: dict[str, Any] = {k: tuple(text[k]) for k in ("table", "figures", "notes") if k in text}
-    optional |= {k: text[k] for k in ("published", "reference") if k in text}
-    return Study(
-        name=path.stem + ("-smoke" if smoke else ""),
-        title=text.get("title", path.stem),
-        base=_base(str(text["base"]), path),
-        settings=settings,
-        blocks=tuple(blocks),
-        seeds=_seeds(seeds),
-        select=_selection(text.get("select", {}), blocks, path),
-        **optional,
-    )
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    """The YAML mapping in a file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ActlabError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ActlabError(f"{path} holds no mapping of keys to values")
-    return values
-
-
-def _base(name: str, study: Path) -> dict[str, Any]:
-    """The base config, without what run folders provide; a path is relative to the study file."""
-    beside = study.parent / name
-    config = _mapping(beside if beside.is_file() else config_file(name))
-    trainer = config.setdefault("trainer", {})
-    for key in _PROVIDED:
-        trainer.pop(key, None)
-    callbacks = trainer.get("callbacks") or []
-    trainer["callbacks"] = [c for c in callbacks if not c["class_path"].endswith(_CHECKPOINT)]
-    return config
-
-
-def _block(block: Any, path: Path) -> dict[str, list[Any]]:
-    if not isinstance(block, dict) or not block:
-        raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be {block!r}")
-    return {str(key): _as_list(values) for key, values in block.items()}
-
-
-def _selection(values: Any, blocks: Sequence[Mapping[str, Any]], path: Path) -> Selection:
-    if not isinstance(values, dict):
-        raise ActlabError(f"'select' in {path} must be a mapping with tune, metric and mode, not {values!r}")
-    for key in values:
-        if key not in ("tune", "metric", "mode"):
-            raise unknown("key of 'select'", str(key), ("tune", "metric", "mode"), f"In {path}.")
-    tune = tuple(_as_list(values.get("tune", [])))
-    grid_keys = {key for block in blocks for key in block}
-    for key in tune:
-        if key not in grid_keys:
-            raise unknown("tuned key", str(key), grid_keys, f"'select: tune' in {path} names grid keys.")
-    if (mode := values.get("mode", "min")) not in ("min", "max"):
-        raise unknown("mode of selection", str(mode), ("min", "max"), f"In {path}.")
-    return Selection(tune, values.get("metric", "val/loss"), mode)
-
-
-def _seeds(value: Any) -> tuple[int, ...]:
-    """``5`` means the seeds 0 … 4; a list is taken as it is."""
-    seeds = range(value) if isinstance(value, int) else value
-    if not isinstance(seeds, list | range) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
-        raise ActlabError(f"seeds {value!r}: give how many (a whole number from 1) or a list of whole numbers")
-    return tuple(seeds)
-
-
-def _assignment(override: str) -> tuple[str, Any]:
-    key, equals, value = override.partition("=")
-    if not (key and equals):
-        raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
-    try:
-        return key.strip(), yaml_value(value)
-    except yaml.YAMLError as error:
-        raise ActlabError(f"--set {override!r}: the value is not readable as YAML") from error
-
-
-def _unit(text: str) -> Any:
-    """A unit from the command line: a name, a mapping, or ``./file.py:Unit`` with its path made absolute."""
-    spec = yaml_value(text)
-    name = spec.get("name", "") if isinstance(spec, dict) else str(spec)
-    file, colon, attribute = name.rpartition(":")
-    if not (colon and file.endswith(".py")):
-        return spec
-    absolute = f"{Path(file).expanduser().resolve()}:{attribute}"
-    return {**spec, "name": absolute} if isinstance(spec, dict) else absolute
-
-
-def yaml_value(text: str) -> Any:
-    """A value as YAML reads it, with ``1e-3`` a number."""
-    value = yaml.safe_load(text)
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return [yaml_value(v) if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
-
-
-def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``a.b.c`` in nested values, in place; ``init_args`` may be left out below a ``class_path``."""
-    *path, last = key.split(".")
-    node = config
-    for part in path:
-        node = _inside(node, part).setdefault(part, {})
-        if not isinstance(node, dict):
-            raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not further keys")
-    _inside(node, last)[last] = value
-
-
-def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
-    """The value at ``a.b.c``, or ``default``."""
-    node: Any = config
-    for part in key.split("."):
-        if not isinstance(node, dict) or part not in _inside(node, part):
-            return default
-        node = _inside(node, part)[part]
-    return node
-
-
-def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Where ``key`` belongs: with the arguments of a ``class_path``, or in the node itself."""
-    own = "class_path" not in node or key in ("class_path", "init_args")
-    arguments: dict[str, Any] = node if own else node.setdefault("init_args", {})
-    return arguments
-
-
-def short(key: str) -> str:
-    """The last part of a dotted key: how tables and run ids call it."""
-    return key.rpartition(".")[2]
-
-
-def label(value: Any) -> str:
-    """A grid value for people: ``elu(alpha=0.5)``, ``MyUnit``, ``0.001``."""
-    if isinstance(value, dict) and "name" in value:
-        parameters = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
-        return f"{label(value['name'])}({parameters})" if parameters else label(value["name"])
-    if isinstance(value, str):
-        return value.rpartition(":")[2] or value
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def source_digest(value: Any) -> str:
@@ -332,7 +213,3 @@ def source_digest(value: Any) -> str:
     name = value.get("name", "") if isinstance(value, dict) else value
     path = Path(name.rpartition(":")[0]) if isinstance(name, str) and ".py:" in name else None
     return hashlib.sha256(path.read_bytes()).hexdigest() if path and path.is_file() else ""
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]

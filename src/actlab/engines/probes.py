@@ -1,0 +1,194 @@
+"""Probes are runs' second life: evaluations of their checkpoints, after training and without touching it.
+
+A probe of a run is a file ``probes/<name>.parquet`` in its folder: rows as in ``metrics.parquet``, and a digest
+of what was asked. Where it exists with the same digest nothing is done, so a probe may be added to finished runs,
+and an interrupted study goes on with those that are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytorch_lightning as pl
+import torch
+from jsonargparse import ArgumentParser
+from torch import Tensor, nn
+
+from actlab import experiments
+from actlab.engines import packing
+from actlab.engines.folders import Row, RunFolder, frame_of, holding
+from actlab.engines.recording import checkpoint_name
+from actlab.errors import ActlabError
+from actlab.experiments import Experiment
+from actlab.files import replacing
+from actlab.probes import Measured
+from actlab.stacking import StackedTask
+from actlab.stacking.task import reason_against, stacked_quantity
+from actlab.studies.plan import Probe, Run
+from actlab.tasks import Batch, Quantity, Task
+
+TOGETHER = 15  # most runs that are evaluated as one
+_DIGEST = b"actlab_probe"
+
+
+def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
+    """Which finished runs each probe has still to be evaluated on."""
+    finished = [run for run in runs if RunFolder(root, run).finished]
+    found = []
+    for probe in probes:
+        left = [run for run in finished if read_digest(path_of(root, run, probe)) != digest(probe)]
+        if left:
+            found.append((probe, left))
+    return found
+
+
+def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Callable[[str], None]) -> None:
+    """Evaluate what is missing.
+
+    Args:
+        runs: of one study.
+        root: the study's folder.
+        probes: of the study.
+        say: takes a line about what is left out, and why.
+
+    Raises:
+        ActlabError: for a probe that cannot be made.
+    """
+    for probe, left in missing(runs, root, probes):
+        evaluate = made(probe)
+        for group in _groups(left):
+            for part in packing.even_parts(group, TOGETHER):
+                with holding(root, part) as held:
+                    if held:
+                        _measure(probe, evaluate, part, root, say)
+
+
+def made(probe: Probe) -> Any:
+    """The probe as its class and arguments say.
+
+    Raises:
+        ActlabError: for a class or an argument that is none.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("probe", type=Callable[..., Any])
+    with experiments.one_line_errors():
+        config = parser.parse_object({"probe": {"class_path": probe.class_path, "init_args": probe.init_args}})
+        return parser.instantiate_classes(config).probe
+
+
+def _groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that can be evaluated as one, and each other run by itself."""
+    together = packing.similar(runs)
+    placed = {run.id for group in together for run in group}
+    return [*together, *([run] for run in runs if run.id not in placed)]
+
+
+def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> None:
+    """Evaluate one probe on some runs of equal structure and write their files."""
+    built = [experiments.build(run.config) for run in runs]
+    rows: dict[str, list[Row]] = {run.id: [] for run in runs}
+    for at in probe.at:
+        names = {run.id: checkpoint_name(at) if isinstance(at, int) else str(at) for run in runs}
+        there = [r for r, run in enumerate(runs) if RunFolder(root, run).kept(names[run.id]).exists()]
+        for r in set(range(len(runs))) - set(there):
+            say(
+                f"probe {probe.name}: {runs[r].id} kept no checkpoint {names[runs[r].id]!r}; train it anew for it"
+            )
+        if there:
+            paths = [RunFolder(root, runs[r]).kept(names[runs[r].id]) for r in there]
+            moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
+            for measured in _evaluated(evaluate, [built[r] for r in there]):
+                _add(rows, [runs[r].id for r in there], moments, measured)
+    for run in runs:
+        _write(path_of(root, run, probe), rows[run.id], digest(probe))
+
+
+def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
+    trainer, _, data = built[0]
+    tasks = [experiment.task for experiment in built]
+    data.prepare_data()
+    data.setup("test")
+    plugin = trainer.precision_plugin
+    subject = plugin.convert_module(together(tasks)).to(trainer.strategy.root_device).eval()
+    with torch.no_grad(), plugin.forward_context():
+        yield from evaluate(subject, data)
+
+
+class Apart(nn.Module):
+    """Networks that cannot be stacked, evaluated one after the other."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__()
+        self.tasks = nn.ModuleList(tasks)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.parameters()).device
+
+    def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+        """What a batch that all share says of each run: values ``(R, B, *)``."""
+        found = [task.quantities(task(*task.inputs(batch)), batch) for task in self.tasks]
+        return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
+
+
+def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
+    """Networks of equal structure as one subject.
+
+    Raises:
+        ActlabError: for a module that is no task.
+    """
+    ours = [task for task in tasks if isinstance(task, Task)]
+    if len(ours) < len(tasks):
+        raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
+    return StackedTask(ours) if reason_against(ours[0]) is None else Apart(ours)
+
+
+def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
+    """Give a task the weights of a checkpoint; epoch and update at which it was made."""
+    checkpoint = torch.load(path, weights_only=True, map_location="cpu")
+    experiment.task.load_state_dict(checkpoint["state_dict"])
+    return float(checkpoint["epoch"]), int(checkpoint["global_step"])
+
+
+def _add(
+    rows: dict[str, list[Row]], runs: Sequence[str], moments: Sequence[tuple[float, int]], measured: Measured
+) -> None:
+    values: Tensor = measured.values.flatten()
+    if len(values) != len(runs):
+        raise ActlabError(f"a probe gave {len(values)} values of {measured.metric!r} for {len(runs)} runs")
+    for run, (epoch, step), value in zip(runs, moments, values.tolist(), strict=True):
+        rows[run].append(Row(epoch, step, measured.split, measured.metric, measured.condition, value))
+
+
+def path_of(root: Path, run: Run, probe: Probe) -> Path:
+    """The file of one probe of one run."""
+    return root / run.id / "probes" / f"{probe.name}.parquet"
+
+
+def digest(probe: Probe) -> str:
+    """Of what is asked: class, arguments and checkpoints."""
+    asked = [probe.class_path, probe.init_args, list(probe.at)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def read_digest(path: Path) -> str | None:
+    """The digest in a probe's file; None when there is no such file or it cannot be read."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowException):
+        return None
+    return metadata.get(_DIGEST, b"").decode()
+
+
+def _write(path: Path, rows: Sequence[Row], asked: str) -> None:
+    table = pa.Table.from_pandas(frame_of(rows), preserve_index=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: asked.encode()})
+    with replacing(path) as partial:
+        pq.write_table(table, partial)

@@ -1,0 +1,71 @@
+"""The queue: every job of a study is trained once, by whichever process gets to it first."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+from actlab.engines import sequential, stacked
+from actlab.engines.folders import RunFolder, holding
+from actlab.engines.packing import Job
+from actlab.engines.recording import LoggerFactory, Progress
+from actlab.studies.plan import Run
+
+JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
+# Set by Lightning when it starts the processes of further devices.
+_RANKS = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def work(jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFactory | None = None) -> list[Job]:
+    """Train each job that no other process is training.
+
+    Args:
+        jobs: of one study; those that another process has finished meanwhile are passed over.
+        root: the study's folder.
+        progress: called for each run after each epoch.
+        logger: makes a logger for a run; none by default.
+
+    Returns:
+        Jobs that were left to other processes.
+    """
+    busy = []
+    for job in jobs:
+        with holding(root, job.runs) as held:
+            if not held:
+                busy.append(job)
+            elif not all(RunFolder(root, run).finished for run in job.runs):
+                train(job, root, progress, logger)
+    return busy
+
+
+def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+    """Train one job and release what it has built."""
+    before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
+    os.environ[JOB] = job.id
+    try:
+        if len(job.runs) > 1:
+            stacked.train(job, root, progress, logger)
+        else:
+            sequential.train(job.runs[0], root, progress, logger)
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # the next job starts processes of its own
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        gc.collect()  # Trainer, task and loaders refer to each other
+
+
+def train_as_further_device(runs: Sequence[Run], root: Path) -> None:
+    """Take part in the one run for which this process was started; the first device records it."""
+    run = next(run for run in runs if run.id == os.environ[JOB])
+    sequential.train(run, root, lambda run, fraction: None)
+
+
+def is_further_device() -> bool:
+    """Whether Lightning has started this process for another device than the first."""
+    return JOB in os.environ and rank_zero_only.rank > 0

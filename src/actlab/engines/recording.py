@@ -1,0 +1,118 @@
+"""What recorders of one run and of a stack share: the clock, names of metrics, kept checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.loggers import Logger
+from torch import Tensor
+
+from actlab.checkpoints import AtomicCheckpointIO
+from actlab.engines.folders import Row
+from actlab.studies.plan import Keep, Run
+
+LoggerFactory = Callable[[Run], Logger]
+Progress = Callable[[Run, float], None]  # a run and the fraction of it that is done
+
+
+class TimedRecorder(Checkpoint):
+    """A recorder that knows how long training took, also before a resume.
+
+    A `Checkpoint`, because Lightning calls those after the epoch's metrics are logged.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since = 0.0
+        self.best: dict[str, float] = {}  # lowest value of the kept metric so far, by run
+
+    def start_clock(self) -> None:
+        """Begin, or go on, counting."""
+        self._since = time.perf_counter()
+
+    def read_clock(self) -> None:
+        """Add the time since the last call to `seconds`."""
+        now = time.perf_counter()
+        self.seconds, self._since = self.seconds + now - self._since, now
+
+    def state_dict(self) -> dict[str, Any]:
+        """Time spent and best values, for the checkpoint."""
+        return {"seconds": self.seconds, "best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the time spent and the best values."""
+        self.seconds, self.best = state_dict["seconds"], state_dict["best"]
+
+    def kept_names(self, run: Run, epoch: int, rows: list[Row]) -> list[str]:
+        """Names of the checkpoints that are to be kept of a run after so many epochs.
+
+        Args:
+            run: says what is kept.
+            epoch: number of epochs trained; 0 before the first one.
+            rows: what the epoch has measured.
+        """
+        names = [checkpoint_name(epoch)] if epoch in run.keep.epochs else []
+        return names + ["best"] * self._improved(run.id, run.keep, rows)
+
+    def _improved(self, run: str, keep: Keep, rows: list[Row]) -> bool:
+        values = [row.value for row in rows if keep.best is not None and row.name == keep.best]
+        if not values:
+            return False
+        value = values[-1] if keep.mode == "min" else -values[-1]
+        if not value < self.best.get(run, math.inf):
+            return False
+        self.best[run] = value
+        return True
+
+
+def checkpoint_name(epoch: int) -> str:
+    """File name, without suffix, of the checkpoint kept after so many epochs."""
+    return f"epoch={epoch}"
+
+
+def is_loss(row: Row) -> bool:
+    """Whether a row is of a loss, which ends a run when it is not finite."""
+    return row.metric == "loss" or row.metric.endswith("_loss")
+
+
+def diverged(rows: list[Row]) -> bool:
+    """Whether a loss among the rows is not finite."""
+    return any(is_loss(row) and not math.isfinite(row.value) for row in rows)
+
+
+def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: Path) -> None:
+    """Write weights as an ordinary checkpoint that ``actlab test`` and a Trainer load.
+
+    Args:
+        state: of the LightningModule.
+        epoch: number of epochs trained.
+        step: number of updates.
+        path: of the file.
+    """
+    checkpoint = {
+        "state_dict": dict(state),
+        "epoch": epoch,
+        "global_step": step,
+        "pytorch-lightning_version": version("pytorch-lightning"),
+    }
+    AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+
+
+def fraction_done(trainer: pl.Trainer) -> float:
+    """How much of its training a Trainer has done, from 0 to 1, at the end of an epoch."""
+    by_epoch = (trainer.current_epoch + 1) / trainer.max_epochs if (trainer.max_epochs or -1) > 0 else 0.0
+    by_step = trainer.global_step / trainer.max_steps if trainer.max_steps > 0 else 0.0
+    return min(max(by_epoch, by_step), 1.0)
+
+
+def updates_an_epoch(trainer: pl.Trainer) -> float:
+    """Updates in one pass over the training data, by which epochs between their ends are counted."""
+    batches = float(trainer.num_training_batches)
+    return max(1.0, batches / trainer.accumulate_grad_batches)

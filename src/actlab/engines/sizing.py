@@ -1,0 +1,113 @@
+"""How many runs make one stack: what fits into memory, and in long studies what is fastest, both measured."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+
+from actlab.engines.memory import PeakMemory, free_memory, keep_freed
+from actlab.engines.packing import BEST_SIZE
+from actlab.engines.stacked import assemble
+from actlab.engines.threads import SMALL, threads, threads_for
+from actlab.studies.keys import set_dotted
+from actlab.studies.plan import Run
+
+SIZES = (5, 15, 45, 150, 450)  # of stacks, that `fastest` times
+WARM_UP = 4  # updates that are not timed
+
+
+def size_of(runs: Sequence[Run], most: int | None = None, by_time: bool = False) -> int:
+    """How many of some runs that can be stacked make one stack.
+
+    Args:
+        runs: that differ only in what members of a stack may differ in.
+        most: the user's limit.
+        by_time: time some sizes, instead of taking `BEST_SIZE`; pays in long studies.
+    """
+    wanted = min(most or len(runs), len(runs))
+    if not by_time:
+        wanted = min(wanted, most or BEST_SIZE)
+    wanted = min(wanted, fitting(runs))
+    return fastest(runs, wanted) if by_time and most is None else max(1, wanted)
+
+
+def fitting(runs: Sequence[Run]) -> int:
+    """How many members fit into half of the free memory, by what one more adds at the peak of an update."""
+    return max(1, int(free_memory() / 2 / max(1, bytes_a_member(runs))))
+
+
+def bytes_a_member(runs: Sequence[Run]) -> int:
+    """What one more member adds to the peak of memory, measured over two updates of one and of two members."""
+    peaks = []
+    for size in (1, 2):
+        with TemporaryDirectory() as folder:
+            trainer, task, data = assemble(_short(runs[:size], 2), Stopwatch(), Path(folder))
+            peak = PeakMemory()
+            with peak:
+                trainer.fit(task, datamodule=data)
+        peaks.append(peak.peak)
+    return peaks[1] - peaks[0]
+
+
+class Stopwatch(Checkpoint):
+    """Times every update."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Note the time."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+    @property
+    def seconds(self) -> float:
+        """Of the fastest update: what else the computer does only adds time."""
+        return min(after - before for before, after in pairwise(self.times[WARM_UP:]))
+
+
+def fastest(runs: Sequence[Run], most: int) -> int:
+    """The size of stacks that takes the least time an update and run, by a few updates of each.
+
+    Args:
+        runs: that may be stacked.
+        most: how many fit into memory.
+
+    Returns:
+        One of `SIZES`, or ``most``.
+    """
+    sizes = sorted({most, *(size for size in SIZES if size < most)})
+    if len(sizes) == 1:
+        return most
+    keep_freed()
+    taken: dict[int, float] = {}
+    for size in sizes:
+        watch = Stopwatch()
+        with TemporaryDirectory() as folder:
+            trainer, task, data = assemble(_short(runs[:size], WARM_UP + 16), watch, Path(folder))
+            with threads(threads_for(size * getattr(data, "batch_size", SMALL))):
+                trainer.fit(task, datamodule=data)
+        taken[size] = watch.seconds / size
+    return min(taken, key=taken.__getitem__)
+
+
+def _short(runs: Sequence[Run], updates: int) -> list[Run]:
+    """The runs, cut to some updates without evaluation."""
+    changes = {"max_steps": updates, "max_epochs": 1000, "limit_val_batches": 0, "callbacks": None}
+    short = []
+    for run in runs:
+        config = copy.deepcopy(run.config)
+        for key, value in changes.items():
+            set_dotted(config, f"trainer.{key}", value)
+        short.append(replace(run, config=config))
+    return short

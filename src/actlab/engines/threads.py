@@ -1,0 +1,30 @@
+"""How many threads torch uses for updates of a size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+SMALL = 400  # samples an update
+
+
+def threads_for(samples: int) -> int:
+    """How many threads pay for updates of so many samples, over all members of a stack.
+
+    Below `SMALL` samples a second thread gains at most a quarter alone, and on a busy machine it loses many
+    times as much, waiting for the first.
+    """
+    return 1 if samples < SMALL and not torch.cuda.is_available() else torch.get_num_threads()
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let torch use some number of threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,80 @@
+"""Groups of parameters: which of them decay, and how strongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from torch import nn
+
+from actlab.errors import ActlabError, unknown
+
+Kind = Literal["weights", "biases", "norms", "units"]
+
+
+KINDS: tuple[Kind, ...] = ("weights", "biases", "norms", "units")
+
+
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+class L2:
+    """The penalty λ·½Σw², or λ·Σw² without the ½, as decay in the optimiser's update.
+
+    Args:
+        strength: λ.
+        half: whether the penalty has the ½; without it the optimiser's ``weight_decay`` is 2λ.
+        of: the kinds of parameters that are penalised; see `kinds`.
+
+    Raises:
+        ActlabError: for a negative strength or an unknown kind.
+    """
+
+    def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:
+        if not strength >= 0:
+            raise ActlabError(f"the strength {strength} of an L2 penalty must not be negative")
+        for kind in of:
+            if kind not in KINDS:
+                raise unknown("kind of parameters", str(kind), KINDS)
+        self.strength, self.half, self.of = strength, half, tuple(of)
+
+    @property
+    def weight_decay(self) -> float:
+        """The optimiser's ``weight_decay``: the gradient of the penalty is ``weight_decay · w``."""
+        return self.strength if self.half else 2 * self.strength
+
+
+def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind]:
+    """The kind of each parameter of a network, by its name.
+
+    Args:
+        network: any.
+        units: its activation modules; their parameters are ``units``.
+
+    Returns:
+        ``units``; ``norms`` for gains and shifts of normalisation layers; ``biases``; else ``weights``.
+    """
+    of_units = {id(p) for unit in units for p in unit.parameters()}
+    found: dict[str, Kind] = {}
+    for path, module in network.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            kind: Kind = "biases" if name.startswith("bias") else "weights"
+            if id(parameter) in of_units:
+                kind = "units"
+            elif isinstance(module, NORMS):
+                kind = "norms"
+            found[f"{path}.{name}" if path else name] = kind
+    return found
+
+
+def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:
+    """Names of parameters with the optimiser settings of their own: one group without a penalty, else two."""
+    if l2 is None:
+        return [(list(names), {})]
+    decayed = [name for name, kind in names.items() if kind in l2.of]
+    free = [name for name in names if name not in set(decayed)]
+    parts: list[tuple[list[str], dict[str, Any]]] = [
+        (decayed, {"weight_decay": l2.weight_decay}),
+        (free, {"weight_decay": 0.0}),
+    ]
+    return [part for part in parts if part[0]]

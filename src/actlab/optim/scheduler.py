@@ -1,0 +1,107 @@
+"""Schedules applied: to the groups of an optimiser and to the dropout of a network, for one run or a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from actlab.errors import ActlabError, unknown
+from actlab.optim.schedules import Plateau, Schedule
+
+SETTINGS = ("lr", "beta1", "momentum", "weight_decay", "dropout")
+
+
+class ScaledDropout(Protocol):
+    """A dropout layer whose probability can be multiplied."""
+
+    scale: float | Tensor
+
+
+class Scheduler:
+    """Moves the settings of an optimiser and the dropout of a network along schedules.
+
+    Args:
+        optimizer: fresh, its groups as they start.
+        members: the schedules of each run by setting: one run, or the R of a stack.
+        owners: for each group of the optimiser the run it belongs to; runs with equal schedules may share one.
+        dropouts: layers of the network.
+        states: what plateau schedules have seen, by ``member setting``; filled here, kept in checkpoints.
+
+    Raises:
+        ActlabError: for a setting that cannot be scheduled or that the optimiser does not have.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        members: Sequence[Mapping[str, Schedule]],
+        owners: Sequence[int],
+        dropouts: Sequence[ScaledDropout] = (),
+        states: dict[str, list[float]] | None = None,
+    ) -> None:
+        self.optimizer, self.members, self.owners, self.dropouts = optimizer, members, owners, dropouts
+        self.states = {} if states is None else states
+        for setting in {name for schedules in members for name in schedules}:
+            if setting not in SETTINGS:
+                raise unknown("setting of a schedule", setting, SETTINGS)
+            if setting != "dropout" and _read(optimizer.param_groups[0], setting) is None:
+                name = type(optimizer).__name__
+                raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
+        self.start = [{s: _read(group, s) or 0.0 for s in SETTINGS} for group in optimizer.param_groups]
+
+    def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
+        """The factor of one run's setting."""
+        schedule = self.members[member][setting]
+        if isinstance(schedule, Plateau):
+            return (self.states.get(f"{member} {setting}") or [1.0])[0]
+        return schedule.factor(epoch if schedule.by == "epoch" else update)
+
+    def move(self, epoch: int, update: int) -> None:
+        """Set everything for the coming update, both counted from 0."""
+        for group, start, member in zip(self.optimizer.param_groups, self.start, self.owners, strict=True):
+            for setting in self.members[member]:
+                if setting != "dropout":
+                    _write(group, setting, start[setting] * self.factor(member, setting, epoch, update))
+        if self.dropouts and any("dropout" in schedules for schedules in self.members):
+            scale = self._dropout_scale(epoch, update)
+            for layer in self.dropouts:
+                layer.scale = scale
+
+    def _dropout_scale(self, epoch: int, update: int) -> float | Tensor:
+        """One factor for all runs, or one a run, ``(R, 1)``."""
+        factors = [
+            self.factor(r, "dropout", epoch, update) if "dropout" in schedules else 1.0
+            for r, schedules in enumerate(self.members)
+        ]
+        return factors[0] if len(set(factors)) == 1 else torch.tensor(factors).view(-1, 1)
+
+    def observe(self, metrics: Mapping[str, Tensor]) -> None:
+        """Tell plateau schedules what was measured: by name, one number or one a run, ``(R,)``."""
+        for member, schedules in enumerate(self.members):
+            for setting, schedule in schedules.items():
+                if isinstance(schedule, Plateau) and schedule.metric in metrics:
+                    value = float(metrics[schedule.metric].flatten()[member])
+                    key = f"{member} {setting}"
+                    self.states[key] = schedule.observe(self.states.get(key, ()), value)
+
+
+def is_stateful(schedules: Mapping[str, Schedule]) -> bool:
+    """Whether a run's schedules depend on what it measured, so that no other run can share its settings."""
+    return any(isinstance(schedule, Plateau) for schedule in schedules.values())
+
+
+def _read(group: Mapping[str, Any], setting: str) -> float | None:
+    if setting == "beta1":
+        return float(group["betas"][0]) if "betas" in group else None
+    return group.get(setting)
+
+
+def _write(group: dict[str, Any], setting: str, value: float) -> None:
+    if setting == "beta1":
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group[setting] = value

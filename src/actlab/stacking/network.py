@@ -1,0 +1,65 @@
+"""R networks of the same layers as one network.
+
+Shapes: ``R`` runs, ``B`` batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from actlab.stacking.layers import PerMember, stack
+from actlab.streams import Stream
+
+
+class StackedNetwork(nn.Module):
+    """R networks of the same layers as one.
+
+    Args:
+        members: networks of R runs, fresh; they become part of the stack.
+        stream: of the stack.
+
+    Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], stream: Stream) -> None:
+        super().__init__()
+        self.size = len(members)
+        self.layers = stack(members, stream)
+
+    def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
+        """Outputs of all members; ``shared`` inputs lack the run axis."""
+        if shared:
+            inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
+        output: Tensor = self.layers(*inputs)
+        return output
+
+    def member_state(self, r: int) -> dict[str, Tensor]:
+        """State dict of member ``r`` as its own network would have it (copies)."""
+        return {name: value.clone().contiguous() for name, value in _state(self.layers, r).items()}
+
+
+def _state(module: nn.Module, r: int) -> dict[str, Tensor]:
+    """The part of a stacked module's state that is member ``r``'s, under a member's names."""
+    if callable(form := getattr(module, "member_state", None)):
+        own: dict[str, Tensor] = form(r)
+        return own
+    tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    state = {n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set}
+    for name, child in module.named_children():
+        state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}
+    return state
+
+
+def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
+    """For each stacked parameter the name it has in a member, and the one run it belongs to, if it does."""
+    found: dict[str, tuple[str, int | None]] = {}
+    apart = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
+    for name, _ in network.named_parameters():
+        own, owner = name.removeprefix("layers."), None
+        if inside := next((path for path in apart if name.startswith(f"{path}.members.")), None):
+            number, _, inner = name.removeprefix(f"{inside}.members.").partition(".")
+            own, owner = ".".join(filter(None, [inside.removeprefix("layers").strip("."), inner])), int(number)
+        found[name] = own, owner
+    return found

@@ -1,0 +1,293 @@
+"""A study file and the words of the command line become a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from actlab.errors import ActlabError, unknown
+from actlab.resources import config_file
+from actlab.studies.keys import as_list, set_dotted, short, yaml_value
+from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
+
+SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
+SMOKE_SEEDS = 2
+MOST_SEEDS = 10_000
+UNIT = "activation"  # the last part of the grid keys to which --activation adds
+# What a run folder provides itself, so a study takes it out of the base config.
+_PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
+_CHECKPOINT = "ModelCheckpoint"
+
+
+class _Part(BaseModel):
+    """A part of a study file: unknown keys are errors, types are not bent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Select(_Part):
+    tune: list[str] | str = []
+    metric: str = "val/loss"
+    mode: Literal["min", "max"] = "min"
+
+
+class _Block(_Part):
+    grid: dict[str, Any]
+    base: str | None = None
+    set: dict[str, Any] = {}
+    name: str = ""
+
+
+class _Stage(_Part):
+    name: str
+    seeds: Any = None
+    set: dict[str, Any] = {}
+
+
+class _Probe(_Part):
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    class_path: str
+    init_args: dict[str, Any] = {}
+    at: list[int | str] | int | str = "last"
+
+
+class _File(_Part):
+    """The keys of a study file."""
+
+    title: str | None = None
+    base: str | None = None
+    set: dict[str, Any] = {}
+    grid: dict[str, Any] | list[dict[str, Any]] | None = None
+    blocks: list[_Block] | None = None
+    seeds: Any = 5
+    compare: str = ""
+    select: _Select = _Select()
+    stages: list[_Stage] = []
+    probes: list[_Probe] = []
+    keep: list[int | str] = []
+    table: list[dict[str, Any]] | None = None
+    published: dict[str, Any] = {}
+    figures: list[dict[str, Any]] = []
+    reference: str = "relu"
+    notes: list[str] = []
+    smoke: dict[str, Any] = {}
+
+
+def load(
+    name: str,
+    smoke: bool = False,
+    overrides: Iterable[str] = (),
+    activations: Iterable[str] = (),
+) -> Study:
+    """Read a study file and apply the command line to it.
+
+    Args:
+        name: a path, or the bare name of a study that travels with actlab.
+        smoke: run on samples for a moment: the file's ``smoke`` settings over `SMOKE`, few seeds.
+        overrides: ``key=value`` each; a dotted config key, a grid key (a value or a list replaces its
+            values) or ``seeds``.
+        activations: units added to every grid key that ends in ``activation``.
+
+    Raises:
+        ActlabError: for an unknown key, a value of the wrong kind or a missing file.
+    """
+    path = config_file(name, "configs/studies")
+    file = _checked(mapping(path), path)
+    changes = dict(map(_assignment, overrides))
+    seeds = changes.pop("seeds", None)
+    blocks = [
+        _with_units(_with_changes(block, changes), [_unit(text) for text in activations])
+        for block in _blocks(file, path, SMOKE | file.smoke if smoke else {})
+    ]
+    keys = dict.fromkeys(key for block in blocks for key in block.grid)
+    if activations and not any(short(key) == UNIT for key in keys):
+        raise ActlabError(f"{path} compares no activations: no key of its grid ends in {UNIT!r}")
+    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, file.select.mode)
+    for key in (*select.tune, *filter(None, [file.compare])):
+        if key not in keys:
+            raise unknown("grid key", key, keys, f"'select: tune' and 'compare' in {path} name grid keys.")
+    return Study(
+        name=path.stem + ("-smoke" if smoke else ""),
+        title=file.title or path.stem,
+        blocks=tuple(blocks),
+        seeds=_seeds(file.seeds, seeds, smoke),
+        compare=file.compare,
+        select=select,
+        stages=_stages(file, path, seeds, smoke),
+        probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
+        keep=_keep(file, select, path),
+        published=file.published,
+        figures=tuple(file.figures),
+        reference=file.reference,
+        notes=tuple(file.notes),
+        **({} if file.table is None else {"table": tuple(file.table)}),
+    )
+
+
+def mapping(path: Path) -> dict[str, Any]:
+    """The YAML mapping in a file.
+
+    Raises:
+        ActlabError: when there is none.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ActlabError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ActlabError(f"{path} holds no mapping of keys to values")
+    return values
+
+
+def _checked(values: Mapping[str, Any], path: Path) -> _File:
+    """The file's keys and types, or one line about the first mistake."""
+    try:
+        file = _File.model_validate(values)
+    except ValidationError as error:
+        raise _one_line(error, path) from error
+    if (file.grid is None) == (file.blocks is None):
+        raise ActlabError(f"{path} lacks 'grid', or has 'blocks' beside it: a study needs one of the two")
+    if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
+        raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
+    return file
+
+
+def _one_line(error: ValidationError, path: Path) -> ActlabError:
+    first = error.errors()[0]
+    *place, last = first["loc"]
+    if first["type"] == "extra_forbidden":
+        parts: dict[str, type[_Part]] = {
+            "select": _Select,
+            "blocks": _Block,
+            "stages": _Stage,
+            "probes": _Probe,
+        }
+        part = str(place[0]) if place else ""
+        kind = f"key of '{part}'" if part else "study key"
+        return unknown(kind, str(last), parts.get(part, _File).model_fields, f"In {path}.")
+    where = ".".join(map(str, first["loc"]))
+    return ActlabError(f"{where!r} in {path}: {first['msg']}. Given: {str(first['input'])[:80]!r}")
+
+
+def _blocks(file: _File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
+    """The grids over their base configs."""
+    given = file.blocks or [_Block(grid=grid) for grid in as_list(file.grid)]
+    blocks = []
+    for block in given:
+        if not block.grid:
+            raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
+        grid = {str(key): as_list(values) for key, values in block.grid.items()}
+        if empty := [key for key, values in grid.items() if not values]:
+            raise ActlabError(f"the grid of {path} has no value for {empty[0]!r}: give one or a list")
+        settings = {**file.set, **block.set, **smoke}
+        grid = {key: [smoke[key]] if key in smoke else values for key, values in grid.items()}
+        blocks.append(Block(grid, _base(block.base or str(file.base), path), settings, block.name))
+    return blocks
+
+
+def _base(name: str, study: Path) -> dict[str, Any]:
+    """The base config, without what run folders provide; a path is relative to the study file."""
+    beside = study.parent / name
+    config = mapping(beside if beside.is_file() else config_file(name))
+    trainer = config.setdefault("trainer", {})
+    for key in _PROVIDED:
+        trainer.pop(key, None)
+    callbacks = trainer.get("callbacks") or []
+    trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith(_CHECKPOINT)]
+    return config
+
+
+def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
+    """A block with the command line's values: in the grid where it has the key, else set in every run."""
+    grid = {key: as_list(changes[key]) if key in changes else values for key, values in block.grid.items()}
+    settings = {**block.settings, **{key: value for key, value in changes.items() if key not in block.grid}}
+    for key, value in settings.items():
+        set_dotted({}, key, value)
+    return Block(grid, block.base, settings, block.name)
+
+
+def _with_units(block: Block, units: Sequence[Any]) -> Block:
+    """A block with further units behind those it compares."""
+    grid = {k: [*v, *units] if short(k) == UNIT else v for k, v in block.grid.items()}
+    return Block(grid, block.base, block.settings, block.name)
+
+
+def _stages(file: _File, path: Path, seeds: Any, smoke: bool) -> tuple[Stage, ...]:
+    names = [stage.name for stage in file.stages]
+    if len(set(names)) < len(names):
+        raise ActlabError(f"two stages of {path} have one name: {', '.join(names)}")
+    if file.stages and not file.select.tune:
+        raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
+    return tuple(
+        Stage(s.name, _seeds(file.seeds if s.seeds is None else s.seeds, seeds, smoke), s.set)
+        for s in file.stages
+    )
+
+
+def _keep(file: _File, select: Selection, path: Path) -> Keep:
+    """The checkpoints that the file wants kept and those that its probes need."""
+    wanted = [*file.keep, *(at for probe in file.probes for at in as_list(probe.at))]
+    for at in wanted:
+        if isinstance(at, bool) or (isinstance(at, str) and at not in ("last", "best")) or at == "":
+            raise unknown("checkpoint", str(at), ("last", "best"), f"Or give a number of epochs. In {path}.")
+        if isinstance(at, int) and at < 0:
+            raise ActlabError(f"checkpoint after {at} epochs in {path}: give a whole number from 0")
+    epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
+    return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
+
+
+def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, ...]:
+    """``5`` means the seeds 0 … 4, ``5-19`` those from 5 to 19; a list is taken as it is.
+
+    Args:
+        value: of the file.
+        override: of the command line: how many, from the first one on, or the seeds themselves.
+        smoke: take a few.
+    """
+    seeds = _listed(value)
+    if isinstance(override, int) and not isinstance(override, bool):
+        number = len(_listed(override))
+        seeds = seeds[:number] if number <= len(seeds) else tuple(range(seeds[0], seeds[0] + number))
+    elif override is not None:
+        seeds = _listed(override)
+    return seeds[:SMOKE_SEEDS] if smoke else seeds
+
+
+def _listed(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str) and all(part.isdecimal() for part in value.split("-", 1)) and "-" in value:
+        first, last = map(int, value.split("-"))
+        value = range(first, last + 1) if last - first < MOST_SEEDS else None
+    elif isinstance(value, int) and not isinstance(value, bool) and value <= MOST_SEEDS:
+        value = range(value)
+    fits = isinstance(value, list | range) and value and all(type(s) is int and s >= 0 for s in value)
+    if not fits or len(value) > MOST_SEEDS or len(set(value)) < len(value):
+        raise ActlabError(
+            f"seeds {value!r}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as 5-19, or "
+            "a list of different whole numbers"
+        )
+    return tuple(value)
+
+
+def _assignment(override: str) -> tuple[str, Any]:
+    key, equals, value = override.partition("=")
+    if not (key and equals):
+        raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
+    try:
+        return key.strip(), yaml_value(value)
+    except yaml.YAMLError as error:
+        raise ActlabError(f"--set {override!r}: the value is not readable as YAML") from error
+
+
+def _unit(text: str) -> Any:
+    """A unit from the command line: a name, a mapping, or ``./file.py:Unit`` with its path made absolute."""
+    spec = yaml_value(text)
+    name = spec.get("name", "") if isinstance(spec, dict) else str(spec)
+    file, colon, attribute = name.rpartition(":")
+    if not (colon and file.endswith(".py")):
+        return spec
+    absolute = f"{Path(file).expanduser().resolve()}:{attribute}"
+    return {**spec, "name": absolute} if isinstance(spec, dict) else absolute

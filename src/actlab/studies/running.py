@@ -1,0 +1,201 @@
+"""Running a study: stage by stage, what is unfinished is trained, then probes are evaluated."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import pydoc
+import warnings
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from filelock import FileLock
+
+from actlab.engines.folders import RunFolder
+from actlab.errors import ActlabError
+from actlab.files import write_atomically
+from actlab.studies import stages
+from actlab.studies.plan import Run, Study
+from actlab.studies.progress import Display
+
+LONG = 20_000  # updates from which compiling the masks and timing sizes of stacks pays
+
+
+class Engine(NamedTuple):
+    """How runs are executed.
+
+    Args:
+        stacked: train runs that differ in seed or settings alone as stacks; else all one by one.
+        max_stack: most runs in one stack; found from memory and measurement when not given.
+        logger: makes a Lightning logger for a run; every member of a stack has its own.
+    """
+
+    stacked: bool = True
+    max_stack: int | None = None
+    logger: Callable[[Run], Any] | None = None
+
+
+def run(study: Study, root: Path, engine: Engine) -> bool:
+    """Train every unfinished run of a study, stage by stage, and evaluate its probes.
+
+    Args:
+        study: what to run.
+        root: its folder.
+        engine: how.
+
+    Returns:
+        False in a process that Lightning has started for a further device, which has nothing to show.
+
+    Raises:
+        ActlabError: for a bad config, unit or dataset.
+    """
+    from actlab.engines import queue
+
+    if queue.is_further_device():
+        with quiet():
+            runs = [r for stage in stages.opened(study, root) for r in stage.runs()]
+            queue.train_as_further_device(runs, root)
+        return False
+    number = 0
+    while number < len(ready := stages.opened(study, root)):
+        for stage in ready[number:]:
+            run_stage(stage, root, engine)
+        number = len(ready)
+    if number < len(study.stages):
+        print(f"stage {study.stages[number].name} opens when every run before it has ended")
+    return True
+
+
+def run_stage(study: Study, root: Path, engine: Engine) -> None:
+    """Train what is unfinished of one stage, then evaluate its probes."""
+    runs = study.runs()
+    todo = [r for r in runs if not RunFolder(root, r).finished]
+    print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
+    if not todo and not study.probes:
+        return
+    from actlab.engines import probes
+    from actlab.experiments import without_denormals
+
+    with quiet(), without_denormals():
+        for probe in study.probes:
+            probes.made(probe)
+        if todo:
+            train(study, todo, root, engine)
+        probes.execute(runs, root, study.probes, print)
+
+
+def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:
+    """Train runs, in stacks where that applies, and measure what the compared values cost."""
+    from actlab.engines import cost, packing, queue, sizing
+
+    check(todo)
+    per_epoch = updates_per_epoch(todo[0])
+    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
+    compile_masks(root, updates)
+    size_of = partial(sizing.size_of, most=engine.max_stack, by_time=updates >= LONG)
+    with deciding(root):
+        packed = packing.pack(study.runs(), root, size_of, engine.stacked)
+    for reason in packed.reasons:
+        print(f"one by one instead of stacked: {reason}")
+    with Display(todo) as display:
+        busy = queue.work(packed.jobs, root, display, engine.logger)
+    if busy:
+        number = sum(len(job.runs) for job in busy)
+        print(f"{number} runs are being trained by another process; start the study again when it has ended")
+    if study.reference:
+        cost.write(cost.measure(study.runs(), study.compare, study.reference), root)
+
+
+def compile_masks(root: Path, updates: int) -> None:
+    """Compile the mask functions for a long study; a restart does as the first start did."""
+    from actlab import streams
+
+    path = root / "engine.json"
+    decided = json.loads(path.read_text(encoding="utf-8"))["compiled"] if path.exists() else None
+    wanted = updates >= LONG if decided is None else decided
+    reason = streams.compile_masks() if wanted else None
+    if reason and decided:
+        reason += "; when the study was started they were compiled, so last digits may differ from then on"
+    if reason:
+        print(reason)
+    if decided is None:
+        write_atomically(path, json.dumps({"compiled": wanted and not reason}) + "\n")
+
+
+def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run], Any] | None:
+    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+
+    Raises:
+        ActlabError: when ``name`` is no class of Lightning loggers.
+    """
+    if name is None:
+        return None
+    from pytorch_lightning.loggers import Logger
+
+    found = pydoc.locate(name)
+    if not (isinstance(found, type) and issubclass(found, Logger)):
+        raise ActlabError(
+            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
+        )
+    accepted = inspect.signature(found).parameters
+
+    def make(run: Run) -> Any:
+        settings = {"save_dir": str(root), "name": run.id, "group": study.name}
+        logger = found(**{key: value for key, value in settings.items() if key in accepted})
+        logger.log_hyperparams(run.config)
+        return logger
+
+    return make
+
+
+def check(runs: Sequence[Run]) -> None:
+    """Build one run for each value of each grid key, so that a typo is told before anything is trained."""
+    from actlab import experiments
+
+    seen: set[str] = set()
+    for run in runs:
+        values = {f"{key}={value}" for key, value in run.point.items()}
+        if values - seen:
+            experiments.build(run.config)
+            seen |= values
+
+
+def updates_per_epoch(run: Run) -> int | None:
+    """Number of training batches, from the data; None where the data does not know it."""
+    from actlab import experiments
+
+    trainer, _, data = experiments.build(run.config)
+    data.prepare_data()
+    data.setup("fit")
+    loader = data.train_dataloader()
+    batches = len(loader) if isinstance(loader, Sized) else None
+    limit = trainer.limit_train_batches
+    return min(batches, limit) if batches and isinstance(limit, int) else batches
+
+
+@contextmanager
+def deciding(root: Path) -> Iterator[None]:
+    """Let one process at a time decide which runs form a stack; the next one finds what was decided."""
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / ".deciding.lock"):
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Lightning's announcements of every single run off the screen."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

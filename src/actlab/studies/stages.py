@@ -1,0 +1,96 @@
+"""Stages of a study: a later one is run at what the one before it has selected.
+
+What was selected is stored once, in ``selection.json``, and kept by every later start.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis import results
+from actlab.analysis.results import Group, Results, identity
+from actlab.files import write_atomically
+from actlab.studies.plan import Block, Stage, Study
+
+FILE = "selection.json"
+Chosen = dict[str, dict[str, Any]]  # by grid point as text: point, chosen, tried
+
+
+def opened(study: Study, root: Path) -> list[Study]:
+    """The stages that can be run by now, each as a study of its own; a study without stages is its only one.
+
+    The first stage is the whole grid. A later one has a run for each grid point at its chosen settings and for
+    each of its seeds; it opens when everything before it has ended.
+
+    Args:
+        study: as its file describes it.
+        root: the study's folder.
+    """
+    if not study.stages:
+        return [study]
+    stages = [_first(study, study.stages[0])]
+    for stage in study.stages[1:]:
+        chosen = _selected(stages[-1], stage, root)
+        if chosen is None:
+            break
+        stages.append(_later(stages[0], stage, chosen))
+    return stages
+
+
+def _first(study: Study, stage: Stage) -> Study:
+    blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
+    return replace(study, blocks=blocks, seeds=stage.seeds, title=f"{study.title}, stage {stage.name}")
+
+
+def _later(first: Study, stage: Stage, chosen: Chosen) -> Study:
+    """The stage as a study: a block for each grid point, with one value for each key."""
+    blocks = []
+    title = f"{first.title.rpartition(', stage ')[0]}, stage {stage.name}"
+    tried: dict[str, int] = {}
+    for group in results.groups(first):
+        entry = chosen[identity(group.point)]
+        run = group.settings[0].runs[0]
+        own = first.blocks[run.block]
+        values = {**group.point, **entry["chosen"]}
+        grid = {key: [values[key]] for key in own.grid}
+        blocks.append(Block(grid, own.base, {**own.settings, **stage.settings}, own.name))
+        tried[identity(group.point)] = entry["tried"]
+    return replace(first, blocks=tuple(blocks), seeds=stage.seeds, title=title, tried=tried)
+
+
+def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
+    """What each grid point is run at in a stage; None while something before it has not ended."""
+    stored = read(root)
+    chosen = stored.setdefault(stage.name, {})
+    missing = [group for group in results.groups(before) if identity(group.point) not in chosen]
+    if missing:
+        loaded = results.load(before, root)
+        if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):
+            return None
+        for group in missing:
+            chosen[identity(group.point)] = _entry(loaded, group)
+        write_atomically(root / FILE, json.dumps(stored, indent=1, default=str) + "\n")
+    return chosen
+
+
+def _entry(loaded: Results, group: Group) -> dict[str, Any]:
+    setting = loaded.chosen(group)
+    assert setting is not None  # all runs of the group have ended
+    tried = loaded.study.tried.get(identity(group.point), len(group.settings))
+    return {
+        "point": group.point,
+        "chosen": setting.tuned,
+        "tried": tried,
+        "metric": loaded.study.select.metric,
+        "seeds": [run.seed for run in setting.runs],
+    }
+
+
+def read(root: Path) -> dict[str, Chosen]:
+    """What later stages have been given so far, by stage and grid point."""
+    path = root / FILE
+    stored: dict[str, Chosen] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return stored

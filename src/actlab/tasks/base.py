@@ -1,0 +1,267 @@
+"""What all tasks share: a network built with an activation factory, steps, metrics, optimiser, random streams.
+
+The only place where the name of a unit meets a network.
+
+Shapes: ``B`` batch, ``R`` runs (a leading axis when a task serves a stack).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torchmetrics import MeanMetric
+
+from actlab import activations, optim, streams
+from actlab.errors import ActlabError
+from actlab.networks import ActivationFactory, Dropout
+from actlab.optim import L2, Schedule
+from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.randomness import drawing, is_random
+
+NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
+Batch = tuple[Tensor, ...]
+
+
+class Task(pl.LightningModule, ABC):
+    """A LightningModule that says what it measures of a batch; see `quantities`.
+
+    Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
+    ``train/clean_loss`` (each batch before its update, in evaluation mode: what the GELU paper plots),
+    ``val/…`` and ``test/…``.
+
+    Args:
+        activation: a registry name, ``package.module:Unit``, ``./file.py:Unit``, or
+            ``{name: elu, alpha: 0.5}``.
+        network: builds the network from (activation factory, number of outputs, input shape).
+        num_outputs: K.
+        input_shape: shape of one sample.
+        optimizer: builds the optimiser from parameters or groups of them.
+        scheduler: one of torch's learning-rate schedulers; None leaves the rate to ``schedules``.
+        scheduler_interval: what one step of ``scheduler`` is.
+        schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
+        l2: decay of chosen kinds of parameters; None leaves all to the optimiser's own ``weight_decay``.
+        clean_training_loss: compute ``train/clean_loss``; costs a forward pass where training is random.
+        seed: initial weights and masks are functions of it.
+
+    Raises:
+        ActlabError: for an unknown activation or parameter.
+    """
+
+    metric_names: tuple[str, ...] = ("loss",)
+
+    def __init__(
+        self,
+        activation: str | Mapping[str, Any],
+        network: NetworkFactory,
+        num_outputs: int,
+        input_shape: Sequence[int],
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None = None,
+        scheduler_interval: Literal["epoch", "step"] = "epoch",
+        schedules: Mapping[str, Schedule] | None = None,
+        l2: L2 | None = None,
+        clean_training_loss: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.seed = seed
+        self.stream = streams.Stream(seed)
+        self.units: list[nn.Module] = []  # the activations that the network asked for
+        with torch.random.fork_rng():
+            torch.manual_seed(streams.seed_for(seed, "init"))
+            self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
+            materialise(self.network, input_shape)
+        streams.attach(self.network, self.stream)
+        for site, module in enumerate(drawing(self.network)):
+            module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
+        self.random = is_random(self.network)
+        self.clean_training_loss = clean_training_loss
+        self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
+        self.schedules, self.l2 = dict(schedules or {}), l2
+        self.moving: optim.Scheduler | None = None
+        self._states: dict[str, list[float]] = {}
+        self._seen: dict[str, list[tuple[Tensor, Tensor | float]]] = {"loss": [], "clean_loss": []}
+        names = {"train": ("loss", "clean_loss"), "val": self.metric_names, "test": self.metric_names}
+        self.metrics = nn.ModuleDict(
+            {
+                f"{split}_{name}": MeanMetric(nan_strategy="disable")
+                for split, of_split in names.items()
+                for name in of_split
+            }
+        )
+
+    @property
+    def stackable(self) -> tuple[str, ...]:
+        """Keys of the config, below the task's, whose values may differ between the members of a stack.
+
+        A key stands for everything below it, too: ``optimizer`` for all settings of one kind of optimiser.
+        A network names its own in an attribute ``stackable``.
+        """
+        own = ("optimizer", "schedules", "l2.strength")
+        return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
+
+    def _recording(self, factory: ActivationFactory) -> ActivationFactory:
+        """The factory given to the network; what it makes is noted in `units`."""
+
+        def unit() -> nn.Module:
+            self.units.append(factory())
+            return self.units[-1]
+
+        return unit
+
+    @takes_run_axis
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What of a batch the network is given: its first tensor."""
+        return batch[:1]
+
+    @abstractmethod
+    def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
+        """The values of each of `metric_names` in a batch; ``loss``, whose mean is minimised, in training.
+
+        A class whose method is also right for tensors with a leading run axis marks it with
+        `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.
+        """
+
+    def metric(self, split: str, name: str) -> MeanMetric:
+        """The running mean behind ``{split}/{name}``."""
+        return cast(MeanMetric, self.metrics[f"{split}_{name}"])
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The network's output."""
+        output: Tensor = self.network(*inputs)
+        return output
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of a batch in the present mode: the weighted mean of its quantity."""
+        return self._step(batch)["loss"].mean()
+
+    def _step(self, batch: Batch) -> dict[str, Quantity]:
+        return self.quantities(self(*self.inputs(batch)), batch)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss of the batch, in training mode."""
+        self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
+        if self.moving:
+            self.moving.move(self.current_epoch, self.global_step)
+        if self.random:
+            self.stream.seed_global()
+        if self.clean_training_loss and self.random:
+            clean = clean_loss(self, batch)
+            self._seen["clean_loss"].append((clean.mean(), clean.weight()))
+        loss = self._step(batch)["loss"]
+        mean, weight = loss.mean(), loss.weight()
+        self._seen["loss"].append((mean.detach(), weight))
+        return self._over_devices(mean, weight)
+
+    def _over_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
+        """The mean so scaled that the devices' average of gradients is that of the mean over all devices."""
+        if self.trainer.world_size == 1 or isinstance(weight, float):
+            return mean  # every device has an equal share of the batch
+        everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
+        return mean * (weight * self.trainer.world_size / everywhere.clamp_min(1e-30))
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Accumulate ``val/…``."""
+        self._accumulate("val", batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Accumulate ``test/…``."""
+        self._accumulate("test", batch)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The network's output for one batch."""
+        return self.forward(*self.inputs(batch))
+
+    def _accumulate(self, split: str, batch: Batch) -> None:
+        for name, quantity in self._step(batch).items():
+            self.metric(split, name).update(quantity.mean(), quantity.weight())
+
+    def on_train_epoch_end(self) -> None:
+        """Log the epoch's training metrics."""
+        for name, seen in self._seen.items():
+            if seen:
+                means, weights = zip(*seen, strict=True)
+                self.metric("train", name).update(torch.stack(means), torch.as_tensor(weights))
+                seen.clear()
+        collected = self.collect("train", ("loss",))
+        if self.clean_training_loss:  # where nothing is random both losses are the same number
+            clean = self.collect("train", ("clean_loss",)) if self.random else collected
+            collected["train/clean_loss"] = next(iter(clean.values()))
+        self.log_dict(collected, prog_bar=True)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log ``val/…``."""
+        self.log_dict(self.collect("val", self.metric_names), prog_bar=True)
+
+    def on_test_epoch_end(self) -> None:
+        """Log ``test/…``."""
+        self.log_dict(self.collect("test", self.metric_names))
+
+    def collect(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
+        """Means over all samples (and devices) since the last call, as ``{split}/{name}``; starts anew."""
+        collected = {f"{split}/{name}": self.metric(split, name).compute() for name in names}
+        for name in names:
+            self.metric(split, name).reset()
+        if self.moving and not self.trainer.sanity_checking:
+            self.moving.observe(collected)
+        return collected
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, with torch's schedule if there is one."""
+        named = dict(self.named_parameters())
+        parts = optim.groups(optim.kinds(self, self.units), self.l2)
+        optimizer = self.optimizer([{"params": [named[n] for n in names], **own} for names, own in parts])
+        check_optimizer(optimizer, self)
+        if self.schedules:
+            dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
+            owners = [0] * len(optimizer.param_groups)
+            self.moving = optim.Scheduler(optimizer, [self.schedules], owners, dropouts, self._states)
+        if self.scheduler is None:
+            return optimizer
+        schedule = {"scheduler": self.scheduler(optimizer), "interval": self.scheduler_interval}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what plateau schedules have seen."""
+        checkpoint["plateaus"] = self.moving.states if self.moving else {}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take up what plateau schedules have seen."""
+        self._states.update(checkpoint.get("plateaus", {}))
+
+
+def check_optimizer(optimizer: Optimizer, task: Task) -> None:
+    """Refuse settings of a task of which one would silently win over another.
+
+    Raises:
+        ActlabError: when decay or learning rate are given twice.
+    """
+    if task.l2 is not None and optimizer.defaults.get("weight_decay"):
+        raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
+    if task.scheduler is not None and "lr" in task.schedules:
+        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+
+
+def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
+    """Give lazily shaped parameters their shape by one forward pass of a zero sample, if there are any."""
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        training = network.training
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, *input_shape))
+        network.train(training)
+
+
+@torch.no_grad()
+def clean_loss(task: Task, batch: Batch) -> Quantity:
+    """The loss of a batch with dropout off and stochastic units in evaluation mode."""
+    task.network.eval()
+    loss = task._step(batch)["loss"]
+    task.network.train()
+    return loss

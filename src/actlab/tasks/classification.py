@@ -1,0 +1,74 @@
+"""Classification by cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+
+from actlab.networks import MLP
+from actlab.optim import L2, Schedule
+from actlab.tasks.base import Batch, NetworkFactory, Task
+from actlab.tasks.quantities import Quantity, takes_run_axis
+
+
+class ClassificationTask(Task):
+    """Classification by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
+
+    Arguments and errors as in `Task`.
+
+    Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1.
+    """
+
+    metric_names = ("loss", "error", "accuracy")
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        input_shape: Sequence[int] = (1, 28, 28),
+        activation: str | dict[str, Any] = "gelu_tanh",
+        network: NetworkFactory = MLP,
+        optimizer: OptimizerCallable = torch.optim.Adam,
+        scheduler: LRSchedulerCallable | None = None,
+        scheduler_interval: Literal["epoch", "step"] = "epoch",
+        schedules: dict[str, Schedule] | None = None,
+        l2: L2 | None = None,
+        clean_training_loss: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            activation,
+            network,
+            num_classes,
+            input_shape,
+            optimizer,
+            scheduler,
+            scheduler_interval,
+            schedules,
+            l2,
+            clean_training_loss,
+            seed,
+        )
+
+    @takes_run_axis
+    def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
+        """Cross-entropy, error and accuracy of each sample.
+
+        Args:
+            output: logits ``(…, B, K)``.
+            batch: inputs and labels ``(…, B)``.
+        """
+        labels = batch[1].expand(output.shape[:-1])
+        loss = F.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none").view_as(labels)
+        if self.training:
+            return {"loss": Quantity(loss)}
+        right = (output.argmax(-1) == labels).float()
+        return {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Class probabilities ``(B, K)``."""
+        return self.forward(*self.inputs(batch)).softmax(-1)

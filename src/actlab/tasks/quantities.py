@@ -1,0 +1,60 @@
+"""Weighted quantities: every mean of the project is Σ values·weights ÷ Σ weights.
+
+Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`` runs of a stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+_Method = TypeVar("_Method", bound=Callable[..., object])
+_LEAST = 1e-30  # weights that add up to less are none
+
+
+class Quantity(NamedTuple):
+    """What a batch says about one metric.
+
+    Args:
+        values: ``(B, *)``, or ``(R, B, *)`` in a stack.
+        weights: how much each value counts, 0 for padding; broadcasts against ``values``. None counts all
+            alike.
+    """
+
+    values: Tensor
+    weights: Tensor | None = None
+
+    def mean(self, runs: bool = False) -> Tensor:
+        """Σ values·weights ÷ Σ weights, shape ``()``; one a run, ``(R,)``, when ``values`` lead with runs.
+
+        A batch that is padding throughout gives 0.
+
+        >>> Quantity(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).mean()
+        tensor(2.)
+        """
+        values = self.values.flatten(1) if runs else self.values.flatten()
+        if self.weights is None:
+            return values.mean(-1)
+        weights = self.weights.expand_as(self.values).reshape(values.shape)
+        # Padding may hold anything, infinities too.
+        total = torch.where(weights > 0, values * weights, 0.0).sum(-1)
+        return total / weights.sum(-1).clamp_min(_LEAST)
+
+    def weight(self, runs: bool = False) -> Tensor | float:
+        """Σ weights: a number when all values count alike, else shape ``()``, or ``(R,)`` with ``runs``."""
+        if self.weights is None:
+            return float(self.values[0].numel() if runs else self.values.numel())
+        weights = self.weights.expand_as(self.values)
+        return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
+
+
+def takes_run_axis(method: _Method) -> _Method:
+    """Mark a task's ``inputs`` or ``quantities`` as right for tensors with a leading run axis too.
+
+    In stacks a marked method is called once for all runs, any other once a run.
+    """
+    method.takes_run_axis = True  # type: ignore[attr-defined]
+    return method
