@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "streams", "resources"}
+LEAVES = {"errors", "streams", "draws", "resources"}
 READERS = {"studies.plan", "engines.folders", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "errors": set(),
     "resources": {"errors"},
     "streams": {"errors"},
+    "draws": {"streams", "errors"},
     "activations": LEAVES,
     "networks": LEAVES,
     "optim": LEAVES,
@@ -66,6 +67,7 @@ WITHOUT = {
     "activations": LEARNING - {"torch"},
     "networks": LEARNING - {"torch"},
     "streams": LEARNING - {"torch"},
+    "draws": LEARNING - {"torch"},
 }
 
 

@@ -3,7 +3,7 @@
 Initial weights, data order, masks and noise each have a stream of their own, so a run draws the same numbers
 alone, as a member of a stack, on any device and after any resume.
 
-Two sources:
+Two sources here, and a third in `actlab.draws`, for the samples of a batch:
 
 - `generator`: a fresh ``torch.Generator`` for one purpose and position (initial weights, a data order).
 - `Uniform`: uniform numbers for the masks of one site of a network. By default they come from torch's own
@@ -53,7 +53,7 @@ class Stream:
         self.position: tuple[int, ...] = (0,)
         self.slice = 0
         self.sites = 0
-        self._base = _words([seed_for(seed, "mask") for seed in self.seeds])
+        self._base = key_words([seed_for(seed, "mask") for seed in self.seeds])
         self.keys = torch.empty(0)
 
     def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
@@ -71,7 +71,7 @@ class Stream:
         """
         self.position, self.slice = position, slice_
         if self.sites:
-            here = _words([seed_for(0, "position", *position)])
+            here = key_words([seed_for(0, "position", *position)])
             sites = torch.arange(self.sites, dtype=torch.int32).view(-1, 1, 1)
             first, second = here[0], here[1]
             mixed = hash_words(hash_words(self._base, first, second) + sites, second, first)
@@ -118,7 +118,7 @@ class MemberStream:
         torch.manual_seed(seed)
 
 
-def _words(seeds: Sequence[int]) -> Tensor:
+def key_words(seeds: Sequence[int]) -> Tensor:
     """Two int32 words of each 63-bit seed, shape ``(2, R)``."""
     return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
 
@@ -215,8 +215,12 @@ def uniform(source: Source | None, x: Tensor) -> Tensor:
     """
     if source is None:
         return torch.rand_like(x, dtype=torch.float32)
-    words = hash_words(*source)
-    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24).view(x.shape)
+    return to_unit_interval(hash_words(*source)).view(x.shape)
+
+
+def to_unit_interval(words: Tensor) -> Tensor:
+    """Uniform int32 words, overwritten, to uniform float32 numbers in [0, 1): multiples of 2⁻²⁴."""
+    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
 
 
 def _keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:

@@ -1,38 +1,82 @@
-"""Tensors in memory and the order of batches."""
+"""Datasets of tensors, and samplers that say which samples a batch holds."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, SequentialSampler
 
-from actlab.datamodules.base import SeededBatches, TensorDataModule, TensorDataset, as_it_is
+from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
+from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.streams import generator
 
 SIZE, BATCH = 50, 8
 
 
-def batches(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Tensor]:
+def positions(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Position]:
     sampler = SeededBatches(SIZE, BATCH, seed, **options)
     sampler.set_epoch(epoch)
     return list(sampler)
 
 
-def same(first: list[Tensor], second: list[Tensor]) -> bool:
+def batches(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Tensor]:
+    return [position.index for position in positions(seed, epoch, **options)]
+
+
+def at(index: Any, seeds: tuple[int, ...] = (3,), epoch: int = 0) -> Position:
+    return Position(seeds, epoch, torch.as_tensor(index))
+
+
+def same(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 def test_batch_is_gathered_for_any_shape_of_index() -> None:
     x, y = torch.arange(24).view(6, 2, 2), torch.arange(6)
-    data = TensorDataset(x, y, transform=lambda x, y: (x * 10, y))
+    data = TensorDataset(x, y, transform=lambda batch, position: (batch[0] * 10, *batch[1:]))
     for index in (torch.tensor([4, 1]), torch.tensor([[4, 1, 1], [0, 5, 2]])):
-        images, labels = data.__getitems__(index)
+        images, labels = data.__getitems__(at(index))
         assert torch.equal(images, x[index] * 10)
         assert torch.equal(labels, y[index])
-    assert torch.equal(data.__getitems__([5, 0])[1], torch.tensor([5, 0]))
-    assert len(data) == 6
+    assert (len(data), data.device, data.tensors) == (6, torch.device("cpu"), (x, y))
+
+
+def test_transform_may_work_in_place() -> None:
+    x = torch.arange(6.0)
+    data = TensorDataset(x, transform=lambda batch, position: (batch[0].mul_(10),))
+    for position in BatchesInOrder(SequentialSampler(data), 3, drop_last=False):
+        data.__getitems__(position)
+    assert torch.equal(x, torch.arange(6.0))
+
+
+def test_transform_gets_the_position_with_its_index_on_the_device_of_the_data() -> None:
+    seen: list[Position] = []
+
+    def remember(batch: Batch, position: Position) -> Batch:
+        seen.append(position)
+        return batch
+
+    position = at([[4, 1], [0, 0]], (8, 9), 7)
+    TensorDataset(torch.arange(6), transform=remember).__getitems__(position)
+    TensorDataset(torch.arange(6, device="meta"), transform=remember).__getitems__(position)
+    here, there = seen
+    assert torch.equal(here.index, position.index)
+    assert there.index.device.type == "meta"
+    assert here[:2] == there[:2] == ((8, 9), 7)
+
+
+def test_tensors_of_one_length_are_needed() -> None:
+    with pytest.raises(ActlabError, match=r"one length, not \[6, 5\]"):
+        TensorDataset(torch.zeros(6), torch.zeros(5))
+
+
+def test_loader_without_positions_is_refused() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(6)), batch_size=2)
+    with pytest.raises(ActlabError, match="by its Position, not by a list"):
+        next(iter(loader))
 
 
 def test_order_is_a_function_of_seed_and_epoch_alone() -> None:
@@ -43,6 +87,11 @@ def test_order_is_a_function_of_seed_and_epoch_alone() -> None:
     assert not same(once, batches(seed=4, epoch=2))
     expected = torch.randperm(SIZE, generator=generator(3, "order", 2))
     assert torch.equal(torch.cat(once), expected[: SIZE // BATCH * BATCH])
+
+
+def test_position_has_the_seeds_and_the_epoch() -> None:
+    assert all(position[:2] == ((3,), 2) for position in positions(3, 2))
+    assert all(position[:2] == ((7, 3, 7), 2) for position in positions([7, 3, 7], 2, rank=1, world_size=2))
 
 
 def test_last_partial_batch_is_dropped_or_kept() -> None:
@@ -68,6 +117,16 @@ def test_member_of_a_stack_gets_the_batches_it_has_alone() -> None:
         assert same([batch[member] for batch in stacked], batches(seed, epoch=4))
 
 
+@pytest.mark.parametrize(("drop_last", "sizes"), [(False, [20, 20, 10]), (True, [20, 20])])
+def test_evaluation_is_in_order_at_one_position_for_all(drop_last: bool, sizes: list[int]) -> None:
+    in_order = BatchesInOrder(SequentialSampler(range(SIZE)), 20, drop_last=drop_last)
+    found = list(in_order)
+    assert [len(position.index) for position in found] == sizes
+    assert torch.equal(torch.cat([position.index for position in found]), torch.arange(sum(sizes)))
+    assert all(position[:2] == ((0,), 0) for position in found)
+    assert len(in_order) == len(sizes)
+
+
 def test_impossible_batches_are_refused() -> None:
     with pytest.raises(ActlabError, match="evenly by 3 devices"):
         SeededBatches(SIZE, BATCH, 0, world_size=3)
@@ -78,121 +137,3 @@ def test_impossible_batches_are_refused() -> None:
 def test_collate_passes_the_batch_through() -> None:
     batch = (torch.zeros(2), torch.ones(2))
     assert as_it_is(batch) is batch
-
-
-class Numbers(TensorDataModule):
-    """The numbers 0 … 49 as samples and as labels."""
-
-    num_classes, input_shape = SIZE, (1,)
-
-    def load(self, device: torch.device) -> None:
-        values = torch.arange(SIZE, device=device)
-        self.train = self.val = self.test = TensorDataset(values.view(-1, 1).float(), values)
-
-
-class Witness(pl.LightningModule):
-    """Remembers the labels of every training batch by epoch; learns nothing that matters."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-        self.seen: dict[int, list[Tensor]] = {}
-        self.evaluated: list[Tensor] = []
-
-    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        self.seen.setdefault(self.current_epoch, []).append(batch[1].clone())
-        loss: Tensor = self.layer(batch[0]).mean()
-        return loss
-
-    def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
-        self.evaluated.append(batch[1].clone())
-
-    test_step = validation_step
-
-    def predict_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return batch[1]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.0)
-
-
-def trainer(folder: Any, **options: Any) -> pl.Trainer:
-    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    return pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        num_sanity_val_steps=0,
-        **dict.fromkeys(off, False),
-        **options,
-    )
-
-
-@pytest.fixture
-def _lightning_hints() -> None:
-    """The command line silences this hint too: batches of tensors in memory need no workers."""
-    import warnings
-
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
-
-
-@pytest.mark.usefixtures("_lightning_hints")
-def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_path: Any) -> None:
-    whole, first, second = Witness(), Witness(), Witness()
-    trainer(tmp_path, max_epochs=3).fit(whole, datamodule=Numbers(BATCH, 20, 3))
-    for epoch in range(3):
-        assert same(whole.seen[epoch], batches(3, epoch))
-    assert torch.equal(torch.cat(whole.evaluated[:3]), torch.arange(SIZE))
-
-    checkpoint = tmp_path / "first.ckpt"
-    run = trainer(tmp_path, max_epochs=1)
-    run.fit(first, datamodule=Numbers(BATCH, 20, 3))
-    run.save_checkpoint(checkpoint)
-    trainer(tmp_path, max_epochs=3).fit(second, datamodule=Numbers(BATCH, 20, 3), ckpt_path=checkpoint)
-    assert sorted(second.seen) == [1, 2]
-    assert all(same(second.seen[epoch], whole.seen[epoch]) for epoch in (1, 2))
-
-
-@pytest.mark.usefixtures("_lightning_hints")
-def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_path: Any) -> None:
-    data, witness = Numbers(BATCH, 20, 0), Witness()
-    data.seed = [3, 4]
-    run = trainer(tmp_path, max_epochs=1)
-    run.fit(witness, datamodule=data)
-    assert same(witness.seen[0], batches([3, 4], 0))
-    witness.evaluated.clear()
-    run.test(witness, datamodule=data, verbose=False)
-    assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE))
-    predictions = run.predict(witness, datamodule=data)
-    assert torch.equal(torch.cat(predictions), torch.arange(SIZE))  # type: ignore[arg-type]
-
-
-class TwoDevices:
-    """What the datamodule asks of a Trainer, as rank 1 of 2 has it; a real one would start a process."""
-
-    class _Connector:
-        use_distributed_sampler = True
-
-    class _Strategy:
-        root_device = torch.device("cpu")
-
-    world_size, global_rank = 2, 1
-    _accelerator_connector, strategy = _Connector(), _Strategy()
-
-
-def test_several_devices_need_lightnings_sampler_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Numbers(BATCH, 20, 3)
-    data.trainer = TwoDevices()  # type: ignore[assignment]
-    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
-        data.setup("fit")
-    monkeypatch.setattr(TwoDevices._Connector, "use_distributed_sampler", False)
-    data.setup("fit")
-    labels = [batch[1] for batch in data.train_dataloader()]
-    assert same(labels, batches(3, rank=1, world_size=2))
-    assert torch.equal(torch.cat([batch[1] for batch in data.val_dataloader()]), torch.arange(SIZE))
-
-
-@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])
-def test_batch_sizes_must_be_positive(sizes: tuple[int, int]) -> None:
-    with pytest.raises(ActlabError, match="give a whole number from 1"):
-        Numbers(*sizes, 0)

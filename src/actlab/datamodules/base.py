@@ -1,48 +1,96 @@
-"""Tensors in memory, splits and batches: what all datamodules share.
+"""Numbered samples, the order of their batches and the datamodule of both: what all datamodules share.
+
+A batch is asked for by its `Position`: run seeds, epoch and the numbers of its samples. A dataset gathers these
+samples and hands them, with the position, to its transform, so what a transform draws by `actlab.draws` is the
+same for a sample alone, in a stack, on any number of devices and after a resume. Training and evaluation have
+datasets of their own, each with its own transform.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 
+from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.streams import generator
 
-Transform = Callable[..., tuple[Tensor, ...]]
+Batch = tuple[Tensor, ...]
+# Batched tensor code on the device of the data: takes tensors (B, …), in a stack (R, B, …).
+Transform = Callable[[Batch, Position], Batch]
 
 
-class TensorDataset(Dataset[tuple[Tensor, ...]]):
+class BatchSource(Protocol):
+    """What a part of the data must be: numbered samples that come by the batch.
+
+    `TensorDataset` is one; a part that reads files, or cuts windows from recordings, is another.
+    """
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the source was made for; the datamodule loads anew for another one."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitems__(self, position: Position) -> Batch:
+        """The batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+
+
+class TensorDataset(Dataset[Batch]):
     """Tensors in memory; a batch is one gather, whatever the shape of its index.
+
+    A batch is a copy, in evaluation too, so that a transform may work in place.
 
     Args:
         tensors: each ``(N, …)``.
-        transform: batched tensor code applied to each gathered batch, such as uint8 to float.
+        transform: applied to each gathered batch, such as uint8 to float, or noise; the index of its position
+            lies on the device of the tensors.
+
+    Raises:
+        ActlabError: when the tensors differ in N.
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
+        if len({len(t) for t in tensors}) != 1:
+            raise ActlabError(f"a dataset needs tensors of one length, not {[len(t) for t in tensors]}")
         self.tensors = tensors
         self.transform = transform
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors lie."""
+        return self.tensors[0].device
 
     def __len__(self) -> int:
         return len(self.tensors[0])
 
-    def __getitems__(self, index: Tensor | list[int]) -> tuple[Tensor, ...]:
-        """The batch at ``index``: ``(B,)``, or ``(R, B)`` for a stack."""
-        rows = torch.as_tensor(index, device=self.tensors[0].device)
-        batch = tuple(t.index_select(0, rows.flatten()).view(*rows.shape, *t.shape[1:]) for t in self.tensors)
-        return self.transform(*batch) if self.transform else batch
+    def __getitems__(self, position: Position) -> Batch:
+        """The batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack.
+
+        Raises:
+            ActlabError: for plain numbers, as a loader without one of our samplers gives them.
+        """
+        if not isinstance(position, Position):
+            raise ActlabError(
+                f"a batch is asked for by its Position, not by a {type(position).__name__}; "
+                "give the loader a batch_sampler, SeededBatches or BatchesInOrder"
+            )
+        index = position.index.to(self.device)
+        rows = index.flatten()
+        batch = tuple(t.index_select(0, rows).view(*index.shape, *t.shape[1:]) for t in self.tensors)
+        return self.transform(batch, position._replace(index=index)) if self.transform else batch
 
 
-class SeededBatches(Sampler[Tensor]):
+class SeededBatches(Sampler[Position]):
     """A batch sampler whose order is a function of (seed, epoch) of the global batch; ranks slice it.
 
     So the order does not depend on the number of devices, and a stack of seeds gives each member the batches
@@ -51,7 +99,7 @@ class SeededBatches(Sampler[Tensor]):
     Args:
         size: N.
         batch_size: of the global batch.
-        seed: one seed for batches ``(B,)``, or R seeds for batches ``(R, B)``.
+        seed: one seed for an index ``(B,)``, or R seeds for an index ``(R, B)``.
         rank: which slice of each batch to give.
         world_size: into how many slices.
         drop_last: leave out the last, partial batch.
@@ -96,18 +144,36 @@ class SeededBatches(Sampler[Tensor]):
     def __len__(self) -> int:
         return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        order = (
-            self.order(self.seed)
-            if isinstance(self.seed, int)
-            else torch.stack([self.order(seed) for seed in self.seed])
-        )
+    def __iter__(self) -> Iterator[Position]:
+        seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
+        orders = [self.order(seed) for seed in seeds]
+        order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
         for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
-            yield batch.tensor_split(self.world_size, dim=-1)[self.rank]
+            index = batch.tensor_split(self.world_size, dim=-1)[self.rank] if self.world_size > 1 else batch
+            yield Position(seeds, self.epoch, index)
 
     def order(self, seed: int) -> Tensor:
         """The permutation of one run's current epoch, ``(N,)``."""
         return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
+
+
+class BatchesInOrder(BatchSampler):
+    """All samples in file order, at one position for every run, unit and member of a stack.
+
+    So what an evaluation draws, such as the noise of a robustness curve, is the same for all that are compared.
+    It is built like torch's ``BatchSampler``, because Lightning makes it anew for prediction.
+
+    Args:
+        sampler: of the dataset.
+        batch_size: of all batches but the last.
+        drop_last: leave out the last, partial batch.
+    """
+
+    sampler: SequentialSampler
+
+    def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
+        for index in torch.split(torch.arange(len(self.sampler)), self.batch_size)[: len(self)]:
+            yield Position((0,), 0, index)
 
 
 def as_it_is(batch: Any) -> Any:
@@ -115,10 +181,12 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-class TensorDataModule(pl.LightningDataModule):
+class TensorDataModule(pl.LightningDataModule, ABC):
     """Base of the datamodules whose data fits in memory.
 
-    A subclass gives ``num_classes`` and ``input_shape`` and fills ``train``, ``val`` and ``test`` in `load`.
+    A subclass gives `num_classes` and `input_shape` and fills ``train``, ``val`` and ``test`` in `load`, each
+    with its own transform: what is random in training has no place in the others. A subclass that lacks one
+    of these three members cannot be instantiated.
 
     Args:
         batch_size: of the global training batch; the last, partial one is dropped.
@@ -134,9 +202,9 @@ class TensorDataModule(pl.LightningDataModule):
                 raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.seed: int | Sequence[int] = seed
-        self.train: TensorDataset | None = None
-        self.val: TensorDataset | None = None
-        self.test: TensorDataset | None = None
+        self.train: BatchSource | None = None
+        self.val: BatchSource | None = None
+        self.test: BatchSource | None = None
 
     @property
     @abstractmethod
@@ -150,7 +218,16 @@ class TensorDataModule(pl.LightningDataModule):
 
     @abstractmethod
     def load(self, device: torch.device) -> None:
-        """Fill ``train``, ``val`` and ``test``."""
+        """Fill ``train``, ``val`` and ``test`` for a device."""
+
+    @property
+    def stackable(self) -> bool:
+        """Whether its batches can be made for R seeds at once.
+
+        Not once ``train_dataloader`` is overridden. A subclass whose ``train`` takes no index ``(R, B)``, or
+        whose transform takes no batch ``(R, B, …)``, says ``stackable = False``.
+        """
+        return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
         """Load the data, onto the accelerator if the Trainer has one.
@@ -165,16 +242,18 @@ class TensorDataModule(pl.LightningDataModule):
             raise ActlabError(
                 "this datamodule slices its batches itself: set trainer.use_distributed_sampler to false"
             )
-        if self.train is None or self.train.tensors[0].device != device:
+        if self.train is None or self.train.device != device:
             self.load(device)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in the seed's order."""
+        """Batches in the seed's order of the epoch, which the Trainer sets.
+
+        Iterated by hand, they are those of epoch 0 until ``loader.batch_sampler.set_epoch`` says another.
+        """
         train = self._part("train")
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         batches = SeededBatches(len(train), self.batch_size, self.seed, rank=rank, world_size=world_size)
-        # An index tensor where torch's types ask for a list: the dataset takes both.
-        return DataLoader(train, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]
+        return _loader(train, batches)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Validation batches, in file order."""
@@ -185,16 +264,25 @@ class TensorDataModule(pl.LightningDataModule):
         return self._in_order("test")
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """The test batches."""
+        """The test batches; a prediction writer is told their positions."""
         return self._in_order("test")
 
     def _in_order(self, part: str) -> DataLoader[Any]:
-        return DataLoader(self._part(part), batch_size=self.eval_batch_size, collate_fn=as_it_is)
+        samples = self._part(part)
+        in_order = SequentialSampler(samples)
+        return _loader(samples, BatchesInOrder(in_order, self.eval_batch_size, drop_last=False))
 
-    def _part(self, part: str) -> TensorDataset:
-        dataset: TensorDataset | None = getattr(self, part)
-        if dataset is None:
+    def _part(self, part: str) -> BatchSource:
+        if getattr(self, part) is None:
             self.setup("fit")
-            dataset = getattr(self, part)
-        assert dataset is not None
-        return dataset
+        source: BatchSource | None = getattr(self, part)
+        if source is None:
+            raise ActlabError(
+                f"{type(self).__name__}.load left {part!r} empty; it must fill train, val and test"
+            )
+        return source
+
+
+def _loader(samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
+    """The stock loader. Its types ask for a ``Dataset``, of which it needs only what a `BatchSource` has."""
+    return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]

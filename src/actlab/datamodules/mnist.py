@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
+from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.resources import resource
 
 SAMPLE_VALIDATION = 1000
 
 
-def pixels(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """uint8 ``(…, 1, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); labels stay."""
+def pixels(batch: Batch, position: Position) -> Batch:
+    """Images uint8 ``(…, 1, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); labels stay."""
+    images, labels = batch
     return images.to(torch.float32).div_(255), labels
 
 

@@ -1,0 +1,245 @@
+"""The datamodule of numbered samples: under a Trainer, by hand, on devices, with parts of any class."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import BasePredictionWriter
+from torch import Tensor
+
+from actlab.callbacks import TestEveryEpoch
+from actlab.datamodules.base import Batch, BatchSource, SeededBatches, TensorDataModule, TensorDataset
+from actlab.draws import Position
+from actlab.errors import ActlabError
+
+SIZE, BATCH = 50, 8
+
+
+def batches(seed: Any, epoch: int = 0, **options: Any) -> list[Tensor]:
+    sampler = SeededBatches(SIZE, BATCH, seed, **options)
+    sampler.set_epoch(epoch)
+    return [position.index for position in sampler]
+
+
+def same(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(torch.equal, first, second))
+
+
+class Numbers(TensorDataModule):
+    """The numbers 0 … 49 as samples and as labels."""
+
+    num_classes, input_shape = SIZE, (1,)
+
+    def load(self, device: torch.device) -> None:
+        values = torch.arange(SIZE, device=device)
+        self.train = self.val = self.test = TensorDataset(values.view(-1, 1).float(), values)
+
+
+class Witness(pl.LightningModule):
+    """Remembers the labels of all training batches by epoch, and the evaluated ones; learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen: dict[int, list[Tensor]] = {}
+        self.evaluated: list[Tensor] = []
+
+    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        self.seen.setdefault(self.current_epoch, []).append(batch[1].clone())
+        loss: Tensor = self.layer(batch[0]).mean()
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:
+        self.evaluated.append(batch[1].clone())
+
+    test_step = validation_step
+
+    def predict_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return batch[1]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.0)
+
+
+def trainer(folder: Any, **options: Any) -> pl.Trainer:
+    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    return pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        num_sanity_val_steps=0,
+        **dict.fromkeys(off, False),
+        **options,
+    )
+
+
+@pytest.fixture
+def _lightning_hints() -> None:
+    """The command line silences this hint too: batches of tensors in memory need no workers."""
+    import warnings
+
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_path: Any) -> None:
+    whole, first, second = Witness(), Witness(), Witness()
+    trainer(tmp_path, max_epochs=3).fit(whole, datamodule=Numbers(BATCH, 20, 3))
+    for epoch in range(3):
+        assert same(whole.seen[epoch], batches(3, epoch))
+    assert torch.equal(torch.cat(whole.evaluated[:3]), torch.arange(SIZE))
+
+    checkpoint = tmp_path / "first.ckpt"
+    run = trainer(tmp_path, max_epochs=1)
+    run.fit(first, datamodule=Numbers(BATCH, 20, 3))
+    run.save_checkpoint(checkpoint)
+    trainer(tmp_path, max_epochs=3).fit(second, datamodule=Numbers(BATCH, 20, 3), ckpt_path=checkpoint)
+    assert sorted(second.seen) == [1, 2]
+    assert all(same(second.seen[epoch], whole.seen[epoch]) for epoch in (1, 2))
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_path: Any) -> None:
+    data, witness = Numbers(BATCH, 20, 0), Witness()
+    data.seed = [3, 4]
+    run = trainer(tmp_path, max_epochs=1)
+    run.fit(witness, datamodule=data)
+    assert same(witness.seen[0], batches([3, 4], 0))
+    witness.evaluated.clear()
+    run.test(witness, datamodule=data, verbose=False)
+    assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE))
+    predictions = run.predict(witness, datamodule=data)
+    assert torch.equal(torch.cat(predictions), torch.arange(SIZE))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
+    witness = Witness()
+    run = trainer(tmp_path, max_epochs=2, limit_val_batches=0, callbacks=[TestEveryEpoch()])
+    run.fit(witness, datamodule=Numbers(BATCH, 20, 3))
+    assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE).repeat(2))
+
+
+class Writer(BasePredictionWriter):
+    """Remembers what a prediction writer is told of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__("batch")
+        self.told: list[Any] = []
+
+    def write_on_batch_end(self, *given: Any) -> None:
+        self.told.append(given[3])
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_prediction_writer_is_told_the_positions(tmp_path: Any) -> None:
+    writer = Writer()
+    trainer(tmp_path, callbacks=[writer]).predict(
+        Witness(), datamodule=Numbers(BATCH, 20, 0), return_predictions=False
+    )
+    assert torch.equal(torch.cat([position.index for position in writer.told]), torch.arange(SIZE))
+
+
+class TwoDevices:
+    """What the datamodule asks of a Trainer, as rank 1 of 2 has it; a real one would start a process."""
+
+    class _Connector:
+        use_distributed_sampler = True
+
+    class _Strategy:
+        root_device = torch.device("cpu")
+
+    world_size, global_rank = 2, 1
+    _accelerator_connector, strategy = _Connector(), _Strategy()
+
+
+def test_several_devices_need_lightnings_sampler_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Numbers(BATCH, 20, 3)
+    data.trainer = TwoDevices()  # type: ignore[assignment]
+    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
+        data.setup("fit")
+    monkeypatch.setattr(TwoDevices._Connector, "use_distributed_sampler", False)
+    data.setup("fit")
+    labels = [batch[1] for batch in data.train_dataloader()]
+    assert same(labels, batches(3, rank=1, world_size=2))
+    assert torch.equal(torch.cat([batch[1] for batch in data.val_dataloader()]), torch.arange(SIZE))
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])
+def test_batch_sizes_must_be_positive(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ActlabError, match="give a whole number from 1"):
+        Numbers(*sizes, 0)
+
+
+class Squares:
+    """A source that is no tensor dataset: makes its samples from their numbers."""
+
+    device = torch.device("cpu")
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitems__(self, position: Position) -> Batch:
+        return position.index.unsqueeze(-1).float() ** 2, position.index
+
+
+class OtherSource(Numbers):
+    """Has a training part of another class than the others."""
+
+    def load(self, device: torch.device) -> None:
+        super().load(device)
+        self.train: BatchSource | None = Squares()
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_any_source_of_batches_serves(tmp_path: Any) -> None:
+    witness, data = Witness(), OtherSource(BATCH, 20, 3)
+    trainer(tmp_path, max_epochs=1).fit(witness, datamodule=data)
+    assert same(witness.seen[0], batches(3))
+    for x, y in data.train_dataloader():
+        assert torch.equal(x[:, 0], y.float() ** 2)
+
+
+def test_data_is_loaded_anew_for_another_device_only() -> None:
+    data = Numbers(BATCH, 20, 3)
+    data.setup("fit")
+    first = data.train
+    data.setup("test")
+    assert data.train is first
+    data.train = TensorDataset(torch.zeros(SIZE, device="meta"))
+    data.setup("test")
+    assert data.train.device.type == "cpu"
+
+
+@pytest.mark.parametrize("missing", ["load", "num_classes", "input_shape"])
+def test_incomplete_datamodule_fails_at_construction(missing: str) -> None:
+    given = {"load": Numbers.load, "num_classes": 2, "input_shape": (1,)}
+    del given[missing]
+    incomplete = type("Incomplete", (TensorDataModule,), given)
+    with pytest.raises(TypeError, match=f"abstract class Incomplete .*{missing}"):
+        incomplete(BATCH, 20, 0)
+
+
+def test_part_that_was_not_loaded_is_named() -> None:
+    class TrainOnly(Numbers):
+        def load(self, device: torch.device) -> None:
+            super().load(device)
+            self.val = None
+
+    with pytest.raises(ActlabError, match=r"TrainOnly\.load left 'val' empty"):
+        TrainOnly(BATCH, 20, 0).val_dataloader()
+
+
+def test_datamodule_with_a_loader_of_its_own_is_not_stackable() -> None:
+    class OwnLoader(Numbers):
+        def train_dataloader(self) -> Any:
+            return super().train_dataloader()
+
+    class SaysNo(Numbers):
+        stackable = False
+
+    assert Numbers(BATCH, 20, 0).stackable
+    assert not OwnLoader(BATCH, 20, 0).stackable
+    assert not SaysNo(BATCH, 20, 0).stackable
