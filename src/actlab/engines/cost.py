@@ -13,8 +13,8 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
+from actlab.engines.devices import SMALL, threads, threads_for
 from actlab.engines.folders import hardware
-from actlab.engines.threads import SMALL, threads, threads_for
 from actlab.files import write_atomically
 from actlab.studies.keys import label
 from actlab.studies.plan import Run

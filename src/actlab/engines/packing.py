@@ -20,8 +20,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from actlab import experiments
+from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
-from actlab.engines.threads import SMALL, threads_for
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.files import write_atomically
@@ -170,7 +170,7 @@ def reason_against(experiment: Experiment) -> str | None:
         return "one loss scaler for all members would couple them (precision 16)"
     if trainer.gradient_clip_val is not None:
         return "one gradient clip for all members would couple them"
-    if trainer.overfit_batches:
+    if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):

@@ -1,8 +1,8 @@
 """Probes are runs' second life: evaluations of their checkpoints, after training and without touching it.
 
 A probe of a run is a file ``probes/<name>.parquet`` in its folder: rows as in ``metrics.parquet``, and a digest
-of what was asked. Where it exists with the same digest nothing is done, so a probe may be added to finished runs,
-and an interrupted study goes on with those that are missing.
+of what was asked. Where it exists with the same digest nothing is done, so a probe may be added to finished
+runs, and an interrupted study goes on with those that are missing.
 """
 
 from __future__ import annotations
@@ -97,9 +97,8 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
         names = {run.id: checkpoint_name(at) if isinstance(at, int) else str(at) for run in runs}
         there = [r for r, run in enumerate(runs) if RunFolder(root, run).kept(names[run.id]).exists()]
         for r in set(range(len(runs))) - set(there):
-            say(
-                f"probe {probe.name}: {runs[r].id} kept no checkpoint {names[runs[r].id]!r}; train it anew for it"
-            )
+            lacking = names[runs[r].id]
+            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {lacking!r}; only training it anew would")
         if there:
             paths = [RunFolder(root, runs[r]).kept(names[runs[r].id]) for r in there]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
@@ -115,7 +114,8 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     data.prepare_data()
     data.setup("test")
     plugin = trainer.precision_plugin
-    subject = plugin.convert_module(together(tasks)).to(trainer.strategy.root_device).eval()
+    subject = together(tasks)
+    plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     with torch.no_grad(), plugin.forward_context():
         yield from evaluate(subject, data)
 
@@ -134,7 +134,7 @@ class Apart(nn.Module):
 
     def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch that all share says of each run: values ``(R, B, *)``."""
-        found = [task.quantities(task(*task.inputs(batch)), batch) for task in self.tasks]
+        found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
 
@@ -184,7 +184,7 @@ def read_digest(path: Path) -> str | None:
         metadata = pq.read_schema(path).metadata or {}
     except (OSError, pa.ArrowException):
         return None
-    return metadata.get(_DIGEST, b"").decode()
+    return str(metadata.get(_DIGEST, b"").decode())
 
 
 def _write(path: Path, rows: Sequence[Row], asked: str) -> None:

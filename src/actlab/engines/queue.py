@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from actlab.engines import sequential, stacked
+from actlab.engines.devices import rank
 from actlab.engines.folders import RunFolder, holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
@@ -68,4 +68,4 @@ def train_as_further_device(runs: Sequence[Run], root: Path) -> None:
 
 def is_further_device() -> bool:
     """Whether Lightning has started this process for another device than the first."""
-    return JOB in os.environ and rank_zero_only.rank > 0
+    return JOB in os.environ and rank() > 0

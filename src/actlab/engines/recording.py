@@ -107,7 +107,8 @@ def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: P
 
 def fraction_done(trainer: pl.Trainer) -> float:
     """How much of its training a Trainer has done, from 0 to 1, at the end of an epoch."""
-    by_epoch = (trainer.current_epoch + 1) / trainer.max_epochs if (trainer.max_epochs or -1) > 0 else 0.0
+    epochs = trainer.max_epochs or -1
+    by_epoch = (trainer.current_epoch + 1) / epochs if epochs > 0 else 0.0
     by_step = trainer.global_step / trainer.max_steps if trainer.max_steps > 0 else 0.0
     return min(max(by_epoch, by_step), 1.0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytorch_lightning as pl
-from lightning_fabric.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from actlab import experiments
+from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.recording import (
     LoggerFactory,
@@ -19,7 +19,6 @@ from actlab.engines.recording import (
     updates_an_epoch,
     write_checkpoint,
 )
-from actlab.engines.threads import SMALL, threads, threads_for
 from actlab.studies.plan import Run
 
 
@@ -90,7 +89,7 @@ def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None
         ActlabError: for a config or dataset that cannot be used.
     """
     folder = RunFolder(root, run)
-    if rank_zero_only.rank == 0:
+    if rank() == 0:
         folder.open()
     recorder = Recorder(folder, progress)
     trainer, task, data = experiments.build(run.config, callbacks=[recorder], default_root_dir=str(folder.path))

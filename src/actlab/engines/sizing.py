@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
+from actlab.engines.devices import SMALL, threads, threads_for
 from actlab.engines.memory import PeakMemory, free_memory, keep_freed
 from actlab.engines.packing import BEST_SIZE
 from actlab.engines.stacked import assemble
-from actlab.engines.threads import SMALL, threads, threads_for
 from actlab.studies.keys import set_dotted
 from actlab.studies.plan import Run
 

@@ -16,6 +16,8 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab import experiments
+from actlab.datamodules.base import TensorDataModule
+from actlab.engines.devices import threads
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.memory import keep_freed
 from actlab.engines.packing import Job
@@ -28,7 +30,6 @@ from actlab.engines.recording import (
     updates_an_epoch,
     write_checkpoint,
 )
-from actlab.engines.threads import threads
 from actlab.experiments import Experiment
 from actlab.stacking import StackedTask
 from actlab.studies.plan import Run
@@ -176,5 +177,6 @@ def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experimen
     trainer, _, data = experiments.build(
         copy.deepcopy(longest.config), callbacks=[recorder], default_root_dir=str(path)
     )
-    data.seed = [run.seed for run in runs]  # type: ignore[assignment]
+    assert isinstance(data, TensorDataModule)  # the only ones that say they can serve a stack
+    data.seed = [run.seed for run in runs]
     return Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)

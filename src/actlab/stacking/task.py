@@ -25,6 +25,7 @@ from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.base import as_precise_as
 
 # What a task may define anew and still be stacked: everything else is the stack's own.
 _FREE = {"inputs", "quantities", "metric_names", "stackable", "predict_step"}
@@ -188,19 +189,18 @@ class StackedTask(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up what plateau schedules have seen."""
         self._states.update(checkpoint["plateaus"])
+        as_precise_as(self, checkpoint)
 
 
 def reason_against(task: pl.LightningModule) -> str | None:
     """Why a task cannot be a member of a stack, or None."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule of its own, not an actlab.tasks.Task"
-    for kind in type(task).__mro__:
-        if not kind.__module__.startswith(("actlab.", "pytorch_lightning.", "torch.")):
-            changed = sorted(
-                n for n in vars(kind) if n not in _FREE and not n.startswith("__") and hasattr(Task, n)
-            )
-            if changed:
-                return f"{kind.__name__} has a {changed[0]} of its own"
+    for kind in type(task).__mro__[: type(task).__mro__.index(Task)]:
+        if not kind.__module__.startswith("actlab."):
+            own = [name for name in vars(kind) if name not in _FREE and not name.startswith(("__", "_abc_"))]
+            if changed := [name for name in own if hasattr(Task, name)]:
+                return f"{kind.__name__} has its own {changed[0]!r}, which a stack would not call"
     if len(list(task.parameters())) > len(list(task.network.parameters())):
         return f"{type(task).__name__} has parameters outside its network"
     if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):

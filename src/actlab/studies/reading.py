@@ -69,7 +69,7 @@ class _File(_Part):
     stages: list[_Stage] = []
     probes: list[_Probe] = []
     keep: list[int | str] = []
-    table: list[dict[str, Any]] | None = None
+    table: list[dict[str, Any]] = [{"metric": "test/error", "at": "last", "percent": True}]
     published: dict[str, Any] = {}
     figures: list[dict[str, Any]] = []
     reference: str = "relu"
@@ -118,13 +118,13 @@ def load(
         compare=file.compare,
         select=select,
         stages=_stages(file, path, seeds, smoke),
+        table=tuple(file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
         published=file.published,
         figures=tuple(file.figures),
         reference=file.reference,
         notes=tuple(file.notes),
-        **({} if file.table is None else {"table": tuple(file.table)}),
     )
 
 

@@ -16,13 +16,12 @@ import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torchmetrics import MeanMetric
 
 from actlab import activations, optim, streams
 from actlab.errors import ActlabError
 from actlab.networks import ActivationFactory, Dropout
 from actlab.optim import L2, Schedule
-from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.quantities import Quantity, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
@@ -90,11 +89,7 @@ class Task(pl.LightningModule, ABC):
         self._seen: dict[str, list[tuple[Tensor, Tensor | float]]] = {"loss": [], "clean_loss": []}
         names = {"train": ("loss", "clean_loss"), "val": self.metric_names, "test": self.metric_names}
         self.metrics = nn.ModuleDict(
-            {
-                f"{split}_{name}": MeanMetric(nan_strategy="disable")
-                for split, of_split in names.items()
-                for name in of_split
-            }
+            {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
         )
 
     @property
@@ -129,9 +124,9 @@ class Task(pl.LightningModule, ABC):
         `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.
         """
 
-    def metric(self, split: str, name: str) -> MeanMetric:
+    def metric(self, split: str, name: str) -> WeightedMean:
         """The running mean behind ``{split}/{name}``."""
-        return cast(MeanMetric, self.metrics[f"{split}_{name}"])
+        return cast(WeightedMean, self.metrics[f"{split}_{name}"])
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The network's output."""
@@ -235,6 +230,7 @@ class Task(pl.LightningModule, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up what plateau schedules have seen."""
         self._states.update(checkpoint.get("plateaus", {}))
+        as_precise_as(self, checkpoint)
 
 
 def check_optimizer(optimizer: Optimizer, task: Task) -> None:
@@ -247,6 +243,12 @@ def check_optimizer(optimizer: Optimizer, task: Task) -> None:
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
     if task.scheduler is not None and "lr" in task.schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+
+
+def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    """Make a module double before it takes double weights: Lightning converts it only after loading."""
+    if any(value.dtype == torch.float64 for value in checkpoint["state_dict"].values()):
+        module.double()
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:

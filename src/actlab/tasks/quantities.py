@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
 _LEAST = 1e-30  # weights that add up to less are none
@@ -49,6 +50,31 @@ class Quantity(NamedTuple):
             return float(self.values[0].numel() if runs else self.values.numel())
         weights = self.weights.expand_as(self.values)
         return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
+
+
+class WeightedMean(Metric):
+    """Σ values·weights ÷ Σ weights over batches and devices.
+
+    torchmetrics' ``MeanMetric`` forgets the weights when its check for nan is off, and with the check on each
+    update waits for the device.
+    """
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, mean: Tensor, weight: Tensor | float) -> None:
+        """Add the mean of a batch and the sum of its weights, or those of several batches."""
+        self.total += (mean * weight).sum()
+        self.weight += torch.as_tensor(weight).sum()
+
+    def compute(self) -> Tensor:
+        """The mean; nan when nothing had any weight."""
+        return self.total / self.weight
 
 
 def takes_run_axis(method: _Method) -> _Method:

@@ -1,4 +1,4 @@
-"""How many threads torch uses for updates of a size."""
+"""The devices of this computer as training uses them: threads of torch, ranks of processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from lightning_fabric.utilities import rank_zero
 
 SMALL = 400  # samples an update
 
@@ -28,3 +29,8 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def rank() -> int:
+    """Number of this process among those that train on several devices; 0 is the first, which records."""
+    return int(getattr(rank_zero.rank_zero_only, "rank", 0))

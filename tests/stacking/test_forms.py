@@ -1,0 +1,241 @@
+"""Stacked forms: what enters the table, what is walked, what is called member by member."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.networks import Dropout, initialise
+from actlab.stacking import StackedTask, layers, stacked_form, walked
+from actlab.tasks import ClassificationTask
+
+RUNS, STEPS = 3, 25
+
+
+class Scale(nn.Module):
+    """A layer of a user's own, with a gain a feature."""
+
+    stochastic = False
+
+    def __init__(self, features):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(features, features))
+
+    def forward(self, x):
+        return x * self.gain.diagonal()
+
+
+class Residual(nn.Module):
+    """A composite of a user's own."""
+
+    stochastic = False
+
+    def __init__(self, act):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), act(), Dropout(0.3))
+
+    def forward(self, x):
+        return x + self.body(x)
+
+
+class Network(nn.Sequential):
+    """With a layer of each kind."""
+
+    def __init__(self, act, num_classes, input_shape, middle):
+        super().__init__(nn.Flatten(), nn.Linear(6, 8), act(), *middle(act), nn.Linear(8, num_classes))
+        initialise(self, "he")
+
+
+class DriftingBuffer(nn.Module):
+    """A unit that replaces its buffer instead of writing into it."""
+
+    stochastic = False
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
+        return (x - self.mean).relu()
+
+
+class RandomSlope(nn.Module):
+    """Says that it acts elementwise, and draws from torch's own generator."""
+
+    elementwise = True
+
+    def forward(self, x):
+        slope = torch.rand(()) if self.training else torch.tensor(0.5)
+        return torch.where(x < 0, slope.to(x.dtype) * x, x)
+
+
+class DrawnOnce(nn.Module):
+    """Says that it acts elementwise, but each has a slope drawn when it was made."""
+
+    elementwise = True
+    stochastic = False
+
+    def __init__(self):
+        super().__init__()
+        self._slope = torch.rand(()).item()
+
+    def forward(self, x):
+        return torch.where(x < 0, self._slope * x, x)
+
+
+def task(seed, middle=lambda act: [], activation="elu"):
+    return ClassificationTask(
+        num_classes=4,
+        input_shape=(6,),
+        activation=activation,
+        network=partial(Network, middle=middle),
+        optimizer=partial(torch.optim.Adam, lr=0.01 * (seed + 1)),
+        seed=seed,
+    ).double()
+
+
+def batches():
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        x = torch.randn(RUNS, 16, 6, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(4, (RUNS, 16), generator=generator)
+
+
+def alone(one, r):
+    optimizer, losses = one.configure_optimizers(), []
+    for step, (x, y) in enumerate(batches()):
+        one.stream.move(0, step)
+        optimizer.zero_grad()
+        loss = one.loss((x[r], y[r]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def stacked(members):
+    stack = StackedTask(members).double().train()
+    optimizer, losses = stack.configure_optimizers(), []
+    for step, batch in enumerate(batches()):
+        stack.stream.move(0, step)
+        loss = stack.quantities(batch, shared=False)["loss"].mean(runs=True)
+        loss.sum().backward()
+        stack.on_before_optimizer_step(optimizer)
+        optimizer.step()
+        stack.optimizer_zero_grad(0, step, optimizer)
+        losses.append(loss.tolist())
+    return stack, torch.tensor(losses, dtype=torch.float64).T
+
+
+def assert_equal(make):
+    """A stack trains what its members train alone, to the last weight and buffer."""
+    singles = [make(seed) for seed in range(RUNS)]
+    losses = torch.tensor([alone(one, r) for r, one in enumerate(singles)], dtype=torch.float64)
+    stack, together = stacked([make(seed) for seed in range(RUNS)])
+    torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)
+    for r, one in enumerate(singles):
+        own, ours = one.network.state_dict(), stack.network.member_state(r)
+        assert own.keys() == ours.keys()
+        for name, value in own.items():
+            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10, msg=name)
+    return stack
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.setattr(layers, "_FORMS", dict(layers._FORMS))
+
+
+@pytest.mark.usefixtures("table")
+def test_a_users_layer_enters_the_table():
+    make = partial(task, middle=lambda act: [Scale(8)])
+    assert "Scale has no stacked form" in layers.reason_against(make(0).network)
+
+    @stacked_form(Scale)
+    class StackedScale(nn.Module):
+        def __init__(self, members, stream):
+            super().__init__()
+            self.gain = nn.Parameter(torch.stack([m.gain.detach() for m in members]))
+
+        def forward(self, x):
+            return x * self.gain.diagonal(dim1=1, dim2=2).unsqueeze(1)
+
+    stack = assert_equal(make)
+    assert any(isinstance(m, StackedScale) for m in stack.modules())
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("activation", ["elu", "soi", f"{__file__}:RandomSlope"])
+def test_a_composite_is_walked(activation):
+    make = partial(task, middle=lambda act: [Residual(act), Residual(act)], activation=activation)
+    assert "Residual has no stacked form" in layers.reason_against(make(0).network)
+    stacked_form(Residual)(walked)
+    stack = assert_equal(make)
+    assert sum(isinstance(m, layers.StackedLinear) for m in stack.modules()) == 4
+
+
+@pytest.mark.usefixtures("table")
+def test_a_composite_that_may_draw_is_not_walked(monkeypatch):
+    stacked_form(Residual)(walked)
+    monkeypatch.delattr(Residual, "stochastic")
+    one = task(0, middle=lambda act: [Residual(act)])
+    assert "stochastic = False" in layers.reason_against(one.network, one.units)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_subclass_with_a_forward_of_its_own_needs_a_form_of_its_own():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Named(nn.Linear):
+        """Nothing but another name."""
+
+    assert layers.form_of(Named(2, 2)) is layers.StackedLinear
+    assert layers.form_of(Doubled(2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        {"name": "adaptive_dropout", "activation": "prelu"},  # masks must move with the steps
+        f"{__file__}:RandomSlope",
+        f"{__file__}:DrawnOnce",
+        f"{__file__}:DriftingBuffer",
+        "torch.nn:RReLU",
+        "torch.nn:AlphaDropout",
+    ],
+    ids=str,
+)
+def test_units_keep_to_themselves(activation):
+    assert_equal(partial(task, activation=copy.deepcopy(activation)))
+
+
+def test_masks_of_members_move_with_the_steps():
+    one = StackedTask(
+        [task(seed, activation={"name": "adaptive_dropout", "activation": "prelu"}) for seed in (0, 1)]
+    )
+    (x, y), masks = next(batches()), []
+    for step in range(3):
+        one.stream.move(0, step)
+        one.train().quantities((x[:2], y[:2]), shared=False)
+        unit = one.network.layers[2].members[1]
+        masks.append(unit(torch.ones(1000, dtype=torch.float64)) == 0)
+    assert not any(torch.equal(a, b) for a, b in ((masks[0], masks[1]), (masks[1], masks[2])))
+
+
+def test_batch_norm_is_kept_member_by_member():
+    assert_equal(partial(task, middle=lambda act: [nn.BatchNorm1d(8)]))
+
+
+@pytest.mark.parametrize("axes", [(5,), (4, 5), (2, 4, 5)])
+def test_linear_layers_take_further_axes(axes):
+    members = [nn.Linear(5, 3, bias=bias).double() for bias in (True,) * 3]
+    x = torch.randn(3, 7, *axes, dtype=torch.float64)
+    together = layers.StackedLinear(members, None)(x)
+    for r, one in enumerate(members):
+        torch.testing.assert_close(together[r], one(x[r]))

@@ -1,0 +1,282 @@
+"""Tasks: weighted means and augmentations are the same alone, in a stack and on two devices."""
+
+import pickle
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from actlab.errors import ActlabError
+from actlab.networks import MLP
+from actlab.optim import L2, Cosine, Linear, Plateau, Steps
+from actlab.stacking import StackedTask
+from actlab.stacking.task import reason_against
+from actlab.tasks import ClassificationTask, Quantity, Task
+from actlab.tasks.randomness import is_random
+from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
+
+EPOCHS = 3
+SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+
+
+class Weights(pl.Callback):
+    """The weights at the end, and what was logged after every epoch."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_validation_end(self, trainer, pl_module):
+        if isinstance(pl_module, StackedTask):
+            self.rows.append({n: v.clone() for n, v in pl_module.latest.items() if n.startswith("val")})
+        else:
+            self.rows.append({n: v.clone() for n, v in trainer.callback_metrics.items() if n.startswith("val")})
+
+
+def fitted(task, data, tmp_path, **options):
+    watch = Weights()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        precision="64-true",
+        default_root_dir=tmp_path,
+        callbacks=[watch],
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        **dict.fromkeys(
+            ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+        ),
+        **options,
+    )
+    trainer.fit(task, datamodule=data)
+    return task, watch
+
+
+def member(seed, kind=FrameTask, lr=0.1, **options):
+    return kind(seed=seed, optimizer=partial(torch.optim.SGD, lr=lr, momentum=0.5), **options)
+
+
+@pytest.fixture(autouse=True)
+def _as_the_command_line_does():
+    import warnings
+
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
+
+
+def test_padding_does_not_count(tmp_path):
+    """The mean of a toy task over what is not padded, with numpy's own weighted mean as the oracle."""
+    import numpy as np
+
+    task, data = member(0).double(), Frames()
+    data.setup("fit")
+    x, y, mask = next(iter(data.val_dataloader()))
+    found = task.eval()._step((x, y, mask))
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(task(x).flatten(0, 1), y.flatten(), reduction="none")
+    assert found["loss"].mean().item() == pytest.approx(np.average(loss, weights=mask.flatten()))
+    wrong = (task(x).argmax(-1) != y).double()
+    assert found["error"].mean().item() == pytest.approx(np.average(wrong, weights=mask))
+
+
+def test_validation_means_go_over_all_batches_by_weight(tmp_path):
+    task, watch = fitted(member(0), Frames(), tmp_path)
+    whole = Frames()
+    whole.eval_batch_size = 48
+    whole.setup("fit")
+    (batch,) = list(whole.val_dataloader())
+    expected = task.eval()._step(batch)["loss"].mean()
+    assert watch.rows[-1]["val/loss"].item() == pytest.approx(expected.item())
+
+
+def test_a_batch_of_padding_is_harmless():
+    empty = Quantity(torch.tensor([float("inf"), 3.0], requires_grad=True), torch.zeros(2))
+    assert empty.mean() == 0
+    empty.mean().backward()
+    assert torch.equal(empty.values.grad, torch.zeros(2))
+
+
+@pytest.mark.parametrize("kind", [FrameTask, PlainFrameTask])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
+    network = partial(FrameNetwork, dropout=dropout)
+    make = lambda r: member(r, kind, lr=0.1 / (r + 1), network=network)  # noqa: E731
+    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    data = Frames()
+    data.seed = [0, 1, 2]
+    stack, watch = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    for r, (one, alone) in enumerate(singles):
+        for name, value in one.network.state_dict().items():
+            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
+        for mine, ours in zip(alone.rows, watch.rows, strict=True):
+            assert {n: v.item() for n, v in mine.items()} == pytest.approx(
+                {n: v[r].item() for n, v in ours.items()}
+            )
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_padding_and_augmentation_on_two_devices(tmp_path, dropout):
+    make = lambda: member(3, network=partial(FrameNetwork, dropout=dropout)).double()  # noqa: E731
+    one, _ = fitted(make(), Frames(seed=3), tmp_path)
+    two, _ = fitted(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
+    for name, value in one.network.state_dict().items():
+        torch.testing.assert_close(two.network.state_dict()[name], value, rtol=1e-9, atol=1e-12)
+
+
+SCHEDULES = {
+    "lr": {"lr": Linear(1, 4)},
+    "beta1 and lr": {"beta1": Steps({1: 0.5}), "lr": Cosine(12)},
+    "dropout and decay": {"dropout": Steps({5: 1.5}, by="update"), "weight_decay": Linear(0, 3)},
+    "plateau": {"lr": Plateau("val/loss", shrink=0.5, patience=0, threshold=0.5)},
+    "training plateau": {"lr": Plateau("train/loss", shrink=0.3, patience=0, threshold=0.2)},
+}
+
+
+@pytest.mark.parametrize("schedules", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize("l2", [None, L2(0.02, half=False, of=["weights", "units"])], ids=["plain", "l2"])
+def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, schedules, l2):
+    if l2 is None and "weight_decay" in schedules:
+        l2 = L2(0.1)
+
+    def make(r):
+        adam = partial(torch.optim.Adam, lr=0.05 / (r + 1), betas=(0.9 - 0.2 * r, 0.99))
+        network = partial(FrameNetwork, dropout=0.2 + 0.1 * r)
+        return FrameTask(r, adam, "prelu", network=network, schedules=schedules, l2=l2)
+
+    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    data = Frames()
+    data.seed = [0, 1, 2]
+    stack, watch = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    plain = fitted(
+        FrameTask(0, make(0).optimizer, "prelu", network=partial(FrameNetwork, dropout=0.2), l2=l2),
+        Frames(seed=0),
+        tmp_path,
+    )
+    weights = [one.network.state_dict()["0.weight"] for one, _ in (plain, singles[0])]
+    assert not torch.equal(*weights), "the schedule changes something"
+    for r, (one, _) in enumerate(singles):
+        for name, value in one.network.state_dict().items():
+            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-8, atol=1e-11)
+    assert len(watch.rows) == EPOCHS
+
+
+def test_a_plateau_is_resumed_as_it_was(tmp_path):
+    make = partial(member, 0, schedules={"lr": Plateau("val/loss", shrink=0.5, patience=0, threshold=0.5)})
+    straight, _ = fitted(make(), Frames(), tmp_path)
+    first = make()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        precision="64-true",
+        default_root_dir=tmp_path,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(first, datamodule=Frames())
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        precision="64-true",
+        default_root_dir=tmp_path,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    resumed = make()
+    trainer.fit(resumed, datamodule=Frames(), ckpt_path=tmp_path / "two.ckpt")
+    for name, value in straight.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"l2": L2(0.1), "optimizer": partial(torch.optim.SGD, lr=0.1, weight_decay=0.1)}, "'weight_decay'"),
+        (
+            {
+                "schedules": {"lr": Linear(1, 2)},
+                "scheduler": partial(torch.optim.lr_scheduler.StepLR, step_size=1),
+            },
+            "'schedules: lr'",
+        ),
+        ({"schedules": {"lrr": Linear(1, 2)}}, "did you mean 'lr'"),
+    ],
+)
+def test_contradictions_are_told(options, message):
+    with pytest.raises(ActlabError, match=message):
+        FrameTask(0, **options).configure_optimizers()
+
+
+def test_a_task_without_quantities_cannot_be_made():
+    with pytest.raises(TypeError, match="quantities"):
+        Task("relu", MLP, 3, (4,), torch.optim.SGD)
+
+
+class OwnStep(FrameTask):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx)
+
+
+class OwnHook(FrameTask):
+    def on_train_batch_start(self, batch, batch_idx):
+        """Something of a user's."""
+
+
+class OwnParameters(FrameTask):
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.temperature = nn.Parameter(torch.ones(()))
+
+
+class Helper(FrameTask):
+    def helper(self):
+        """A method that no one else knows."""
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (OwnStep, "its own 'training_step'"),
+        (OwnHook, "its own 'on_train_batch_start'"),
+        (OwnParameters, "parameters outside its network"),
+        (lambda r: FrameTask(r, partial(torch.optim.LBFGS, lr=1)), "LBFGS is not known to act elementwise"),
+        (lambda r: FrameTask(r, scheduler=ReduceLROnPlateau), "actlab.optim.Plateau"),
+        (lambda r: pl.LightningModule(), "LightningModule of its own"),
+        (Helper, None),
+        (PlainFrameTask, None),
+    ],
+)
+def test_who_cannot_be_stacked_says_so(task, reason):
+    found = reason_against(task(0))
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize(
+    ("layer", "random"),
+    [
+        (nn.LSTM(2, 2, num_layers=2, dropout=0.5), True),
+        (nn.LSTM(2, 2), False),
+        (nn.MultiheadAttention(2, 1, dropout=0.1), True),
+        (nn.MultiheadAttention(2, 1), False),
+        (nn.Dropout(0.5), True),
+        (nn.BatchNorm1d(2), True),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), False),
+        (nn.Sequential(nn.Conv1d(2, 2, 1), nn.MaxPool1d(2), nn.LayerNorm(2)), False),
+        (type("Unknown", (nn.Module,), {"forward": lambda self, x: x, "__module__": "elsewhere"})(), True),
+    ],
+    ids=str,
+)
+def test_what_is_not_known_to_be_deterministic_is_random(layer, random):
+    assert is_random(layer) is random
+
+
+def test_a_task_can_be_pickled():
+    task = ClassificationTask(num_classes=3, input_shape=(4,), network=partial(MLP, hidden=(5,)))
+    assert pickle.loads(pickle.dumps(task)).seed == 0

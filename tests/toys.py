@@ -1,0 +1,84 @@
+"""Small tasks and data of a user's own, for tests: sequences with padding, and an augmentation."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.draws import normal_at, uniform_at
+from actlab.networks import Dropout, initialise
+from actlab.tasks import Quantity, Task, takes_run_axis
+
+N, T, D, K = 48, 5, 6, 3
+
+
+class FrameNetwork(nn.Sequential):
+    """Linear layers on every frame: ``(B, T, D)`` → ``(B, T, K)``."""
+
+    stackable = ("dropout",)
+
+    def __init__(self, act, num_classes, input_shape, width=8, dropout=0.0, init="he"):
+        layers = [nn.Linear(input_shape[-1], width), act()]
+        if dropout:
+            layers.append(Dropout(dropout))
+        super().__init__(*layers, nn.Linear(width, num_classes))
+        initialise(self, init)
+
+
+class FrameTask(Task):
+    """Classification of frames; padding has weight 0."""
+
+    metric_names = ("loss", "error")
+
+    def __init__(self, seed=0, optimizer=None, activation="elu", network=FrameNetwork, **options):
+        optimizer = optimizer or partial(torch.optim.SGD, lr=0.1)
+        super().__init__(activation, network, K, (T, D), optimizer, seed=seed, **options)
+
+    @takes_run_axis
+    def quantities(self, output, batch):
+        _, labels, mask = batch
+        labels, mask = (t.expand(output.shape[:-1]) for t in (labels, mask))
+        loss = nn.functional.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none")
+        wrong = (output.argmax(-1) != labels).to(output.dtype)
+        return {"loss": Quantity(loss.view_as(labels), mask), "error": Quantity(wrong, mask)}
+
+
+class PlainFrameTask(FrameTask):
+    """The same without a word about run axes: stacks call its methods run by run."""
+
+    def inputs(self, batch):
+        return (batch[0].flatten(0, 1).view(*batch[0].shape),)  # right for one run only
+
+    def quantities(self, output, batch):
+        assert output.dim() == 3
+        return super().quantities(output, batch)
+
+
+def augmented(batch, position):
+    """Noise on every feature, and half of the samples with their sign turned."""
+    x, *rest = batch
+    x = x + 0.1 * normal_at(position, "noise", x.shape[position.index.dim() :]).to(x.dtype)
+    turned = uniform_at(position, "sign") < 0.5
+    return torch.where(turned[..., None, None], -x, x), *rest
+
+
+class Frames(TensorDataModule):
+    """Random sequences of different lengths, padded with numbers that must not count."""
+
+    num_classes, input_shape = K, (T, D)
+
+    def __init__(self, batch_size=12, seed=0, dtype=torch.float64, augment=True):
+        super().__init__(batch_size, 16, seed)
+        self.dtype, self.augment = dtype, augment
+
+    def load(self, device):
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(N, T, D, generator=generator, dtype=self.dtype)
+        y = torch.randint(K, (N, T), generator=generator)
+        lengths = torch.randint(1, T + 1, (N,), generator=generator)
+        mask = (torch.arange(T) < lengths[:, None]).to(self.dtype)
+        x = torch.where(mask[..., None] > 0, x, 1e3)
+        tensors = [t.to(device) for t in (x, y, mask)]
+        self.train = TensorDataset(*tensors, transform=augmented if self.augment else None)
+        self.val = self.test = TensorDataset(*tensors)
