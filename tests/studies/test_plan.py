@@ -165,3 +165,23 @@ def test_a_missing_study_names_the_nearest():
 )
 def test_labels(value, text):
     assert plan.label(value) == text
+
+
+def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
+    assert study().compare == "model.activation"
+    assert study(TEXT + "select: {tune: [model.activation]}\n").compare == "model.network.dropout"
+    assert study(TEXT + "compare: model.network.dropout\n").compare == "model.network.dropout"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "compare: model.network.dropot\n",
+        "select: {tune: [model.network.dropout]}\ncompare: model.network.dropout\n",
+    ],
+)
+def test_only_a_grid_key_that_is_not_tuned_can_be_compared(study, lines):
+    with pytest.raises(
+        ActlabError, match=r"unknown key to compare .model\.network\.drop.*Allowed: model\.activation"
+    ):
+        study(TEXT + lines)

@@ -76,8 +76,9 @@ class Study:
         table: columns of the table: ``metric``, ``at`` (``last``, ``best`` or an epoch), ``percent``.
         published: ``source`` and ``values``: each ``where`` (grid keys), ``metric``, ``at``, ``value``.
         figures: what ``report`` draws; see `actlab.reports.figures`.
-        reference: the activation that costs and significance are given against.
+        reference: label of the compared value that costs and significance are given against.
         notes: departures from the paper and how to read the results, printed below the table.
+        compare: the grid key whose values are compared; by default the grid's first one that is not tuned.
     """
 
     name: str
@@ -92,6 +93,20 @@ class Study:
     figures: tuple[dict[str, Any], ...] = ()
     reference: str = "relu"
     notes: tuple[str, ...] = ()
+    compare: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in what is compared.
+
+        Raises:
+            ActlabError: when ``compare`` is no key of the grid, or a tuned one.
+        """
+        untuned = [key for key in self.keys if key not in self.select.tune]
+        if self.compare and self.compare not in untuned:
+            raise unknown(
+                "key to compare", self.compare, untuned, "'compare' names a grid key that is not tuned."
+            )
+        object.__setattr__(self, "compare", self.compare or next(iter(untuned), next(iter(self.keys), "")))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -158,6 +173,7 @@ def load(
         "smoke",
         "reference",
         "notes",
+        "compare",
     }
     for key in text:
         if key not in allowed:
@@ -183,7 +199,7 @@ def load(
             raise ActlabError(f"{path} compares no activations: its grid lacks {ACTIVATION!r}")
         blocks = [{**b, ACTIVATION: [*b[ACTIVATION], unit]} if ACTIVATION in b else b for b in blocks]
     optional: dict[str, Any] = {k: tuple(text[k]) for k in ("table", "figures", "notes") if k in text}
-    optional |= {k: text[k] for k in ("published", "reference") if k in text}
+    optional |= {k: text[k] for k in ("published", "reference", "compare") if k in text}
     return Study(
         name=path.stem + ("-smoke" if smoke else ""),
         title=text.get("title", path.stem),
