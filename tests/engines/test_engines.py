@@ -63,7 +63,8 @@ def test_engines_write_the_same_folders(study, tmp_path):
     stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
-        assert list(one.columns) == ["epoch", "step", "split", "metric", "value"]
+        assert list(one.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
+        assert set(one["condition"]) == {""}
         both = one.merge(many, on=["epoch", "step", "split", "metric"], validate="1:1")
         assert len(both) == len(one) == len(many)
         losses = both[both["metric"].isin(["loss", "clean_loss"])]

@@ -52,7 +52,7 @@ def finish(folder: RunFolder, status: str) -> None:
     for epoch in range(1, EPOCHS + 1):
         value = low + 0.01 * seed + 0.5 * (EPOCHS - epoch)
         named = (("train", "loss", value / 2), ("val", "loss", value), ("test", "error", value / 10))
-        folder.append(Row(float(epoch), epoch, split, metric, v) for split, metric, v in named)
+        folder.append(Row(float(epoch), epoch, split, metric, "", v) for split, metric, v in named)
     folder.finish(status, seconds=1.0)
 
 

@@ -6,7 +6,7 @@
         config.yaml       the resolved config
         point.json        grid point, seed, study
         metrics.jsonl     rows while the run goes on, appended per epoch
-        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, value
+        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       written last and atomically; a run is finished when it exists
         checkpoints/      last.ckpt
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +30,33 @@ _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
 class Row(NamedTuple):
-    """One measured value; ``epoch`` counts passes over the training data, also between their ends."""
+    """One measured value; ``epoch`` counts passes over the training data, also between their ends.
+
+    The condition is empty in training and says ``noise=0.5`` or ``layer=3`` where something was measured under
+    it or of a part.
+    """
 
     epoch: float
     step: int
     split: str
     metric: str
+    condition: str
     value: float
+
+    @property
+    def name(self) -> str:
+        """``split/metric``, or the metric alone where there is no split."""
+        return f"{self.split}/{self.metric}" if self.split else self.metric
+
+
+def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
+    """Rows as a table, in order of step and name."""
+    types = {
+        **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
+        **{"condition": "str", "value": "float64"},
+    }
+    frame = pd.DataFrame(list(rows), columns=Row._fields).astype(types)
+    return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
 
 
 class RunFolder:
@@ -90,20 +110,16 @@ class RunFolder:
             status: `FINISHED` or `DIVERGED`.
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
-        frame = pd.DataFrame(self.rows(), columns=Row._fields).astype(
-            {"epoch": "float64", "step": "int64", "split": "str", "metric": "str", "value": "float64"}
-        )
-        frame = frame.sort_values(["step", "split", "metric"], ignore_index=True)
+        rows = self.rows()
         partial = self.path / ".metrics.parquet.partial"
-        frame.to_parquet(partial, index=False)
+        frame_of(rows).to_parquet(partial, index=False)
         partial.replace(self.path / "metrics.parquet")
-        last = frame.groupby(frame["split"] + "/" + frame["metric"])["value"].last()
         result = {
             "status": status,
             "id": self.run.id,
             "seed": self.run.seed,
             "point": self.run.point,
-            "final": {str(name): float(value) for name, value in last.items()},
+            "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),
@@ -131,19 +147,3 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
-
-
-def read(root: Path, runs: Iterable[Run]) -> tuple[pd.DataFrame, list[Mapping[str, Any]]]:
-    """The metrics and results of the finished runs among ``runs``.
-
-    Returns:
-        The rows of all ``metrics.parquet``, with the column ``run``; and the ``result.json`` of each.
-    """
-    frames, results = [], []
-    for run in runs:
-        folder = RunFolder(root, run)
-        if folder.finished:
-            frames.append(pd.read_parquet(folder.path / "metrics.parquet").assign(run=run.id))
-            results.append(json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
-    empty = pd.DataFrame(columns=["run", *Row._fields])
-    return (pd.concat(frames, ignore_index=True) if frames else empty), results

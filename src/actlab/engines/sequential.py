@@ -112,7 +112,9 @@ def rows(trainer: pl.Trainer, splits: Iterable[str]) -> list[Row]:
     step = trainer.global_step
     epoch = step / trainer.num_training_batches
     named = ((*name.partition("/")[::2], value) for name, value in trainer.callback_metrics.items())
-    return [Row(epoch, step, split, metric, float(value)) for split, metric, value in named if split in splits]
+    return [
+        Row(epoch, step, split, metric, "", float(value)) for split, metric, value in named if split in splits
+    ]
 
 
 def execute(runs: Iterable[Run], root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

@@ -79,7 +79,7 @@ class StackRecorder(TimedRecorder):
             if folder.finished:
                 continue
             rows = [
-                Row(e, step, *split_name(name), values[r])
+                Row(e, step, *split_name(name), "", values[r])
                 for step, e, metrics in self.pending
                 for name, values in metrics.items()
             ]

@@ -51,11 +51,7 @@ RC: dict[Any, Any] = {
 
 
 def colours(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each label: a unit of the papers has its own, the others get further ones in their order.
-
-    >>> colours(["relu", "mine"])
-    {'relu': '#D55E00', 'mine': '#B8860B'}
-    """
+    """A colour for each label: a unit of the papers has its own, the others get further ones in their order."""
     found: dict[str, str] = {}
     for label in labels:
         further = len([known for known in found if known not in _KNOWN])
