@@ -93,6 +93,20 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
     ]
 
 
+def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_chosen(written: Any) -> None:
+    def two_tuned(text: str) -> str:
+        text = text.replace("tune: [model.lr]", "tune: [model.lr, model.dropout]")
+        text = text.replace("lines: model.activation", "lines: model.dropout")
+        return text.replace("where: {model.dropout: 0.0}", "where: {model.activation: relu}").replace(
+            "where: {model.dropout: 0.5}", "where: {model.activation: elu}"
+        )
+
+    loaded = written(edit=two_tuned)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    assert [line.label for line in plot.panels[1].lines] == ["0", "0.5"]
+    assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
+
+
 def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert figures.draw(loaded, tmp_path / "f")
