@@ -44,7 +44,7 @@ from actlab import experiments, streams
 from actlab.engines import packing, sequential, stacked
 from actlab.engines.memory import keep_freed
 from actlab.stacking.layers import StackedNetwork
-from actlab.studies import command, plan
+from actlab.studies import command, keys, plan, reading
 
 ROUNDS, UPDATES, WARM_UP = 5, 25, 5
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -56,7 +56,7 @@ def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
     """Runs of the study of Fig 2, with GELU and few updates."""
     short = ("model.activation=gelu", f"trainer.max_steps={UPDATES + WARM_UP}", "trainer.limit_val_batches=0")
     source = f"data.dataset={dataset}" if dataset else "data.sample=true"
-    return plan.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
+    return reading.load("gelu_mnist_classifier", overrides=[source, *short, *overrides]).runs()
 
 
 def as_a_study_does() -> None:
@@ -126,8 +126,8 @@ def stacked_grid(runs: Sequence[plan.Run]) -> float:
 
 def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     """So many of the runs without dropout, from all learning rates where there are three."""
-    plain = [run for run in runs if not plan.get_dotted(run.config, packing.DROPOUT)]
-    by_rate = [[r for r in plain if plan.get_dotted(r.config, packing.LEARNING_RATE) == rate] for rate in RATES]
+    plain = [run for run in runs if not keys.get_dotted(run.config, packing.DROPOUT)]
+    by_rate = [[r for r in plain if keys.get_dotted(r.config, packing.LEARNING_RATE) == rate] for rate in RATES]
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
@@ -297,7 +297,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         print(reason)
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = grid(dataset, f"seeds={-(-max(SIZES) // 3)}", "model.network.dropout=0.0")
-    by_dropout = [next(r for r in runs if plan.get_dotted(r.config, packing.DROPOUT) == p) for p in DROPOUTS]
+    by_dropout = [next(r for r in runs if keys.get_dotted(r.config, packing.DROPOUT) == p) for p in DROPOUTS]
     module: Any = experiments.build(runs[0].config).data
     module.setup("fit")
     samples = batches.PerSample(*module.train.tensors)

@@ -106,7 +106,7 @@ def test_many_pairs_agree_with_scipys_permutation_test() -> None:
     assert sign_flip_p([1.0] * 40) == 1 / 100_001
 
 
-def test_what_cannot_be_told_is_none() -> None:
+def test_a_p_that_does_not_exist_is_none() -> None:
     assert sign_flip_p([]) is None
     assert sign_flip_p([1, math.inf]) is None
     assert wilcoxon_p([1.0, math.inf], [1.0, math.inf]) is None
@@ -156,7 +156,7 @@ def test_a_margin_is_above_0(margin: float) -> None:
         equivalent([1.0], margin)
 
 
-def test_unknown_alternatives_are_told() -> None:
+def test_unknown_alternatives_are_refused() -> None:
     with pytest.raises(ActlabError, match="did you mean 'greater'"):
         sign_flip_p([1.0], "greatr")  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import pytest
 
 from actlab import experiments
 from actlab.engines import folders, packing, sequential, stacked
-from actlab.studies import plan
+from actlab.studies import plan, reading
 
 STUDY = """\
 base: mnist_classifier
@@ -35,7 +35,7 @@ def study(tmp_path):
     def write(**options):
         path = tmp_path / "tiny.yaml"
         path.write_text(STUDY)
-        return plan.load(str(path), **options)
+        return reading.load(str(path), **options)
 
     return write
 
@@ -63,7 +63,8 @@ def test_engines_write_the_same_folders(study, tmp_path):
     stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
-        assert list(one.columns) == ["epoch", "step", "split", "metric", "value"]
+        assert list(one.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
+        assert set(one["condition"]) == {""}
         both = one.merge(many, on=["epoch", "step", "split", "metric"], validate="1:1")
         assert len(both) == len(one) == len(many)
         losses = both[both["metric"].isin(["loss", "clean_loss"])]
@@ -156,7 +157,7 @@ def test_killed_with_sigkill_at_three_moments(study, tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run([*words, tmp_path / "killed"], check=True, **quiet)
-    for run in plan.load(str(tmp_path / "tiny.yaml"), overrides=["trainer.max_epochs=30"]).runs():
+    for run in reading.load(str(tmp_path / "tiny.yaml"), overrides=["trainer.max_epochs=30"]).runs():
         killed, straight = tmp_path / "killed" / "tiny", tmp_path / "straight" / "tiny"
         assert metrics(killed, run).equals(metrics(straight, run))
         assert result(killed, run) == result(straight, run)
@@ -190,7 +191,7 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
     path.write_text(
         text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
     )
-    wanted = plan.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
+    wanted = reading.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
     parts, alone, _ = packing.plan_stacks(wanted, tmp_path / "stacked")
     assert (len(parts), alone) == (1, [])
     stacked.execute(wanted, parts, tmp_path / "stacked", ignore)

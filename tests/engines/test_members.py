@@ -8,8 +8,8 @@ from actlab import experiments
 from actlab.activations.stochastic import SOI
 from actlab.engines import stacked
 from actlab.stacking.task import StackedTask
-from actlab.studies import plan
-from actlab.studies.plan import get_dotted
+from actlab.studies import reading
+from actlab.studies.keys import get_dotted
 
 STEPS = 50
 STUDY = """\
@@ -77,7 +77,7 @@ def both_ways(tmp_path, monkeypatch, overrides):
     """What six runs do alone, and what they do in a stack."""
     path = tmp_path / "six.yaml"
     path.write_text(STUDY)
-    runs = plan.load(str(path), overrides=overrides).runs()
+    runs = reading.load(str(path), overrides=overrides).runs()
     assert len({(r.seed, get_dotted(r.config, "model.optimizer.lr")) for r in runs}) == len(runs) == 6
     alone, errors = [], []
     for run in runs:

@@ -10,7 +10,7 @@ from torch import nn
 
 from actlab.engines import memory, packing
 from actlab.networks import MLP
-from actlab.studies import plan
+from actlab.studies import reading
 
 
 def test_the_bound_counts_what_a_member_holds(monkeypatch):
@@ -29,7 +29,7 @@ def test_free_memory_is_some_of_the_machines():
 
 
 def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
-    runs = plan.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
+    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
     monkeypatch.setattr(packing, "memory_bound", lambda network, batch: 4)
     parts, alone, _ = packing.plan_stacks(runs, tmp_path)
     assert not alone

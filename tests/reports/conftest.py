@@ -8,7 +8,7 @@ import pytest
 
 from actlab.analysis import results
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies import plan
+from actlab.studies import keys, reading
 
 Written = Callable[..., results.Results]
 EPOCHS = 4
@@ -48,11 +48,11 @@ def finish(folder: RunFolder, status: str) -> None:
     """Write a run: at 1e-3 it ends at the unit's lowest loss, at 1e-4 0.1 above it."""
     folder.open()
     point, seed = folder.run.point, folder.run.seed
-    low = LOWEST.get(plan.label(point["model.activation"]), 0.2) + (point["model.lr"] < 1e-3) * 0.1
+    low = LOWEST.get(keys.label(point["model.activation"]), 0.2) + (point["model.lr"] < 1e-3) * 0.1
     for epoch in range(1, EPOCHS + 1):
         value = low + 0.01 * seed + 0.5 * (EPOCHS - epoch)
         named = (("train", "loss", value / 2), ("val", "loss", value), ("test", "error", value / 10))
-        folder.append(Row(float(epoch), epoch, split, metric, v) for split, metric, v in named)
+        folder.append(Row(float(epoch), epoch, split, metric, "", v) for split, metric, v in named)
     folder.finish(status, seconds=1.0)
 
 
@@ -73,7 +73,7 @@ def written(tmp_path: Path) -> Written:
         (tmp_path / "base.yaml").write_text(BASE)
         text = STUDY.replace("PUBLISHED", str(published))
         (tmp_path / "units.yaml").write_text(edit(text) if edit else text)
-        study = plan.load(str(tmp_path / "units.yaml"), **command)
+        study = reading.load(str(tmp_path / "units.yaml"), **command)
         root = tmp_path / "runs" / study.name
         for run in study.runs():
             if not (skip and skip(run)):

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from actlab.analysis import results
+from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
 from actlab.reports import figures, style
 from actlab.reports.plots import read_entry
+from actlab.reports.published import read_curves
 
 
 def test_each_figure_is_drawn_as_svg_and_png(written: Any, tmp_path: Path) -> None:
@@ -21,7 +24,7 @@ def test_each_figure_is_drawn_as_svg_and_png(written: Any, tmp_path: Path) -> No
     assert 0.02 < np.mean(pixels[..., :3].min(axis=-1) < 0.9) < 0.5  # neither empty nor covered
 
 
-def test_drawn_twice_is_equal_twice(written: Any, tmp_path: Path) -> None:
+def test_a_figure_drawn_again_gives_the_same_files(written: Any, tmp_path: Path) -> None:
     loaded = written()
     once, twice = (figures.draw(loaded, tmp_path / name) for name in ("a", "b"))
     assert [p.read_bytes() for p in once] == [p.read_bytes() for p in twice]
@@ -34,15 +37,15 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
     lines = {(line.label, line.metric): line for line in plain.lines}
     assert set(lines) == {(u, m) for u in ("gelu_tanh", "relu", "elu") for m in ("train/loss", "val/loss")}
     relu = lines["relu", "val/loss"]
-    assert relu.ours.epochs.tolist() == [1, 2, 3, 4]
+    assert relu.ours.x.tolist() == [1, 2, 3, 4]
     assert relu.ours.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
     assert relu.ours.band.low[-1] == pytest.approx(0.4)
     assert relu.published is not None
     assert [v.tolist() for v in relu.published] == [[1, 3], [0.9, 0.5]]
     assert lines["relu", "train/loss"].published is None
     assert lines["elu", "val/loss"].published is None
-    assert (plain.axis, plain.ylim, plain.scale) == ("log loss", (0, 1), 1)
-    assert (dropped.axis, dropped.ylim, dropped.scale) == ("test error (%)", None, 100)
+    assert (plain.ylabel, plain.ylim, plain.scale) == ("log loss", (0, 1), 1)
+    assert (dropped.ylabel, dropped.ylim, dropped.scale) == ("test error (%)", None, 100)
     assert {line.metric for line in dropped.lines} == {"test/error"}
 
 
@@ -90,6 +93,20 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
     ]
 
 
+def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_chosen(written: Any) -> None:
+    def two_tuned(text: str) -> str:
+        text = text.replace("tune: [model.lr]", "tune: [model.lr, model.dropout]")
+        text = text.replace("lines: model.activation", "lines: model.dropout")
+        return text.replace("where: {model.dropout: 0.0}", "where: {model.activation: relu}").replace(
+            "where: {model.dropout: 0.5}", "where: {model.activation: elu}"
+        )
+
+    loaded = written(edit=two_tuned)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    assert [line.label for line in plot.panels[1].lines] == ["0", "0.5"]
+    assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
+
+
 def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert figures.draw(loaded, tmp_path / "f")
@@ -108,6 +125,167 @@ def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path)
         figures.draw(written(skip=lambda run: True), tmp_path)
 
 
+def test_what_is_compared_is_drawn_unless_the_figure_says_otherwise(written: Any) -> None:
+    def by_dropout(text: str) -> str:
+        text = text.replace("    lines: model.activation\n", "").replace(
+            "seeds: 2", "seeds: 2\ncompare: model.dropout"
+        )
+        return text.replace("where: {model.dropout: 0.0}", "where: {model.activation: relu}").replace(
+            "where: {model.dropout: 0.5}", "where: {model.activation: elu}"
+        )
+
+    loaded = written(edit=by_dropout)
+    lines = read_entry(loaded, loaded.study.figures[0]).panels[0].lines
+    assert [line.label for line in lines if line.metric == "val/loss"] == ["0", "0.5"]
+
+
+def test_a_caption_names_the_panels_that_chose_differently(written: Any) -> None:
+    loaded = written(skip=lambda r: r.point["model.dropout"] == 0.5 and r.point["model.lr"] == 1e-3)
+    caption = read_entry(loaded, loaded.study.figures[0]).caption
+    assert "relu: lr 0.001 (plain) and lr 0.0001 (dropped)" in caption
+
+
+NOISE_FIGURE = """
+  - name: noise
+    x: noise
+    xlabel: strength
+    y: {noise/test/error: heldout, noise/train/error: train}
+    percent: true
+    panels:
+      - {title: plain, where: {model.dropout: 0.0}, published: A}
+      - title: layers
+        where: {model.dropout: 0.0}
+        x: layer
+        condition: noise=1
+        y: {noise/test/dead: null}
+    published: {file: PUBLISHED, names: {gelu_tanh: GELU, relu: ReLU}}
+notes:"""
+
+
+def noisy(written: Any, *changes: tuple[str, str]) -> Any:
+    """The study with a figure over conditions; the probe gives noise/10 + seed/100 for ReLU, else twice it."""
+
+    def edit(text: str) -> str:
+        figure = NOISE_FIGURE.replace("PUBLISHED", text.partition("file: ")[2].partition(",")[0])
+        for before, after in changes:
+            figure = figure.replace(before, after)
+        return text.replace("\nnotes:", figure)
+
+    loaded = written(edit=edit)
+    for run in loaded.runs:
+        factor = 1 if run.point["model.activation"] == "relu" else 2
+        rows = [
+            Row(
+                epoch,
+                int(epoch),
+                split,
+                metric,
+                condition,
+                factor * (noise / 10 + run.seed / 100) + (epoch < 4),
+            )
+            for epoch in (2.0, 4.0)
+            for noise in (0, 1, 2)
+            for split, metric, condition in (
+                ("test", "error", f"noise={noise}"),
+                ("train", "error", f"noise={noise}"),
+                ("test", "dead", f"noise=1,layer={noise + 1}"),
+            )
+        ]
+        folder = RunFolder(loaded.root, run).path / "probes"
+        folder.mkdir(exist_ok=True)
+        frame_of(rows).to_parquet(folder / "noise.parquet")
+    return results.load(loaded.study, loaded.root)
+
+
+def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
+    loaded = noisy(written)
+    plot = read_entry(loaded, loaded.study.figures[1])
+    plain, layers = plot.panels
+    lines = {(line.label, line.metric): line for line in plain.lines}
+    relu = lines["relu", "noise/test/error"]
+    assert relu.ours.x.tolist() == [0, 1, 2]
+    assert relu.ours.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
+    assert relu.ours.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
+    assert relu.published is not None
+    assert [v.tolist() for v in relu.published] == [[1, 3], [0.9, 0.5]]
+    assert [lines["relu", m].of_training for m in ("noise/test/error", "noise/train/error")] == [False, True]
+    assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
+    assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
+    assert "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)." in plot.caption
+    assert len(figures.draw(loaded, tmp_path / "figures")) == 4
+    (ax, _) = figures.figure_of(loaded, plot).axes
+    assert ax.get_xlim() == pytest.approx((-0.04, 2.04))  # 2 % of the range on each side
+    assert ax.get_ylim()[1] == pytest.approx(1.08 * 100 * 2 * 0.21)
+    assert ax.get_xlabel() == "strength"
+
+
+def test_runs_are_read_where_the_figure_says(written: Any) -> None:
+    loaded = noisy(written, ("xlabel: strength", "at: 2"))
+    plot = read_entry(loaded, loaded.study.figures[1])
+    relu = next(line for line in plot.panels[0].lines if line.label == "relu")
+    assert relu.ours.band.median.tolist() == pytest.approx([1.005, 1.105, 1.205])
+    assert plot.panels[0].xlabel == "noise"
+    assert "Values: at epoch 2 (plain)" in plot.caption
+
+
+def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path) -> None:
+    loaded = noisy(
+        written,
+        ("    x: noise\n", "    condition: noise=2\n"),
+        ("x: layer\n        condition: noise=1", "condition: noise=1,layer=2"),
+    )
+    plot = read_entry(loaded, loaded.study.figures[1])
+    relu = next(line for line in plot.panels[0].lines if line.label == "relu")
+    assert relu.ours.x.tolist() == [2, 4]
+    assert relu.ours.band.median.tolist() == pytest.approx([1.205, 0.205])
+    assert "Values: under noise=2 (plain); under noise=1,layer=2 (layers)." in plot.caption
+
+
+def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: Path) -> None:
+    loaded = noisy(written, ("x: layer\n        condition: noise=1", "condition: layer=3"))
+    plot = read_entry(loaded, loaded.study.figures[1])
+    assert [line.ours.x.tolist() for line in plot.panels[1].lines] == [[1]] * 3
+    ax = figures.figure_of(loaded, plot).axes[1]
+    assert ax.get_xticks().tolist() == [1]
+    assert len(ax.collections) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("x: noise\n", "x: nois\n", "unknown key of conditions 'nois'; did you mean 'noise'"),
+        (
+            "condition: noise=1",
+            "condition: noise=3",
+            "unknown condition beside layer 'noise=3'; did you mean 'noise=1'",
+        ),
+        (
+            "    x: noise\n",
+            "",
+            "noise/test/error was measured under conditions only; name a 'condition': noise=0",
+        ),
+        ("xlabel: strength", "at: lst", "unknown value of 'at' 'lst'; did you mean 'last'"),
+        ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
+    ],
+)
+def test_mistakes_in_an_axis_of_conditions_get_clear_errors(
+    written: Any, before: str, after: str, message: str
+) -> None:
+    loaded = noisy(written, (before, after))
+    with pytest.raises(ActlabError, match=message):
+        read_entry(loaded, loaded.study.figures[1])
+
+
+def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
+    loaded = written(
+        edit=lambda text: text.replace("{train/loss: train, val/loss: heldout}", "{noise/test/error: null}")
+    )
+    with pytest.raises(
+        ActlabError, match="recorded what it shows; run the study first: actlab study run units"
+    ):
+        read_entry(loaded, {**loaded.study.figures[0], "panels": [{"where": {"model.dropout": 0.0}}]})
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
@@ -117,13 +295,32 @@ def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path)
         ("published: A", "published: B", "unknown panel of published curves 'B'"),
         ("names: {gelu", "nams: {gelu", "did you mean 'names'"),
         ("val/loss: heldout", "val/los: heldout", "did you mean 'val/loss'"),
+        ("val/loss: heldout", "val/loss: heldot", "unknown published curve 'heldot'; did you mean 'heldout'"),
+        ("relu: ReLU", "relu: RELU", "unknown name in published curves 'RELU'"),
+        ("    label: log", "    at: best\n    label: log", "'at' says where runs are read"),
+        ("    label: log", "    x: noise\n    label: log", "unknown key of conditions 'noise'"),
+        (
+            "    label: log",
+            "    condition: noise=1\n    label: log",
+            "unknown condition of train/loss 'noise=1'",
+        ),
         ("where: {model.dropout: 0.0}, pub", "pub", "give 'where' or 'fixed' a value of model.dropout"),
     ],
 )
-def test_mistakes_are_told(written: Any, tmp_path: Path, before: str, after: str, message: str) -> None:
+def test_mistakes_in_a_figure_get_clear_errors(
+    written: Any, tmp_path: Path, before: str, after: str, message: str
+) -> None:
     loaded = written(edit=lambda text: text.replace(before, after))
     with pytest.raises(ActlabError, match=message):
         figures.draw(loaded, tmp_path)
+
+
+def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> None:
+    with pytest.raises(ActlabError, match="'published' of figure 'f' lacks 'file'"):
+        read_curves({"names": {}}, "f")
+    (tmp_path / "some.csv").write_text("panel,act,epoch\nA,ReLU,1\n")
+    with pytest.raises(ActlabError, match=r"some\.csv lacks the columns curve, value; needed are panel, act,"):
+        read_curves({"file": str(tmp_path / "some.csv")}, "f")
 
 
 def test_a_units_colour_is_the_same_in_every_figure() -> None:

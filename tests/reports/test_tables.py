@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from actlab.analysis import results
 from actlab.analysis.columns import Column
+from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
 from actlab.reports import tables
 
@@ -68,9 +70,9 @@ def test_nothing_run_prints_what_would_be(written: Any) -> None:
     assert "0 of 2" in text
 
 
-def test_diverged_runs_are_told(written: Any) -> None:
+def test_diverged_runs_are_counted(written: Any) -> None:
     text = printed(written(diverge=lambda r: r.point["model.activation"] == "relu" and r.seed == 1))
-    assert "24 of 24 runs finished, 4 of them by diverging." in text
+    assert "24 of 24 runs finished, 4 of which diverged." in text
     relu = next(line for line in text.splitlines() if line.startswith("relu"))
     assert "2, 1 diverged" in relu
     assert "diverged [4.00, diverged]" in relu
@@ -89,9 +91,9 @@ def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
     program = (
-        "import sys; from pathlib import Path; from actlab.studies import plan; from actlab.analysis import results; "
-        "from actlab.reports import tables; "
-        f"study = plan.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
+        "import sys; from pathlib import Path; from actlab.studies import plan; "
+        "from actlab.analysis import results; from actlab.reports import tables; "
+        f"study = reading.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
         f"tables.print_table(results.load(study, Path({str(loaded.root)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -158,7 +160,36 @@ def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> No
     assert sum(row["chosen"] == "1" for row in rows) == 12
 
 
-def test_a_metric_that_was_not_recorded_is_told(written: Any) -> None:
+def test_a_metric_that_was_not_recorded_is_refused(written: Any) -> None:
     loaded = written(edit=lambda text: text.replace("metric: test/error, at: last", "metric: test/err"))
     with pytest.raises(ActlabError, match="did you mean 'test/error'"):
         tables.render(loaded)
+
+
+def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:
+    loaded = written(
+        edit=lambda text: text.replace("model.dropout: [0.0, 0.5]", "model.dropout: [0.0]\n  x.dropout: [1]")
+    )
+    head, body = tables.grid(loaded)
+    assert head[:3] == ["activation", "model.dropout", "x.dropout"]
+    assert body[0][:3] == ["gelu_tanh", "0", "1"]
+
+
+def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(written: Any, tmp_path: Path) -> None:
+    column = "  - {metric: noise/test/error, condition: noise=1}\n"
+    loaded = written(edit=lambda text: text.replace("published:", column + "published:", 1))
+    assert "Not measured: noise test error (noise=1, last) for 12 of 12 runs." in printed(loaded)
+    for run in loaded.runs:
+        if run.seed == 0:
+            file = RunFolder(loaded.root, run).path / "probes" / "noise.parquet"
+            file.parent.mkdir()
+            frame_of([Row(4.0, 4, "test", "error", "noise=1", 0.25)]).to_parquet(file)
+    probed = results.load(loaded.study, loaded.root)
+    assert "Not measured: noise test error (noise=1, last) for 6 of 12 runs." in printed(probed)
+    head, body = tables.grid(probed)
+    assert body[0][head.index("noise test error (noise=1, last)\nmedian")] == "0.250"
+    _, record, values = (path.read_text() for path in tables.write(probed, tmp_path / "out"))
+    cell = json.loads(record)["rows"][0]["columns"][2]
+    assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
+    first = next(csv.DictReader(io.StringIO(values)))
+    assert first["noise/test/error[noise=1]@last"] == "0.25"

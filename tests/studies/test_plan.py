@@ -6,7 +6,7 @@ import pytest
 
 from actlab.errors import ActlabError
 from actlab.resources import resource
-from actlab.studies import plan
+from actlab.studies import keys, plan, reading
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -23,7 +23,7 @@ def study(tmp_path):
     def write(text=TEXT, **options):
         path = tmp_path / "mine.yaml"
         path.write_text(textwrap.dedent(text))
-        return plan.load(str(path), **options)
+        return reading.load(str(path), **options)
 
     return write
 
@@ -34,14 +34,14 @@ def test_there_are_studies():
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_expands(name):
-    runs, smoke = plan.load(name).runs(), plan.load(name, smoke=True).runs()
+    runs, smoke = reading.load(name).runs(), reading.load(name, smoke=True).runs()
     assert len({run.id for run in runs}) == len(runs) > 0
     assert len({run.id for run in smoke}) == len(smoke) > 0
     assert not {run.id for run in runs} & {run.id for run in smoke}
 
 
 def test_figure_2_has_ninety_runs():
-    assert len(plan.load("gelu_mnist_classifier").runs()) == 90
+    assert len(reading.load("gelu_mnist_classifier").runs()) == 90
 
 
 def test_the_grid_is_the_product_with_seeds_innermost(study):
@@ -90,14 +90,14 @@ def test_overrides(study):
     changed = study(overrides=["seeds=[7]", "model.network.dropout=0.1", "model.optimizer.lr=1e-2"])
     (run, _) = changed.runs()
     assert (run.seed, run.point["model.network.dropout"]) == (7, 0.1)
-    assert plan.get_dotted(run.config, "model.optimizer.lr") == 0.01
+    assert keys.get_dotted(run.config, "model.optimizer.lr") == 0.01
 
 
 def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
     (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
     monkeypatch.chdir(tmp_path)
     added = study(activations=["gelu", "{name: elu, alpha: 0.5}", "./my_unit.py:MyUnit"])
-    labels = dict.fromkeys(plan.label(run.point[plan.ACTIVATION]) for run in added.runs())
+    labels = dict.fromkeys(keys.label(run.point[plan.ACTIVATION]) for run in added.runs())
     assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
     assert added.runs()[-1].point[plan.ACTIVATION] == f"{tmp_path}/my_unit.py:MyUnit"
 
@@ -115,8 +115,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
     smoke = study(TEXT + "smoke: {model.network.hidden: [8]}\n", smoke=True)
     assert smoke.name == "mine-smoke"
     config = smoke.runs()[0].config
-    assert plan.get_dotted(config, "data.sample") is True
-    assert plan.get_dotted(config, "model.network.hidden") == [8]
+    assert keys.get_dotted(config, "data.sample") is True
+    assert keys.get_dotted(config, "model.network.hidden") == [8]
     assert len(smoke.seeds) == 2
 
 
@@ -151,7 +151,7 @@ def test_mistakes_in_overrides_are_told(study, override):
 
 def test_a_missing_study_names_the_nearest():
     with pytest.raises(ActlabError, match="'gelu_mnist_classifier'"):
-        plan.load("gelu_mnist_clasifier")
+        reading.load("gelu_mnist_clasifier")
 
 
 @pytest.mark.parametrize(
@@ -164,4 +164,24 @@ def test_a_missing_study_names_the_nearest():
     ],
 )
 def test_labels(value, text):
-    assert plan.label(value) == text
+    assert keys.label(value) == text
+
+
+def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
+    assert study().compare == "model.activation"
+    assert study(TEXT + "select: {tune: [model.activation]}\n").compare == "model.network.dropout"
+    assert study(TEXT + "compare: model.network.dropout\n").compare == "model.network.dropout"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "compare: model.network.dropot\n",
+        "select: {tune: [model.network.dropout]}\ncompare: model.network.dropout\n",
+    ],
+)
+def test_only_a_grid_key_that_is_not_tuned_can_be_compared(study, lines):
+    with pytest.raises(
+        ActlabError, match=r"unknown key to compare .model\.network\.drop.*Allowed: model\.activation"
+    ):
+        study(TEXT + lines)

@@ -84,26 +84,42 @@ def relu() -> nn.Module:
 
 @register("leaky_relu", formula="max(x, 0) + slope·min(x, 0)", source="Maas et al. 2013; E Fig. 1")
 def leaky_relu(slope: float = 0.1) -> nn.Module:
-    """The leaky ReLU, with the slope of E."""
+    """The leaky ReLU, with the slope of E.
+
+    >>> leaky_relu(slope=0.25)(torch.tensor([-2.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
     return nn.LeakyReLU(slope)
 
 
 @register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")
 def srelu() -> nn.Module:
-    """The shifted ReLU."""
+    """The shifted ReLU.
+
+    >>> srelu()(torch.tensor([-2.0, -0.5, 2.0])).tolist()
+    [-1.0, -0.5, 2.0]
+    """
     return SReLU()
 
 
 @register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
 def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = False) -> nn.Module:
-    """The parametric ReLU: one learnt slope, or one per channel (dim 1), from ``slope`` on."""
+    """The parametric ReLU: one learnt slope, or one per channel (dim 1), from ``slope`` on.
+
+    >>> prelu(slope=0.5, channels=3)
+    PReLU(num_parameters=3)
+    """
     number = channel_count("prelu", channels, per_channel)
     return LazyPReLU(slope) if per_channel else nn.PReLU(number, slope)
 
 
 @register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
 def elu(alpha: float = 1.0) -> nn.Module:
-    """The exponential linear unit, saturating at −α."""
+    """The exponential linear unit, saturating at −α.
+
+    >>> elu(alpha=0.5)(torch.tensor([-100.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
     return nn.ELU(alpha)
 
 
@@ -129,6 +145,16 @@ def gelu(
         learnable: True learns both, a name one.
         channels: one learnt value per channel (dim 1) for that many channels; one for all when not given.
         per_channel: the same, with the number of channels read off the first input.
+
+    Raises:
+        ActlabError: ``sigma`` or ``channels`` is not positive, or channels are asked for with nothing learnt.
+
+    >>> gelu()
+    GELU(approximate='none')
+    >>> gelu(mu=1.0)(torch.tensor([1.0]))  # Φ(0) = ½
+    tensor([0.5000])
+    >>> gelu(learnable=True, channels=4)
+    GELU(mu=0, sigma=1, learnt=('mu', 'log_sigma'))
     """
     learnt = ("mu", "sigma") if learnable is True else (learnable,) if isinstance(learnable, str) else ()
     if not learnt and (channels is not None or per_channel):
@@ -153,7 +179,11 @@ def gelu_sigmoid() -> nn.Module:
 
 @register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")
 def cauchy_lu() -> nn.Module:
-    """The Cauchy form: −1/π at −∞, asymptotic to ELU(α = 1/π), up to 1/π on the positive side."""
+    """The Cauchy form: −1/π at −∞, asymptotic to ELU(α = 1/π), up to 1/π on the positive side.
+
+    >>> cauchy_lu()(torch.tensor([-1.0, 1.0])).tolist()
+    [-0.25, 0.75]
+    """
     return Gate("cauchy")
 
 

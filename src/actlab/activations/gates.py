@@ -16,17 +16,29 @@ CDF = Callable[[Tensor], Tensor]
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    """Φ(x) of N(0, 1); by erfc, which keeps the left tail (torch's ``ndtr`` rounds it to 0 below −8)."""
+    """Φ(x) of N(0, 1); by erfc, which keeps the left tail (torch's ``ndtr`` rounds it to 0 below −8).
+
+    >>> normal_cdf(torch.tensor([0.0, 40.0])).tolist()
+    [0.5, 1.0]
+    """
     return 0.5 * torch.erfc(-x / math.sqrt(2))
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
-    """P(L ≤ x) for L ~ Laplace(0, 1)."""
+    """P(L ≤ x) for L ~ Laplace(0, 1).
+
+    >>> laplace_cdf(torch.tensor([-math.inf, 0.0, math.log(2)])).tolist()
+    [0.0, 0.5, 0.75]
+    """
     return torch.where(x < 0, 0.5 * x.clamp_max(0).exp(), 1 - 0.5 * (-x.clamp_min(0)).exp())
 
 
 def cauchy_cdf(x: Tensor) -> Tensor:
-    """P(C ≤ x) for C ~ Cauchy(0, 1): ½ + arctan(x)/π, as the angle of (−x, 1), which keeps the left tail."""
+    """P(C ≤ x) for C ~ Cauchy(0, 1): ½ + arctan(x)/π, as the angle of (−x, 1), which keeps the left tail.
+
+    >>> cauchy_cdf(torch.tensor([-1.0, 0.0, 1.0])).tolist()
+    [0.25, 0.5, 0.75]
+    """
     return torch.atan2(torch.ones_like(x), -x) / math.pi
 
 
@@ -58,6 +70,11 @@ def gate(x: Tensor, cdf: CDF) -> Tensor:
     Args:
         x: any shape.
         cdf: P(X ≤ ·), elementwise.
+
+    >>> gate(torch.tensor([-1.0, 1.0]), cauchy_cdf).tolist()
+    [-0.25, 0.75]
+    >>> gate(torch.tensor([-math.inf, math.inf]), normal_cdf).tolist()
+    [-0.0, inf]
     """
     bounded = _bounded_below(x)  # ∞·1 is the limit, −∞·0 is not
     return (bounded * cdf(_bounded_above(bounded))).to(x.dtype)
@@ -69,6 +86,9 @@ class Gate(nn.Module):
     Args:
         cdf: a name of `CDFS`: the distribution, of location 0 and scale 1.
         scale: scale of X.
+
+    >>> Gate("cauchy", scale=2.0)(torch.tensor([-2.0, 2.0])).tolist()
+    [-0.5, 1.5]
     """
 
     elementwise = True

@@ -123,6 +123,9 @@ def channel_count(unit: str, channels: int | None, per_channel: bool) -> int:
 
     Raises:
         ActlabError: not positive, or given along with ``per_channel``.
+
+    >>> channel_count("prelu", None, per_channel=True), channel_count("prelu", 64, per_channel=False)
+    (1, 64)
     """
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(

@@ -62,6 +62,9 @@ def resolve(name: str) -> Any:
 
     Raises:
         ActlabError: no such module, file or attribute, or the import itself fails (the cause is chained).
+
+    >>> resolve("torch.nn:ReLU")
+    <class 'torch.nn.modules.activation.ReLU'>
     """
     source, _, attribute = name.rpartition(":")
     module = _file_module(Path(source)) if source.endswith(".py") else _module(source)
@@ -74,7 +77,11 @@ def resolve(name: str) -> Any:
 
 
 def absolute(name: str) -> str:
-    """``name`` with the path of a user's file made absolute, so it still holds in another folder."""
+    """``name`` with the path of a user's file made absolute, so it still holds in another folder.
+
+    >>> absolute("/units/../my_unit.py:Unit"), absolute("torch.nn:ReLU")
+    ('/my_unit.py:Unit', 'torch.nn:ReLU')
+    """
     source, colon, attribute = name.rpartition(":")
     return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
 
@@ -117,6 +124,11 @@ def build(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
 
     Raises:
         ActlabError: a parameter is unknown, missing or of the wrong type, or ``target`` is none of these.
+
+    >>> build("hardtanh", nn.Hardtanh, {"max_val": 6.0})
+    Hardtanh(min_val=-1.0, max_val=6.0)
+    >>> build("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
+    [0.0, 1.0]
     """
     if isinstance(target, nn.Module):
         raise ActlabError(
@@ -137,7 +149,11 @@ def build(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The named parameters of a class or function by name; None when it has no signature to read."""
+    """The named parameters of a class or function by name; None when it has no signature to read.
+
+    >>> list(parameters(nn.ELU))
+    ['alpha', 'inplace']
+    """
     try:
         signature = inspect.signature(target)
     except ValueError:  # functions written in C

@@ -72,7 +72,11 @@ def register(
 
 
 def names() -> tuple[str, ...]:
-    """All registered names, in order of registration."""
+    """All registered names, in order of registration.
+
+    >>> "gelu" in names(), "GELU" in names()
+    (True, False)
+    """
     return tuple(_ENTRIES)
 
 
@@ -81,6 +85,9 @@ def entry(name: str) -> Entry:
 
     Raises:
         ActlabError: not registered; names the nearest ones.
+
+    >>> entry("elu").parameters, entry("soi").stochastic
+    ({'alpha': 1.0}, True)
     """
     if name not in _ENTRIES:
         remedy = "Or give an importable name: package.module:Unit or ./my_unit.py:Unit."
@@ -99,6 +106,13 @@ def create(spec: Spec, **params: Any) -> nn.Module:
 
     Raises:
         ActlabError: unknown name, unknown or unfit parameter, or a unit that cannot be imported or built.
+
+    >>> create("relu")
+    ReLU()
+    >>> create({"name": "elu", "alpha": 0.5})
+    ELU(alpha=0.5)
+    >>> create("torch.nn:Hardtanh", max_val=6.0)
+    Hardtanh(min_val=-1.0, max_val=6.0)
     """
     name, params = _split(spec, params)
     if ":" in name:
@@ -138,6 +152,12 @@ def factory(spec: Spec) -> Factory:
 
     Raises:
         ActlabError: as `create`.
+
+    >>> act = factory({"name": "elu", "alpha": 0.5})
+    >>> act, act()
+    (Factory(name='elu', params={'alpha': 0.5}), ELU(alpha=0.5))
+    >>> act() is act()
+    False
     """
     name, params = _split(spec, {})
     made = Factory(plugins.absolute(name) if ":" in name else name, params)
@@ -159,6 +179,9 @@ def is_elementwise(module: nn.Module) -> bool:
 
     Then one module serves a tensor with one more leading axis. Known are torch's own units and classes that
     set ``elementwise = True``, as this package's do.
+
+    >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
+    (True, False)
     """
     if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
         return False
@@ -172,6 +195,9 @@ def is_stochastic(module: nn.Module) -> bool:
 
     Known are torch's own units and modules with an attribute ``stochastic = False``: this package's classes
     and whatever a registered name creates.
+
+    >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
+    (False, True)
     """
     if any(isinstance(part, Uniform) for part in module.modules()):
         return True

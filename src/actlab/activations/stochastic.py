@@ -125,6 +125,12 @@ class SOI(nn.Module):
 
     Raises:
         ActlabError: ``sigma`` is not positive.
+
+    >>> x = torch.ones(10_000)
+    >>> sorted(set(SOI().train()(x).tolist()))  # masked or kept
+    [0.0, 1.0]
+    >>> SOI(mu=1.0).eval()(x[:2])  # x·Φ(0)
+    tensor([0.5000, 0.5000])
     """
 
     elementwise = True
@@ -175,6 +181,9 @@ class AdaptiveDropout(nn.Module):
         activation: the nonlinearity f, a name or a mapping as for `create`.
         alpha: α.
         beta: β.
+
+    >>> AdaptiveDropout("relu", alpha=0.0).eval()(torch.tensor([-1.0, 1.0]))  # relu(x)·σ(0)
+    tensor([0.0000, 0.5000])
     """
 
     def __init__(self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0) -> None:
@@ -225,6 +234,9 @@ class RReLU(nn.Module):
 
     Raises:
         ActlabError: ``lower`` exceeds ``upper``.
+
+    >>> RReLU(lower=0.0, upper=0.5).eval()(torch.tensor([-1.0, 1.0]))
+    tensor([-0.2500,  1.0000])
     """
 
     elementwise = True

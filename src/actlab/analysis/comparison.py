@@ -1,4 +1,4 @@
-"""The rows of a study's table: each unit at its chosen setting, beside published values and the reference."""
+"""The table of a study: each group at its chosen setting, beside published values and against the reference."""
 
 from __future__ import annotations
 
@@ -7,27 +7,40 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actlab.analysis.columns import Column
-from actlab.analysis.results import Group, Results, Setting, matches, median
+from actlab.analysis.points import identity, matches
+from actlab.analysis.results import Group, Results, Setting
 from actlab.analysis.statistics import (
     FEWEST,
     Interval,
     holm,
+    median,
     median_interval,
     paired_differences,
     sign_flip_p,
     wilcoxon_p,
 )
 from actlab.engines.folders import DIVERGED
-from actlab.studies.plan import ACTIVATION, Study, label
+from actlab.errors import ActlabError, unknown
+from actlab.studies.keys import label
+from actlab.studies.plan import Study
+
+_PUBLISHED = ("where", "metric", "at", "condition", "value")
 
 
 @dataclass(frozen=True)
 class Cell:
     """One quantity of one group at its chosen setting.
 
-    ``values`` maps seeds to values, not finite where a run diverged. ``median`` and ``interval`` are None
-    without any. The p are of a sign-flip and of Wilcoxon's test against the reference over ``pairs`` common
-    seeds; ``p_holm`` is the first corrected over the whole table.
+    Args:
+        column: which quantity.
+        values: by seed; not finite where a run diverged.
+        median: of the values; None without any.
+        interval: of the median; None without any value.
+        published: the value that a paper gives, if it does.
+        pairs: number of seeds that the group shares with the reference.
+        p: of the sign-flip test over these pairs; None when they are too few.
+        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs.
+        p_holm: ``p`` corrected over the whole table.
     """
 
     column: Column
@@ -47,17 +60,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A group in the table.
 
     Args:
         point: what is compared.
-        chosen: the tuned values chosen; empty as long as no run is over.
-        tried: number of settings the unit was given.
-        planned: number of runs at the chosen setting; ``finished`` and ``diverged`` of them are over.
+        chosen: the tuned values chosen; empty as long as no run has ended.
+        tried: number of settings the group was given.
+        planned: number of runs at the chosen setting.
+        finished: how many of them reached their end.
+        diverged: how many of them diverged.
         provisional: whether the choice was made while runs of the group were missing.
         cells: one a column.
-        cost: the unit's entry in ``cost.json``.
+        cost: the entry of ``cost.json`` for what is compared.
     """
 
     point: dict[str, Any]
@@ -71,11 +86,11 @@ class Row:
     cost: Mapping[str, Any] | None
 
 
-def rows(results: Results) -> list[Row]:
-    """The table of a study, a row a group, in the order of its file.
+def rows(results: Results) -> list[TableRow]:
+    """The table of a study, one row for each group, in the order of its file.
 
     Raises:
-        ActlabError: for a column that is not understood or whose metric no run recorded.
+        ActlabError: for a column or published value that is not understood, or that no run recorded.
     """
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.p for row in plain for cell in row.cells]))
@@ -87,21 +102,28 @@ def hypotheses(results: Results) -> int:
     return len(results.columns) * sum(_reference(results, group) is not None for group in results.groups)
 
 
-def _row(results: Results, group: Group) -> Row:
+def _row(results: Results, group: Group) -> TableRow:
     setting = results.chosen(group)
     runs = setting.runs if setting else group.settings[0].runs
     ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
-    unit = label(group.point.get(ACTIVATION, ""))
-    return Row(
+    return TableRow(
         point=group.point,
         chosen=setting.tuned if setting else {},
-        tried=len(group.settings),
+        tried=results.study.tried.get(identity(group.point), len(group.settings)),
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
         provisional=any(run.id not in results.results for s in group.settings for run in s.runs),
         cells=tuple(_cell(results, group, setting, column) for column in results.columns),
-        cost=next((cost for cost in results.costs if cost["activation"] == unit), None),
+        cost=_cost(results, group),
+    )
+
+
+def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
+    """The cost of what the group compares; older files call it ``activation``."""
+    compared = label(group.point.get(results.study.compare, ""))
+    return next(
+        (cost for cost in results.costs if cost.get("compared", cost.get("activation")) == compared), None
     )
 
 
@@ -122,8 +144,8 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
 
 
 def _reference(results: Results, group: Group) -> Group | None:
-    """The group of the reference unit at the same point; None for that group itself."""
-    point = {**group.point, ACTIVATION: results.study.reference}
+    """The group of the reference at the same point; None for that group itself."""
+    point = {**group.point, results.study.compare: results.study.reference}
     return next((g for g in results.groups if g is not group and matches(point, g.point)), None)
 
 
@@ -139,12 +161,34 @@ def _pairs(
 
 
 def published(study: Study, point: Mapping[str, Any], column: Column) -> float | None:
-    """The published value of a column whose ``where`` fits a point, the most particular one."""
+    """The published value of a column at a point.
+
+    An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts.
+
+    Raises:
+        ActlabError: for an entry with an unknown key, or without metric or value.
+    """
+    entries = study.published.get("values", ())
+    for entry in entries:
+        _check_published(entry, study)
     fits = [
-        value
-        for value in study.published.get("values", ())
-        if value["metric"] == column.metric
-        and value.get("at", "last") == column.at
-        and matches(value.get("where", {}), point)
+        entry
+        for entry in entries
+        if entry["metric"] == column.metric
+        and entry.get("at", "last") == column.at
+        and entry.get("condition", "") == column.condition
+        and matches(entry.get("where", {}), point)
     ]
-    return float(max(fits, key=lambda value: len(value.get("where", {})))["value"]) if fits else None
+    return float(max(fits, key=lambda entry: len(entry.get("where", {})))["value"]) if fits else None
+
+
+def _check_published(entry: Mapping[str, Any], study: Study) -> None:
+    for key in entry:
+        if key not in _PUBLISHED:
+            raise unknown("key of a published value", str(key), _PUBLISHED)
+    for key in ("metric", "value"):
+        if key not in entry:
+            raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
+    for key in entry.get("where", {}):
+        if key not in study.keys:
+            raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

@@ -1,14 +1,15 @@
-"""What a study's runs say: values, chosen settings, curves. Reads files only.
+"""The finished runs of a study: their values, and the settings chosen on validation data.
 
-A study's grid points fall into groups: points that differ in nothing but the tuned keys. Within a group the
-tuned values, a setting, are chosen on the selection metric, a validation quantity; medians over seeds count.
+The points of a study's grid fall into groups: points of one group differ in the tuned keys alone. The tuned
+values of a point are its setting. In each group the setting is chosen whose runs have the best median over
+seeds of the selection metric.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from actlab.analysis import reading
 from actlab.analysis.columns import Column, column, read_at
-from actlab.analysis.statistics import Array, Band, median_band
-from actlab.engines.folders import DIVERGED, read
+from actlab.analysis.points import identity
+from actlab.analysis.statistics import median
+from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
-from actlab.studies.plan import ACTIVATION, Run, Study, label, short
+from actlab.studies.plan import Run, Study
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Median, low and high over seeds at each epoch; ``n`` runs."""
-
-    epochs: Array
-    band: Band
-    n: int
-
-
-@dataclass(frozen=True)
 class Results:
     """The finished runs of a study. Made by `load`.
 
@@ -56,14 +50,14 @@ class Results:
         study: what was planned.
         root: the study's folder.
         results: ``result.json`` of each finished run, by run id.
-        series: epochs and values of each recorded metric, by run id and ``split/name``.
+        series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
         costs: entries of ``cost.json``, empty without one.
     """
 
     study: Study
     root: Path
     results: dict[str, Mapping[str, Any]]
-    series: dict[tuple[str, str], tuple[Array, Array]]
+    series: reading.Series
     costs: list[Mapping[str, Any]] = field(default_factory=list)
 
     @cached_property
@@ -83,26 +77,52 @@ class Results:
 
     @property
     def missing(self) -> int:
-        """Number of runs not over yet."""
+        """Number of runs that have not ended."""
         return len(self.runs) - len(self.results)
+
+    @cached_property
+    def conditions(self) -> dict[str, list[str]]:
+        """What any finished run recorded: each metric and the conditions it was measured under."""
+        found: dict[str, list[str]] = {}
+        for _, metric, condition in self.series:
+            conditions = found.setdefault(metric, [])
+            conditions += [condition] if condition not in conditions else []
+        return found
 
     @cached_property
     def columns(self) -> list[Column]:
         """The table's columns.
 
         Raises:
-            ActlabError: for one that is not understood or whose metric no run recorded.
+            ActlabError: for one that is not understood, or that no finished run recorded.
         """
         columns = [column(entry, self.study) for entry in self.study.table]
         for c in columns:
-            self.check_metric(c.metric)
+            self.check(c.metric, c.condition)
+            if c.at == "selected":
+                self.check(self.study.select.metric)
         return columns
 
-    def check_metric(self, metric: str) -> None:
-        """Raise an ActlabError for a metric that no finished run recorded."""
-        recorded = {name for _, name in self.series}
-        if recorded and metric not in recorded:
-            raise unknown("metric", metric, recorded, "These are what the finished runs recorded.")
+    def awaits(self, metric: str) -> bool:
+        """Whether a metric is a probe's, ``probe/split/metric``, and no run has been probed that way yet."""
+        probe, slash, rest = metric.partition("/")
+        return "/" in rest and not any(name.startswith(probe + slash) for name in self.conditions)
+
+    def check(self, metric: str, condition: str = "") -> None:
+        """Raise an ActlabError for a metric or condition that no finished run recorded.
+
+        Nothing is refused before a run has finished, or before a probe has been made.
+        """
+        if not self.conditions or self.awaits(metric):
+            return
+        if metric not in self.conditions:
+            raise unknown("metric", metric, self.conditions, "These are what the finished runs recorded.")
+        if condition not in (known := self.conditions[metric]):
+            if not condition:
+                listed = ", ".join(known)
+                raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
+            remedy = "" if any(known) else "It was measured under none: leave 'condition' out."
+            raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
 
     def value(self, run: Run, column: Column) -> float | None:
         """One run's value of a column; the worst one for a diverged run, None where there is none."""
@@ -110,9 +130,9 @@ class Results:
             return None
         if self.results[run.id]["status"] == DIVERGED:
             return column.worst
-        if (run.id, column.metric) not in self.series:
+        if (run.id, column.metric, column.condition) not in self.series:
             return None
-        epochs, values = self.series[run.id, column.metric]
+        epochs, values = self.series[run.id, column.metric, column.condition]
         if column.at == "selected":
             select = self.study.select
             at = self.value(run, Column(select.metric, "best_epoch", mode=select.mode))
@@ -123,31 +143,16 @@ class Results:
     @cached_property
     def groups(self) -> list[Group]:
         """The study's groups, in the order of its file."""
-        groups: dict[str, dict[str, list[Run]]] = {}
-        for run in self.runs:
-            compared, tuned = self._split(run)
-            groups.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
-        return [
-            Group(
-                self._split(next(iter(settings.values()))[0])[0],
-                tuple(Setting(self._split(runs[0])[1], tuple(runs)) for runs in settings.values()),
-            )
-            for settings in groups.values()
-        ]
-
-    def _split(self, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A run's grid point: what is compared and what is tuned."""
-        tune = self.study.select.tune
-        return (
-            {k: v for k, v in run.point.items() if k not in tune},
-            {k: v for k, v in run.point.items() if k in tune},
-        )
+        return groups(self.study)
 
     def chosen(self, group: Group) -> Setting | None:
-        """The setting with the best median over seeds of the best selection metric; None without any run.
+        """The setting whose runs have the best median of the selection metric, each run's best value counting.
+
+        Returns:
+            None as long as no run of the group has ended.
 
         Raises:
-            ActlabError: when the selection metric is a test quantity or was not recorded.
+            ActlabError: when the selection metric is not a validation quantity, or was not recorded.
         """
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
@@ -155,50 +160,41 @@ class Results:
         select = self.study.select
         if not select.metric.startswith("val/"):
             raise ActlabError(
-                f"'select: metric: {select.metric}' is no validation metric: nothing is chosen on others"
+                f"'select: metric: {select.metric}' is no validation metric: give one that begins with val/"
             )
-        self.check_metric(select.metric)
+        self.check(select.metric)
         best, sign = Column(select.metric, "best", mode=select.mode), -1 if select.mode == "max" else 1
         scores = [sign * median(self.values(s, best).values(), math.inf * sign) for s in begun]
         return begun[int(np.argmin(scores))]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
-        """Values by seed, of the runs that are over."""
+        """Values by seed, of the runs that have ended and have one."""
         found = {run.seed: self.value(run, column) for run in setting.runs}
         return {seed: value for seed, value in found.items() if value is not None}
 
-    def curve(self, group: Group, metric: str, fixed: Mapping[str, Any] | None = None) -> Curve | None:
-        """A group's course over the epochs; from where a run has diverged it counts as the worst value.
 
-        Args:
-            group: one of `groups`.
-            metric: ``split/name``.
-            fixed: tuned values drawn whatever is chosen.
-
-        Returns:
-            None when no run of the setting recorded the metric.
-        """
-        fits = [s for s in group.settings if matches(fixed or {}, s.tuned)]
-        setting = (
-            (fits[0] if fits else None) if len(fits) == 1 else self.chosen(Group(group.point, tuple(fits)))
+def groups(study: Study) -> list[Group]:
+    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for run in study.runs():
+        compared, tuned = _split(study, run)
+        found.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
+    return [
+        Group(
+            _split(study, next(iter(settings.values()))[0])[0],
+            tuple(Setting(_split(study, runs[0])[1], tuple(runs)) for runs in settings.values()),
         )
-        runs = [run for run in setting.runs if (run.id, metric) in self.series] if setting else []
-        if not runs:
-            return None
-        places = np.unique(np.concatenate([self.series[run.id, metric][0] for run in runs]))
-        columns = [self._on(places, run, column({"metric": metric}, self.study)) for run in runs]
-        values = np.stack(columns)
-        kept = ~np.isnan(values).any(axis=0)
-        return Curve(places[kept], median_band(values[:, kept]), len(runs))
+        for settings in found.values()
+    ]
 
-    def _on(self, places: Array, run: Run, column: Column) -> Array:
-        """A run's values at given epochs; nan where it has none, the worst after it diverged."""
-        epochs, values = self.series[run.id, column.metric]
-        found = dict(zip(epochs.tolist(), values.tolist(), strict=True))
-        diverged = self.results[run.id]["status"] == DIVERGED
-        return np.array(
-            [found.get(e, column.worst if diverged and e > epochs[-1] else math.nan) for e in places.tolist()]
-        )
+
+def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's grid point: what is compared and what is tuned."""
+    tune = study.select.tune
+    return (
+        {k: v for k, v in run.point.items() if k not in tune},
+        {k: v for k, v in run.point.items() if k in tune},
+    )
 
 
 def load(study: Study, root: Path) -> Results:
@@ -207,40 +203,11 @@ def load(study: Study, root: Path) -> Results:
     Args:
         study: which runs there should be.
         root: the folder that holds their folders.
+
+    Raises:
+        ActlabError: for a file of measured values that cannot be used.
     """
-    frame, ended = read(root, study.runs())
-    # The thirds of an epoch come from divisions: equal up to rounding must be equal here.
-    names, epochs = frame["split"] + "/" + frame["metric"], frame["epoch"].astype(float).round(6)
-    series = {
-        (str(run), str(name)): (rows["epoch"].to_numpy(float), rows["value"].to_numpy(float))
-        for (run, name), rows in frame.assign(name=names, epoch=epochs)
-        .drop_duplicates(["run", "name", "epoch"], keep="last")
-        .groupby(["run", "name"], sort=False)
-    }
+    rows, ended = reading.read(root, study.runs())
     file = root / "cost.json"
     costs = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return Results(study, root, {result["id"]: result for result in ended}, series, costs)
-
-
-def median(values: Iterable[float], default: float = math.nan) -> float:
-    """The median, or ``default`` of nothing."""
-    listed = list(values)
-    return float(np.median(listed)) if listed else default
-
-
-def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Whether a point has the values of ``where``, by themselves or by their labels."""
-    return all(
-        key in point and (point[key] == value or label(point[key]) == label(value))
-        for key, value in where.items()
-    )
-
-
-def identity(values: Mapping[str, Any]) -> str:
-    """A key that is equal for equal grid values, nested ones too."""
-    return json.dumps(values, sort_keys=True, default=str)
-
-
-def name(point: Mapping[str, Any]) -> str:
-    """A point in words: ``relu, dropout 0.5``."""
-    return ", ".join(label(v) if k == ACTIVATION else f"{short(k)} {label(v)}" for k, v in point.items())
+    return Results(study, root, {result["id"]: result for result in ended}, reading.series(rows), costs)

@@ -1,8 +1,8 @@
 """Medians, intervals and tests for a handful of paired runs: pure functions of numbers.
 
-The contract of all of them: the input holds no nan; a run that diverged is ``inf`` (worst) and may enter a
-median, but a paired difference with a diverged member is not finite and gives no p. What cannot be told is
-None, never nan.
+What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value; a median may
+contain it, but a paired difference with such a run is not finite, and then there is no p. A p that does not
+exist is None, never nan.
 """
 
 from __future__ import annotations
@@ -46,6 +46,16 @@ class Band(NamedTuple):
     kind: Literal["interval", "range"]
 
 
+def median(values: Iterable[float], default: float = math.nan) -> float:
+    """The median, or ``default`` without any value.
+
+    >>> median([3, 1, 2]), median([1, 2, math.inf]), median([], default=0)
+    (2.0, 2.0, 0)
+    """
+    listed = list(values)
+    return float(np.median(listed)) if listed else default
+
+
 def median_interval(values: Iterable[float], confidence: float = 0.95, seed: int = 0) -> Interval:
     """The interval of a median.
 
@@ -59,6 +69,11 @@ def median_interval(values: Iterable[float], confidence: float = 0.95, seed: int
 
     Raises:
         ActlabError: without any value.
+
+    >>> median_interval([3, 1, 2])
+    Interval(low=1.0, high=3.0, kind='range')
+    >>> median_interval(range(1, 10)).kind
+    'interval'
     """
     band = median_band(np.fromiter(values, float)[:, None], confidence, seed)
     return Interval(float(band.low[0]), float(band.high[0]), band.kind)
@@ -69,11 +84,14 @@ def median_band(values: Array, confidence: float = 0.95, seed: int = 0) -> Band:
 
     Args:
         values: shape ``[n, E]``: n runs at E epochs, without nan.
-        confidence: coverage aimed at at each epoch by itself, in (0, 1).
+        confidence: coverage aimed at, in (0, 1), at each epoch by itself.
         seed: of the resampling, which takes whole runs.
 
     Raises:
         ActlabError: without any run.
+
+    >>> median_band(np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 9.0]])).median.tolist()
+    [2.0, 5.0]
     """
     n = len(values)
     if n == 0:
@@ -105,6 +123,14 @@ def sign_flip_p(
 
     Returns:
         p in (0, 1], or None without differences or with one that is not finite.
+
+    Raises:
+        ActlabError: for an unknown alternative.
+
+    >>> sign_flip_p([1, 2, 3, 4, 5, 6])  # 2 of 64 patterns have a sum as far from 0
+    0.03125
+    >>> sign_flip_p([1, 1, 1, -1])
+    0.625
     """
     if alternative not in ("two-sided", "less", "greater"):
         raise unknown("alternative", alternative, ("two-sided", "less", "greater"))
@@ -142,6 +168,9 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
+
+    >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
+    0.03125
     """
     d = paired_differences(a, b)
     if d.size == 0 or not np.isfinite(d).all():
@@ -154,6 +183,9 @@ def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
+
+    >>> paired_differences([3, math.inf], [1, math.inf]).tolist()
+    [2.0, inf]
     """
     if len(a) != len(b):
         raise ActlabError(f"paired values must be as many on both sides, not {len(a)} and {len(b)}")
@@ -163,7 +195,11 @@ def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction; a hypothesis without a p stays None and is not counted."""
+    """Holm's step-down correction; a hypothesis without a p stays None and is not counted.
+
+    >>> holm([0.01, None, 0.04])
+    [0.02, None, 0.04]
+    """
     known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
@@ -185,6 +221,11 @@ def equivalent(differences: Iterable[float], margin: float) -> float | None:
 
     Raises:
         ActlabError: for a margin that is not above 0.
+
+    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=1)
+    0.015625
+    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=0.05) < 0.05
+    False
     """
     d = list(differences)
     above = sign_flip_p([x + _positive(margin) for x in d], "greater")
@@ -197,6 +238,9 @@ def not_worse(differences: Iterable[float], margin: float) -> float | None:
 
     Raises:
         ActlabError: for a margin that is not above 0.
+
+    >>> not_worse([-1, -2, 0, -1, -3, -2], margin=0.5)
+    0.015625
     """
     return sign_flip_p([x - _positive(margin) for x in differences], "less")
 
@@ -208,5 +252,9 @@ def _positive(margin: float) -> float:
 
 
 def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
-    """The fewest pairs whose smallest two-sided sign-flip p survives Holm over so many hypotheses."""
+    """The fewest pairs whose smallest two-sided sign-flip p survives Holm over so many hypotheses.
+
+    >>> pairs_needed(), pairs_needed(hypotheses=12)
+    (6, 9)
+    """
     return math.floor(math.log2(2 * max(1, hypotheses) / level)) + 1

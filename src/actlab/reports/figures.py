@@ -1,4 +1,4 @@
-"""Figures of a study: our curves over the published ones. `actlab.reports.plots` says what a figure shows."""
+"""Figures of a study: our curves over the published ones; `actlab.reports.plots` reads what a figure shows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from actlab.analysis.results import Results
 from actlab.reports import style
-from actlab.reports.plots import Panel, Plot, read_entry
+from actlab.reports.panels import Line, Panel, Plot
+from actlab.reports.plots import read_entry
 
 _PER_ROW = 3
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
+_DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
+_MANY = 12  # places on the x axis, at which dots would hide the band
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -70,7 +74,7 @@ def figure_of(results: Results, plot: Plot) -> Figure:
         figure.legend(
             handles=line,
             loc="upper left",
-            bbox_to_anchor=(0.06 / width, 1 - down / height),
+            bbox_to_anchor=(0.08 / width, 1 - down / height),
             ncols=len(line),
             borderaxespad=0,
             columnspacing=1.4,
@@ -92,18 +96,36 @@ def _palette(plot: Plot) -> dict[str, str]:
 
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
     for line in panel.lines:
-        colour, band, epochs = palette[line.label], line.ours.band, line.ours.epochs
-        median, low, high = (_drawable(v, panel.scale) for v in (band.median, band.low, band.high))
-        training = line.metric.startswith("train/")
-        if line.published:
-            ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
-        ax.plot(epochs, median, color=colour, zorder=3, **(_TRAINING if training else _HELD_OUT))
-        if line.ours.n > 1:
-            ax.fill_between(epochs, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
-    end = max(line.ours.epochs[-1] for line in panel.lines)
-    ax.set(
-        title=panel.title, xlabel="epoch", ylabel=panel.axis, xlim=(0, end), ylim=panel.ylim or _limits(panel)
-    )
+        _draw_line(ax, line, panel, palette[line.label])
+    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, ylim=panel.ylim or _limits(panel))
+    _place_axis(ax, panel)
+
+
+def _place_axis(ax: Axes, panel: Panel) -> None:
+    """Set the x axis from our first place, or epoch 0, to our last place; at whole numbers if places are."""
+    places = np.concatenate([line.ours.x for line in panel.lines])
+    first, last = 0.0 if panel.over_epochs else float(places.min()), float(places.max())
+    if first == last:
+        ax.set_xticks([first])
+        return
+    margin = 0.0 if panel.over_epochs else 0.02 * (last - first)
+    ax.set_xlim(first - margin, last + margin)
+    if panel.over_epochs or np.all(places % 1 == 0):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
+    """Our band, the published curve over it and our median on top; with dots at a few conditions."""
+    x, band = line.ours.x, line.ours.band
+    median, low, high = (_drawable(v, panel.scale) for v in (band.median, band.low, band.high))
+    if line.published:
+        ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
+    dots = {} if panel.over_epochs or len(x) > _MANY else _DOTS
+    ax.plot(x, median, color=colour, zorder=3, **(_TRAINING if line.of_training else _HELD_OUT), **dots)
+    if line.ours.n > 1 and len(x) > 1:
+        ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
+    elif line.ours.n > 1:
+        ax.vlines(x, low, high, color=colour, alpha=0.5, lw=1.4, zorder=1)
 
 
 def _drawable(values: Any, scale: float) -> Any:
@@ -112,12 +134,12 @@ def _drawable(values: Any, scale: float) -> Any:
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
-    """From 0 to what the curves need, leaving out the first tenth of the epochs, where a loss starts high."""
-    tops = [
-        values[(line.ours.epochs >= line.ours.epochs[-1] / 10) & np.isfinite(values)]
-        for line in panel.lines
-        for values in (line.ours.band.high, line.ours.band.low)
-    ]
+    """From 0 to what our lines need; over epochs without their first tenth, where a loss starts high."""
+    tops = []
+    for line in panel.lines:
+        x, band = line.ours.x, line.ours.band
+        shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
+        tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
     known = np.concatenate(tops)
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale
@@ -140,7 +162,7 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
 def _styles(plot: Plot) -> list[list[Any]]:
     """A legend handle for each style of line, when there are several."""
     lines = [line for panel in plot.panels for line in panel.lines]
-    training = [line.metric.startswith("train/") for line in lines]
+    training = [line.of_training for line in lines]
     kinds = (
         ("held out", not all(training), _HELD_OUT),
         ("training", any(training), _TRAINING),

@@ -1,10 +1,10 @@
-"""What a figure of a study shows, before it is drawn: lines, panels and caption, from the study file.
+"""What a figure of a study shows, before it is drawn: panels, lines and caption, read from the study file.
 
 An entry of a study file's ``figures``::
 
     name: curves                        # of the files
-    lines: model.activation             # grid key: a line for each of its values
-    fixed: {model.optimizer.lr: 1e-3}   # grid values drawn; without it the chosen ones
+    lines: model.activation             # grid key: a line for each of its values; by default what is compared
+    fixed: {model.optimizer.lr: 1e-3}   # tuned values to draw in place of the chosen ones
     y: {val/loss: heldout}              # metric: name of its published curve, or null
     label: log loss                     # of the y axis
     percent: false                      # fractions drawn in percent
@@ -12,184 +12,184 @@ An entry of a study file's ``figures``::
       - {title: no dropout, where: {model.network.dropout: 0.0}, published: MNIST no-dropout, ylim: [0, 0.16]}
     published: {file: data/published/gelu_curves.csv, names: {gelu_tanh: GELU}}
 
-The published file has the columns ``panel,act,curve,epoch,value``, values in the unit that is drawn.
+The x axis shows epochs. With ``x`` it shows the numbers in the conditions that a metric was measured under::
+
+    x: noise                            # noise=0, noise=0.5, …
+    xlabel: strength of the noise       # by default the key itself
+    at: last                            # where each run is read, as for a table column
+    condition: layer=3                  # the other parts of the conditions, if they have any
+    y: {noise/test/error: null}
+
+The published file has the columns ``panel,act,curve,epoch,value``: ``epoch`` is the place on the x axis, and
+the values are in the unit that is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from actlab.analysis.results import Curve, Group, Results, matches, name
+from actlab.analysis import curves
+from actlab.analysis.columns import Column, column
+from actlab.analysis.conditions import along
+from actlab.analysis.points import in_words, matches
+from actlab.analysis.results import Group, Results
 from actlab.errors import ActlabError, unknown
-from actlab.resources import resource
-from actlab.studies.plan import label
+from actlab.reports.captions import caption
+from actlab.reports.panels import Line, Panel, Plot
+from actlab.reports.published import PublishedCurves, read_curves
+from actlab.studies.keys import label
 
-_ENTRY = ("name", "lines", "fixed", "y", "label", "percent", "panels", "published")
-_PANEL = ("title", "where", "y", "label", "percent", "ylim", "published")
-_PUBLISHED = ("file", "names")
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve of a panel: whose, of which metric, ours and the published one (epochs and values)."""
-
-    label: str
-    metric: str
-    ours: Curve
-    published: tuple[Any, Any] | None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """What is drawn in one pair of axes."""
-
-    title: str
-    axis: str
-    scale: float
-    ylim: tuple[float, float] | None
-    lines: list[Line]
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure before it is drawn: name of the file, panels with any line, caption."""
-
-    name: str
-    panels: list[Panel]
-    caption: str
+_SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")
+_ENTRY = ("name", "lines", "fixed", "panels", *_SHARED)
+_PANEL = ("title", "where", "ylim", *_SHARED)
+_READ = {
+    "last": "at the last epoch",
+    "best": "the best of each run",
+    "best_epoch": "the epoch of the best of each run",
+    "selected": "at the epoch of the best {metric}",
+}
+EPOCH = "epoch"
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
     """What an entry of the study file draws.
 
     Raises:
-        ActlabError: see `draw`.
+        ActlabError: for an entry that is not understood, or without a finished run to draw.
     """
-    _check(entry, _ENTRY, "figure key")
+    _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
-    keys = results.study.keys
-    panels: list[Panel] = []
-    chosen: list[str] = []
-    published = _published(entry.get("published") or {})
-    for panel in entry.get("panels") or [{}]:
-        _check(panel, _PANEL, "panel key")
-        if (source := panel.get("published")) and source not in (known := {key[0] for key in published}):
-            raise unknown("panel of published curves", str(source), known, f"In figure {figure!r}.")
-        for key in (entry.get("lines"), *panel.get("where", {}), *entry.get("fixed", {})):
-            if key not in keys:
-                raise unknown("grid key", str(key), keys, f"In figure {figure!r} of {results.study.name}.")
-        lines = list(
-            _lines(results, {**entry, **panel, "published": published}, panel.get("published"), chosen)
-        )
-        if lines:
-            panels.append(_panel({**entry, **panel}, lines))
+    published = read_curves(entry.get("published") or {}, figure)
+    panels = []
+    for own in entry.get("panels") or [{}]:
+        _check_keys(own, _PANEL, "panel key")
+        panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
+        panel["name"] = figure
+        _check_names(results, panel, published)
+        if lines := list(_lines(results, panel, published)):
+            panels.append(_panel(results, panel, lines))
     if not panels:
-        at = f" with {name(entry['fixed'])}" if entry.get("fixed") else ""
-        study = results.study.name.removesuffix("-smoke")
-        raise ActlabError(
-            f"figure {figure!r}: no run{at} has finished under {results.root}; "
-            f"run the study first: actlab study run {study}"
-        )
-    return Plot(figure, panels, _caption(results, entry, panels, chosen))
+        raise _nothing(results, entry, figure)
+    return Plot(figure, panels, caption(results, panels, entry.get("fixed", {})))
 
 
-def _check(entry: Mapping[str, Any], allowed: tuple[str, ...], kind: str) -> None:
+def _check_keys(entry: Mapping[str, Any], allowed: tuple[str, ...], kind: str) -> None:
     for key in entry:
         if key not in allowed:
             raise unknown(kind, str(key), allowed)
 
 
-def _panel(entry: Mapping[str, Any], lines: list[Line]) -> Panel:
-    percent = bool(entry.get("percent", False))
-    axis = str(entry.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
-    ylim = entry.get("ylim")
-    return Panel(
-        str(entry.get("title", "")),
-        f"{axis} (%)" if percent else axis,
-        100.0 if percent else 1.0,
-        (float(ylim[0]), float(ylim[1])) if ylim else None,
-        lines,
+def _check_names(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> None:
+    """Raise an ActlabError for a grid key, metric, condition or published curve that does not exist."""
+    study, where = results.study, f"In figure {panel['name']!r} of {results.study.name}."
+    for key in (panel["lines"], *panel.get("where", {}), *panel.get("fixed", {})):
+        if key not in study.keys:
+            raise unknown("grid key", str(key), study.keys, where)
+    if _over_epochs(panel) and "at" in panel:
+        raise ActlabError(f"'at' says where runs are read for an 'x' of conditions, not of epochs. {where}")
+    for metric, curve in _metrics(results, panel).items():
+        if panel["published"]:
+            published.check(panel["published"], curve)
+        condition = _column(results, panel, metric).condition
+        if not _over_epochs(panel) and metric in results.conditions:
+            along(results.conditions[metric], panel["x"], condition)
+        else:
+            results.check(metric, condition)
+
+
+def _nothing(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
+    """The error for a figure without any line."""
+    at = f" with {in_words(entry['fixed'], results.study.compare)}" if entry.get("fixed") else ""
+    study = results.study.name.removesuffix("-smoke")
+    return ActlabError(
+        f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
+        f"run the study first: actlab study run {study}"
     )
 
 
-def _lines(results: Results, entry: Mapping[str, Any], panel: str | None, chosen: list[str]) -> Iterator[Line]:
-    """The lines of a panel, in the order of the study's grid; tuned values are noted in ``chosen``."""
-    metrics: Mapping[str, str | None] = entry.get("y") or {results.study.select.metric: None}
-    for metric in metrics:
-        results.check_metric(metric)
-    for text, group, fixed in _subjects(results, entry):
-        setting = results.chosen(group)
-        if setting and not fixed and setting.tuned and (note := f"{text}: {name(setting.tuned)}") not in chosen:
-            chosen.append(note)
-        for metric, curve in metrics.items():
-            if ours := results.curve(group, metric, fixed):
-                yield Line(text, metric, ours, entry["published"].get((panel, text, curve)))
+def _over_epochs(panel: Mapping[str, Any]) -> bool:
+    return bool(panel.get("x", EPOCH) == EPOCH)
 
 
-def _subjects(results: Results, entry: Mapping[str, Any]) -> Iterator[tuple[str, Group, dict[str, Any]]]:
+def _metrics(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
+    """The metrics of a panel with the names of their published curves."""
+    return panel.get("y") or {results.study.select.metric: None}
+
+
+def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
+    """A metric of a panel, and where its runs are read."""
+    given = {key: panel[key] for key in ("at", "condition") if key in panel}
+    return column({"metric": metric, **given}, results.study)
+
+
+def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
+    percent = bool(panel.get("percent", False)) and panel.get("at") != "best_epoch"
+    axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
+    ylim = panel.get("ylim")
+    return Panel(
+        title=str(panel.get("title", "")),
+        xlabel=str(panel.get("xlabel") or panel.get("x", EPOCH)),
+        ylabel=f"{axis} (%)" if percent else axis,
+        over_epochs=_over_epochs(panel),
+        scale=100.0 if percent else 1.0,
+        ylim=(float(ylim[0]), float(ylim[1])) if ylim else None,
+        lines=lines,
+        read=_read(results, panel),
+        chosen=_chosen(results, panel),
+    )
+
+
+def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> Iterator[Line]:
+    """The lines of a panel, in the order of the study's grid."""
+    for text, group, fixed in _subjects(results, panel):
+        for metric, curve in _metrics(results, panel).items():
+            shown = _column(results, panel, metric)
+            ours = (
+                curves.over_epochs(results, group, shown, fixed)
+                if _over_epochs(panel)
+                else curves.over_conditions(results, group, shown, panel["x"], fixed)
+            )
+            if ours:
+                yield Line(text, metric, ours, published.get(panel["published"], text, curve))
+
+
+def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[str, Group, dict[str, Any]]]:
     """Whose lines a panel draws: label, group and the tuned values that are fixed.
 
     Raises:
         ActlabError: when the panel leaves open which of several groups a line is.
     """
-    key, tune = entry["lines"], results.study.select.tune
-    wanted = {**entry.get("fixed", {}), **entry.get("where", {})}
+    key, tune = panel["lines"], results.study.select.tune
+    wanted = {**panel.get("fixed", {}), **panel.get("where", {})}
     fixed = {k: v for k, v in wanted.items() if k in tune}
     compared = {k: v for k, v in wanted.items() if k not in tune}
     seen: dict[str, Group] = {}
     for group in (g for g in results.groups if matches(compared, g.point)):
         values = [s.tuned[key] for s in group.settings] if key in tune else [group.point[key]]
-        for value in values:
-            if (other := seen.setdefault(label(value), group)) is not group:
+        for text, value in {label(value): value for value in values}.items():
+            if (other := seen.setdefault(text, group)) is not group:
                 open_keys = [k for k in group.point if group.point[k] != other.point[k]]
                 raise ActlabError(
-                    f"figure {entry.get('name')!r}: {label(value)} is at several grid points; "
+                    f"figure {panel['name']!r}: {text} is at several grid points; "
                     f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
                 )
-            yield label(value), group, {**fixed, key: value} if key in tune else fixed
+            yield text, group, {**fixed, key: value} if key in tune else fixed
 
 
-def _published(entry: Mapping[str, Any]) -> dict[tuple[str, str, str], tuple[Any, Any]]:
-    """Epochs and values of the published curves by panel, our label and curve."""
-    _check(entry, _PUBLISHED, "key of published curves")
-    if not entry:
-        return {}
-    path = Path(str(entry["file"]))
-    frame = pd.read_csv(path if path.is_file() else resource(str(entry["file"])))
-    names: Mapping[str, str] = entry.get("names", {})
-    return {
-        (str(panel), ours, str(curve)): (rows["epoch"].to_numpy(), rows["value"].to_numpy())
-        for (panel, act, curve), rows in frame.groupby(["panel", "act", "curve"])
-        for ours, theirs in names.items()
-        if theirs == act
-    }
+def _read(results: Results, panel: Mapping[str, Any]) -> str:
+    """Where the runs of a panel are read and under which condition; empty for epochs without a condition."""
+    at = str(panel.get("at", "last"))
+    words = _READ.get(at, f"at epoch {at}").format(metric=results.study.select.metric)
+    condition = f"under {panel['condition']}" if panel.get("condition") else ""
+    return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
 
 
-def _caption(results: Results, entry: Mapping[str, Any], panels: list[Panel], chosen: list[str]) -> str:
-    lines = [line for panel in panels for line in panel.lines]
-    counts = sorted({line.ours.n for line in lines})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    kinds = {"interval": "bootstrap 95 % interval of the median", "range": "their range"}
-    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-    seeds = ", ".join(map(str, results.study.seeds))
-    parts = [
-        f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds})."
-        + (f" Shaded: {spread}." if counts[-1] > 1 else "")
-    ]
-    if entry.get("fixed"):
-        parts.append(f"Drawn at {name(entry['fixed'])}.")
-    if chosen:
-        parts.append(f"Tuned values chosen by {results.study.select.metric}: {'; '.join(chosen)}.")
-    if any(line.published for line in lines):
-        source = results.study.published.get("source", "")
-        parts.append("Dotted: published" + (f", {source}." if source else "."))
-    if results.diverged:
-        parts.append(f"{results.diverged} of the study's runs diverged, the worst value from there on.")
-    if results.missing:
-        parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
-    return " ".join(parts)
+def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:
+    """The tuned values that were chosen for each line of a panel, in words."""
+    found = {}
+    for text, group, fixed in _subjects(results, panel):
+        setting = curves.setting(results, group, fixed)
+        if setting and (chosen := {k: v for k, v in setting.tuned.items() if k not in fixed}):
+            found[text] = in_words(chosen)
+    return found

@@ -1,4 +1,4 @@
-"""How figures look: a colour for each unit, the same in every figure; what is drawn twice is equal twice."""
+"""How figures look: each unit has one colour in all figures, and the same figure gives the same file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
 
-# Okabe and Ito's colours, told apart by colour-blind readers, for the units of the papers; near kin in one hue.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; units of one family have similar hues.
 _KNOWN = {
     "gelu": "#0072B2",
     "gelu_tanh": "#0A4F9E",
@@ -60,7 +60,7 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.svg`` and ``stem.png`` without dates and return their paths."""
+    """Write ``stem.svg`` and ``stem.png``, without dates in them, and return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")

@@ -42,8 +42,10 @@ _STYLE: dict[Any, Any] = {
 }
 _COLUMNS = 6
 
-Curve = tuple[str, Spec, str, str]  # label, unit, colour, line style
-_PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[Curve]], ...] = (
+StyledUnit = tuple[str, Spec, str, str]
+"""Label, unit, colour and line style."""
+
+_PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...] = (
     (
         "P, figure 1: GELU (μ = 0, σ = 1), ReLU, ELU (α = 1)",
         (-3.2, 3),
@@ -172,10 +174,10 @@ def _axes_through_0(axes: Axes) -> None:
     axes.axvline(0, color=_GREY, lw=0.5, zorder=0)
 
 
-def _paper_panel(axes: Axes, title: str, limits: tuple[float, float], curves: Sequence[Curve]) -> None:
+def _paper_panel(axes: Axes, title: str, limits: tuple[float, float], units: Sequence[StyledUnit]) -> None:
     _axes_through_0(axes)
     x = torch.linspace(*limits, 1201, dtype=torch.float64)
-    for label, spec, colour, style in curves:
+    for label, spec, colour, style in units:
         axes.plot(x.numpy(), _evaluated(spec, x)[0].numpy(), color=colour, ls=style, lw=1.8, label=label)
     axes.set(title=title, xlabel="x", ylabel="f(x)", xlim=limits)
     axes.legend(frameon=False, loc="upper left")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from actlab.errors import unknown
 from actlab.studies.keys import get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
@@ -137,7 +138,7 @@ class Study:
         title: one line for tables and figures.
         blocks: the study is their union.
         seeds: the seeds of every grid point.
-        compare: the grid key whose values are compared; by default the first one.
+        compare: the grid key whose values are compared; by default the first that is not tuned.
         select: the rule of selection.
         stages: empty when everything is run at once; see `actlab.studies.stages`.
         probes: evaluations after training.
@@ -167,8 +168,15 @@ class Study:
     tried: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.compare and self.keys:
-            object.__setattr__(self, "compare", next(k for k in self.keys if k != BLOCK))
+        """Fill in what is compared.
+
+        Raises:
+            ActlabError: when ``compare`` is no key of the grid, or a tuned one.
+        """
+        free = [key for key in self.keys if key not in self.select.tune and key != BLOCK]
+        if self.compare and self.compare not in free:
+            raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
+        object.__setattr__(self, "compare", self.compare or next(iter(free), next(iter(self.keys), "")))
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -107,9 +107,9 @@ def load(
     if activations and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no key of its grid ends in {UNIT!r}")
     select = Selection(tuple(as_list(file.select.tune)), file.select.metric, file.select.mode)
-    for key in (*select.tune, *filter(None, [file.compare])):
+    for key in select.tune:
         if key not in keys:
-            raise unknown("grid key", key, keys, f"'select: tune' and 'compare' in {path} name grid keys.")
+            raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
     return Study(
         name=path.stem + ("-smoke" if smoke else ""),
         title=file.title or path.stem,

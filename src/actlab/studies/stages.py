@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import results
-from actlab.analysis.results import Group, Results, identity
+from actlab.analysis.points import identity
+from actlab.analysis.results import Group, Results
 from actlab.files import write_atomically
 from actlab.studies.plan import Block, Stage, Study
 

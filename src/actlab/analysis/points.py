@@ -1,0 +1,61 @@
+"""Grid points, which map grid keys to values: compared, and put in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from actlab.studies.keys import label
+
+
+def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Whether a point has all values of ``where``; equal labels count as equal values.
+
+    >>> point = {"model.activation": {"name": "elu", "alpha": 2}, "model.lr": 0.1}
+    >>> matches({"model.activation": "elu(alpha=2)"}, point), matches({"model.lr": 0.2}, point)
+    (True, False)
+    """
+    return all(
+        key in point and (point[key] == value or label(point[key]) == label(value))
+        for key, value in where.items()
+    )
+
+
+def identity(values: Mapping[str, Any]) -> str:
+    """A text that is the same for equal grid values, nested ones too, in any order of their keys.
+
+    >>> identity({"b": 1, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 1})
+    True
+    """
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Each dotted key with the shortest ending that no other key has.
+
+    >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
+    {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
+    """
+    listed = list(dict.fromkeys(keys))
+    return {key: next(end for end in _endings(key) if _is_own(end, key, listed)) for key in listed}
+
+
+def _endings(key: str) -> list[str]:
+    """``a.b.c`` → ``c``, ``b.c``, ``a.b.c``."""
+    parts = key.split(".")
+    return [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
+
+
+def _is_own(ending: str, key: str, keys: Iterable[str]) -> bool:
+    return ending == key or not any(f".{other}".endswith(f".{ending}") for other in keys if other != key)
+
+
+def in_words(point: Mapping[str, Any], compare: str = "") -> str:
+    """A point for people; the value of the compared key stands without the key.
+
+    >>> in_words({"model.activation": "relu", "model.dropout": 0.5}, compare="model.activation")
+    'relu, dropout 0.5'
+    """
+    names = short_names(point)
+    return ", ".join(label(v) if k == compare else f"{names[k]} {label(v)}" for k, v in point.items())

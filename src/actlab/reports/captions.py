@@ -1,0 +1,63 @@
+"""The caption of a figure: which runs it shows, where they were read, what was chosen and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actlab.analysis.points import in_words
+from actlab.analysis.results import Results
+from actlab.reports.panels import Line, Panel
+
+
+def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
+    """The caption in one paragraph.
+
+    Args:
+        results: of the study.
+        panels: those that are drawn.
+        fixed: grid values that the whole figure is drawn at.
+    """
+    study, lines = results.study, [line for panel in panels for line in panel.lines]
+    parts = [_spread(results, lines)]
+    if read := _with_titles([(panel.title, panel.read) for panel in panels]):
+        parts.append(f"Values: {'; '.join(read)}.")
+    if fixed:
+        parts.append(f"Drawn at {in_words(fixed, study.compare)}.")
+    if chosen := _chosen(panels):
+        parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(chosen)}.")
+    if any(line.published for line in lines):
+        source = study.published.get("source", "")
+        parts.append("Dotted: published" + (f", {source}." if source else "."))
+    if results.diverged:
+        parts.append(
+            f"{results.diverged} of the study's runs diverged and count as the worst value from there on."
+        )
+    if results.missing:
+        parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
+    return " ".join(parts)
+
+
+def _spread(results: Results, lines: Sequence[Line]) -> str:
+    """How many runs a line stands for, and what is shaded."""
+    counts = sorted({line.ours.n for line in lines})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    kinds = {"interval": "bootstrap 95 % interval of the median", "range": "their range"}
+    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
+    seeds = ", ".join(map(str, results.study.seeds))
+    shaded = f" Shaded: {spread}." if counts[-1] > 1 else ""
+    return f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds}).{shaded}"
+
+
+def _chosen(panels: Sequence[Panel]) -> list[str]:
+    """The chosen values of each label, ``relu: lr 0.001``."""
+    labels = dict.fromkeys(label for panel in panels for label in panel.chosen)
+    by_panel = {x: [(p.title, p.chosen[x]) for p in panels if x in p.chosen] for x in labels}
+    return [f"{label}: {' and '.join(_with_titles(words))}" for label, words in by_panel.items()]
+
+
+def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
+    """Each text once, followed by its title where the texts differ; given as pairs of title and text."""
+    differ = len({text for _, text in words}) > 1
+    texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
+    return list(dict.fromkeys(texts))

@@ -1,0 +1,113 @@
+"""What stands below a study's table: how far the study is, how to read the values, where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from actlab.analysis import comparison
+from actlab.analysis.comparison import TableRow
+from actlab.analysis.points import short_names
+from actlab.analysis.results import Results
+from actlab.analysis.statistics import FEWEST, pairs_needed
+
+
+def footnotes(results: Results) -> list[str]:
+    """The state of the study, how to read the values, where they come from and the study's own notes."""
+    rows = comparison.rows(results)
+    texts = [state(results), _gaps(results, rows), _reading(results, rows), _choice(results, rows)]
+    texts.append(_tests(results, rows))
+    if results.study.published.get("values"):
+        texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")
+    costs = [row.cost for row in rows if row.cost]
+    if costs:
+        texts.append(
+            "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
+            f"measured on {costs[0].get('hardware', 'hardware not recorded')}."
+        )
+    return [text for text in [*texts, provenance(results), *results.study.notes] if text]
+
+
+def state(results: Results) -> str:
+    """How far the study is: ``17 of 90 runs finished``."""
+    ended = f"{len(results.results)} of {len(results.runs)} runs finished"
+    if results.diverged:
+        ended += f", {results.diverged} of which diverged"
+    return ended + ("; the study is unfinished, its values are preliminary." if results.missing else ".")
+
+
+def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
+    """Which columns have no value for some runs that ended, such as those not evaluated by a probe yet."""
+    gaps = []
+    for i, column in enumerate(results.columns):
+        ended = sum(row.finished + row.diverged for row in rows)
+        if lacking := ended - sum(len(row.cells[i].values) for row in rows):
+            gaps.append(f"{column.name} for {lacking} of {ended} runs")
+    return f"Not measured: {'; '.join(gaps)}." if gaps else ""
+
+
+def _reading(results: Results, rows: Sequence[TableRow]) -> str:
+    kinds = {c.interval.kind for row in rows for c in row.cells if c.interval and len(c.values) > 1}
+    meaning = {
+        "interval": "a bootstrap 95 % interval of the median",
+        "range": f"the range of the runs (fewer than {FEWEST} give no interval)",
+    }
+    if not kinds:
+        return ""
+    words = " or ".join(meaning[kind] for kind in sorted(kinds))
+    worst = " A diverged run counts as the worst value." if results.diverged else ""
+    return f"Medians over seeds; in brackets {words}.{worst}"
+
+
+def _choice(results: Results, rows: Sequence[TableRow]) -> str:
+    select = results.study.select
+    if not select.tune:
+        return ""
+    names = short_names(results.study.keys)
+    tuned = " and ".join(names[key] for key in select.tune)
+    text = f"Chosen per row: {tuned} with the best median over seeds of the best {select.metric} reached."
+    if any(row.provisional and row.tried > 1 and row.chosen for row in rows):
+        text += " * chosen while runs are missing."
+    return text
+
+
+def _tests(results: Results, rows: Sequence[TableRow]) -> str:
+    count, reference = comparison.hypotheses(results), results.study.reference
+    if not count:
+        return ""
+    if tested := sum(cell.p is not None for row in rows for cell in row.cells):
+        return (
+            f"p against {reference}, paired by seed: exact two-sided sign-flip test; the same corrected by "
+            f"Holm over the table's {tested} comparisons; Wilcoxon's signed-rank test."
+        )
+    pairs = max((cell.pairs for row in rows for cell in row.cells), default=0)
+    return (
+        f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
+        f"{pairs_needed(count)} for the table's {count} comparisons together."
+    )
+
+
+def provenance(results: Results) -> str:
+    """Seeds, versions and hardware of the runs, in one line."""
+    if not results.results:
+        return ""
+    known = facts(results)
+    versions = ", ".join(f"{name} {' / '.join(found)}" for name, found in known["versions"].items())
+    return f"Seeds {', '.join(map(str, known['seeds']))}. {versions}. {' / '.join(known['hardware'])}."
+
+
+def facts(results: Results) -> dict[str, Any]:
+    """Counts, seeds, versions and hardware, each version and machine once."""
+    versions: dict[str, list[str]] = {}
+    for result in results.results.values():
+        for name, version in result["versions"].items():
+            found = versions.setdefault(name, [])
+            found += [version] if version not in found else []
+    return {
+        "planned": len(results.runs),
+        "finished": results.finished,
+        "diverged": results.diverged,
+        "seeds": list(results.study.seeds),
+        "versions": versions,
+        "hardware": list(dict.fromkeys(result["hardware"] for result in results.results.values())),
+    }

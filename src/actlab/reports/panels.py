@@ -1,0 +1,66 @@
+"""A figure before it is drawn: what its panels and lines show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from actlab.analysis.curves import Curve
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel.
+
+    Args:
+        label: whose it is.
+        metric: what it shows.
+        ours: our curve.
+        published: places on the x axis and values of the published curve, if there is one.
+    """
+
+    label: str
+    metric: str
+    ours: Curve
+    published: tuple[Any, Any] | None
+
+    @property
+    def of_training(self) -> bool:
+        """Whether it shows training data: ``train/loss``, ``noise/train/loss``."""
+        return "train" in self.metric.split("/")[:-1]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn in one pair of axes.
+
+    Args:
+        title: above it.
+        xlabel: below the x axis.
+        ylabel: beside the y axis.
+        over_epochs: whether the x axis shows epochs.
+        scale: factor of our values.
+        ylim: limits of the y axis, in the unit that is drawn; None leaves them to the values.
+        lines: at least one.
+        read: where the runs are read and under which condition, in words; empty where that is plain.
+        chosen: the tuned values that were chosen, in words, by the labels of the lines.
+    """
+
+    title: str
+    xlabel: str
+    ylabel: str
+    over_epochs: bool
+    scale: float
+    ylim: tuple[float, float] | None
+    lines: list[Line]
+    read: str
+    chosen: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure before it is drawn: name of its files, the panels that have any line, and the caption."""
+
+    name: str
+    panels: list[Panel]
+    caption: str

@@ -1,0 +1,81 @@
+"""Published curves, from a file with the columns ``panel,act,curve,epoch,value``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from actlab.errors import ActlabError, unknown
+from actlab.resources import resource
+
+_KEYS = ("file", "names")
+_COLUMNS = ("panel", "act", "curve", "epoch", "value")
+
+
+@dataclass(frozen=True)
+class PublishedCurves:
+    """Curves of a paper.
+
+    Args:
+        curves: places on the x axis and values, by panel of the paper, our label and name of the curve.
+        panels: those of the file.
+        names: the curves' names in the file.
+        figure: whose curves they are, for messages.
+    """
+
+    curves: Mapping[tuple[str, str, str], tuple[Any, Any]] = field(default_factory=dict)
+    panels: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    figure: str = ""
+
+    def check(self, panel: str, curve: str | None) -> None:
+        """Raise an ActlabError for a panel or a curve that the file lacks."""
+        if panel not in self.panels:
+            raise unknown("panel of published curves", str(panel), self.panels, f"In figure {self.figure!r}.")
+        if curve is not None and curve not in self.names:
+            raise unknown("published curve", str(curve), self.names, f"In 'y' of figure {self.figure!r}.")
+
+    def get(self, panel: str | None, label: str, curve: str | None) -> tuple[Any, Any] | None:
+        """The curve with a label of ours; None where there is none."""
+        return None if panel is None or curve is None else self.curves.get((panel, label, curve))
+
+
+def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
+    """The curves of a figure's ``published``: a ``file``, and ``names``, which map our labels to the file's.
+
+    Raises:
+        ActlabError: for an unknown key or name, or a file without the columns.
+    """
+    for key in entry:
+        if key not in _KEYS:
+            raise unknown("key of published curves", str(key), _KEYS)
+    if not entry:
+        return PublishedCurves(figure=figure)
+    if "file" not in entry:
+        raise ActlabError(
+            f"'published' of figure {figure!r} lacks 'file', such as data/published/gelu_curves.csv"
+        )
+    frame = _table(str(entry["file"]))
+    labels: Mapping[str, str] = entry.get("names", {})
+    for theirs in labels.values():
+        if theirs not in set(frame["act"]):
+            raise unknown("name in published curves", str(theirs), set(frame["act"]), f"In figure {figure!r}.")
+    curves = {
+        (str(panel), ours, str(curve)): (rows["epoch"].to_numpy(), rows["value"].to_numpy())
+        for (panel, act, curve), rows in frame.groupby(["panel", "act", "curve"])
+        for ours, theirs in labels.items()
+        if theirs == act
+    }
+    return PublishedCurves(curves, frozenset(frame["panel"]), frozenset(frame["curve"]), figure)
+
+
+def _table(file: str) -> pd.DataFrame:
+    path = Path(file)
+    frame = pd.read_csv(path if path.is_file() else resource(file))
+    if missing := [column for column in _COLUMNS if column not in frame]:
+        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(_COLUMNS)}")
+    return frame

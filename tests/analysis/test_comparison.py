@@ -1,0 +1,109 @@
+"""The rows of a table: published values, tests against the reference, costs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from written_runs import ACT, DROP, one_unit, probe, study, write
+
+from actlab.analysis import comparison, results
+from actlab.errors import ActlabError
+from actlab.studies.plan import Selection
+
+
+def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path: Path) -> None:
+    values = [
+        {"where": {ACT: "elu(alpha=2)"}, "metric": "test/error", "at": "last", "value": 0.3},
+        {"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1},
+        {"where": {ACT: "relu", DROP: 0.5}, "metric": "test/error", "value": 0.2},
+        {"where": {ACT: "relu"}, "metric": "test/error", "at": "best", "value": 0.9},
+    ]
+    plan = study(
+        grids=({ACT: ["relu", {"name": "elu", "alpha": 2}], DROP: [0, 0.5]},),
+        select=Selection(),
+        published={"source": "P", "values": values},
+        seeds=(0,),
+    )
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.5, 0.15]})
+    cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]
+    assert [cell.published for cell in cells] == [0.1, 0.2, 0.3, 0.3]
+    assert [cell.difference for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
+
+
+def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
+    plan = study(seeds=tuple(range(pairs)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
+    better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
+    for run in plan.runs():
+        shift = better[run.point[ACT]] * (1 + 0.1 * run.seed)
+        write(tmp_path, run, {"test/error": [0.1 + 0.05 * (run.seed % 3) + shift]})
+    return comparison.rows(results.load(plan, tmp_path))
+
+
+def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
+    gelu, relu, elu = (row.cells[0] for row in paired(tmp_path, 7))
+    assert (gelu.pairs, gelu.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
+    assert gelu.p_wilcoxon == pytest.approx(2 / 128)
+    assert (elu.p, elu.p_holm) == (2 / 128, 4 / 128)
+    assert (relu.pairs, relu.p, relu.p_holm) == (0, None, None)
+    assert gelu.interval is not None
+    assert gelu.interval.kind == "interval"
+
+
+def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
+    gelu = paired(tmp_path, 5)[0].cells[0]
+    assert (gelu.pairs, gelu.p, gelu.p_wilcoxon) == (5, None, None)
+    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range")
+
+
+def test_the_cost_is_found_by_the_units_label(full: results.Results, tmp_path: Path) -> None:
+    (tmp_path / "cost.json").write_text(json.dumps([{"activation": "gelu", "relative_to_reference": 1.2}]))
+    rows = comparison.rows(results.load(study(), tmp_path))
+    assert rows[0].cost == {"activation": "gelu", "relative_to_reference": 1.2}
+    assert rows[1].cost is None
+
+
+def test_a_cost_may_say_what_it_compares(full: results.Results, tmp_path: Path) -> None:
+    costs = [{"compared": "relu", "activation": "gelu"}, {"compared": "gelu", "activation": "relu"}]
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    rows = comparison.rows(results.load(study(), tmp_path))
+    assert [row.cost["compared"] for row in rows if row.cost] == ["gelu", "relu"]
+
+
+def test_another_key_can_be_compared(tmp_path: Path) -> None:
+    grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
+    plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed]})
+    (tmp_path / "cost.json").write_text(json.dumps([{"compared": "0.5"}]))
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].p == 2 / 64] == [
+        ("relu", 0.5),
+        ("elu", 0.5),
+    ]
+    assert [row.point[DROP] for row in rows if row.cost] == [0.5, 0.5]
+
+
+def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> None:
+    entry = {"where": {}, "metric": "noise/test/error", "value": 0.4, "condition": "noise=1"}
+    table = tuple({"metric": "noise/test/error", "condition": c} for c in ("noise=0", "noise=1"))
+    plan = one_unit(table=table, published={"values": [entry]})
+    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
+    probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
+    (row,) = comparison.rows(results.load(plan, tmp_path))
+    assert [cell.published for cell in row.cells] == [None, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"metric": "test/error", "valu": 1}, "did you mean 'value'"),
+        ({"metric": "test/error"}, "lacks 'value'"),
+        ({"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}, "did you mean 'model.lr'"),
+    ],
+)
+def test_published_values_that_are_not_understood_are_refused(
+    full: results.Results, tmp_path: Path, entry: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ActlabError, match=message):
+        comparison.rows(results.load(study(published={"values": [entry]}), tmp_path))

@@ -1,0 +1,92 @@
+"""What is read from the files of a run: names, conditions, probes, files from before."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from written_runs import one_unit, probe, write
+
+from actlab.analysis import results
+from actlab.engines.folders import FINISHED, Row, RunFolder
+from actlab.errors import ActlabError
+from actlab.studies.plan import Run, Study
+
+
+def written(tmp_path: Path) -> tuple[Study, Run, Path]:
+    """A study of one run, which has finished; the run, and its folder."""
+    plan = one_unit()
+    (run,) = plan.runs()
+    write(tmp_path, run, {"test/error": [0.5, 0.4], "my_score": [1.0, 2.0]})
+    return plan, run, RunFolder(tmp_path, run).path
+
+
+def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
+    plan, run, folder = written(tmp_path)
+    loaded = results.load(plan, tmp_path)
+    assert set(loaded.series) == {(run.id, "test/error", ""), (run.id, "my_score", "")}
+    assert [values.tolist() for values in loaded.series[run.id, "my_score", ""]] == [[1, 2], [1, 2]]
+    assert json.loads((folder / "result.json").read_text())["final"] == {"my_score": 2.0, "test/error": 0.4}
+
+
+def test_rows_under_a_condition_are_a_series_of_their_own_and_never_final(tmp_path: Path) -> None:
+    plan = one_unit()
+    (run,) = plan.runs()
+    folder = RunFolder(tmp_path, run)
+    folder.open()
+    folder.append([Row(1.0, 4, "val", "dead", "layer=2", 0.2), Row(1.0, 4, "val", "dead", "", 0.5)])
+    folder.append([Row(1.0, 4, "val", "dead", "layer=1", 0.1)])
+    assert [row.condition for row in folder.rows()] == ["layer=2", "", "layer=1"]
+    folder.finish(FINISHED)
+    frame = pd.read_parquet(folder.path / "metrics.parquet")
+    assert list(frame.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
+    assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]
+    assert json.loads((folder.path / "result.json").read_text())["final"] == {"val/dead": 0.5}
+    loaded = results.load(plan, tmp_path)
+    assert loaded.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
+    assert loaded.series[run.id, "val/dead", "layer=2"][1].tolist() == [0.2]
+
+
+def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
+    plan, run, _ = written(tmp_path)
+    probe(tmp_path, run, "noise", {("test/error", "noise=0.5"): 0.7, ("area", ""): 3.0})
+    probe(tmp_path, run, "units", {("test/error", ""): 0.1})
+    loaded = results.load(plan, tmp_path)
+    assert loaded.series[run.id, "noise/test/error", "noise=0.5"][1].tolist() == [0.7]
+    assert loaded.series[run.id, "units/test/error", ""][1].tolist() == [0.1]
+    assert loaded.series[run.id, "noise/area", ""][1].tolist() == [3.0]
+    assert loaded.series[run.id, "test/error", ""][1].tolist() == [0.5, 0.4]
+
+
+def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
+    plan, run, folder = written(tmp_path)
+    late = probe(tmp_path, run, "late", {("test/error", ""): 0.2}, epoch=2)
+    early = probe(tmp_path, run, "early", {("test/error", ""): 0.1}, epoch=1)
+    pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(folder / "probes" / "both.parquet")
+    loaded = results.load(plan, tmp_path)
+    assert [values.tolist() for values in loaded.series[run.id, "both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
+
+
+def test_files_without_conditions_are_read_as_having_none(tmp_path: Path) -> None:
+    plan, run, folder = written(tmp_path)
+    file = folder / "metrics.parquet"
+    pd.read_parquet(file).drop(columns="condition").to_parquet(file)
+    assert (run.id, "test/error", "") in results.load(plan, tmp_path).series
+
+
+def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> None:
+    plan, run, _ = written(tmp_path)
+    file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
+    pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
+    with pytest.raises(ActlabError, match=r"noise\.parquet lacks the columns step, value"):
+        results.load(plan, tmp_path)
+    file.unlink()
+    probe(tmp_path, run, "test", {("error", ""): 0.1})
+    with pytest.raises(ActlabError, match=r"test\.parquet holds test/error, which training recorded too"):
+        results.load(plan, tmp_path)
+
+
+def test_what_an_unfinished_run_left_is_not_read(tmp_path: Path) -> None:
+    plan, _, folder = written(tmp_path)
+    (folder / "result.json").unlink()
+    assert results.load(plan, tmp_path).series == {}

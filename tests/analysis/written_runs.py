@@ -1,0 +1,64 @@
+"""A study of two units, and run folders written as engines and probes write them, by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from actlab.engines.folders import FINISHED, Row, RunFolder
+from actlab.studies.plan import Block, Run, Selection, Study
+
+ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
+Curves = dict[str, list[float]]
+
+
+def study(**changes: Any) -> Study:
+    """Two units, two learning rates, two seeds unless changed."""
+    given = {
+        "name": "s",
+        "title": "S",
+        "seeds": (0, 1),
+        "select": Selection((LR,)),
+        "grids": ({ACT: ["gelu", "relu"], LR: [0.1, 0.01]},),
+        "table": ({"metric": "test/error", "at": "last", "percent": True},),
+    }
+    given |= changes
+    blocks = tuple(map(Block, given.pop("grids")))  # type: ignore[arg-type, call-overload]
+    return Study(blocks=blocks, **given)  # type: ignore[arg-type]
+
+
+def one_unit(seeds: int = 1, **changes: Any) -> Study:
+    """ReLU alone, without anything to tune."""
+    return study(grids=({ACT: ["relu"]},), select=Selection(), seeds=tuple(range(seeds)), **changes)
+
+
+def curves_of(run: Run) -> Curves:
+    """gelu is best at 0.1, relu at 0.01; the test error says the opposite of what validation says."""
+    good = run.point[LR] == (0.1 if run.point[ACT] == "gelu" else 0.01)
+    low = (0.2 if good else 0.4) + 0.01 * run.seed
+    return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
+
+
+def write(root: Path, run: Run, curves: Curves, status: str = FINISHED) -> None:
+    """A run folder with each metric's values at epochs 1, 2, …"""
+    folder = RunFolder(root, run)
+    folder.open()
+    folder.append(
+        Row(float(epoch), 10 * epoch, split, metric, "", value)
+        for name, values in curves.items()
+        for split, metric in [name.rpartition("/")[::2]]
+        for epoch, value in enumerate(values, 1)
+    )
+    folder.finish(status, seconds=1.0)
+
+
+def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:
+    """A probe's file: values by ``split/metric`` and condition, at one epoch."""
+    rows = [
+        (epoch, 10 * int(epoch), *metric.rpartition("/")[::2], condition, value)
+        for (metric, condition), value in values.items()
+    ]
+    file = RunFolder(root, run).path / "probes" / f"{name}.parquet"
+    file.parent.mkdir(exist_ok=True)
+    pd.DataFrame(rows, columns=Row._fields).to_parquet(file)
+    return file
