@@ -15,6 +15,7 @@ class TestEveryEpoch(Callback):
     """
 
     __test__ = False  # the name opens like a test class
+    stackable = True  # it calls what a stack has as well, and logs nothing itself
 
     @torch.no_grad()
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,19 +1,30 @@
 """The engines: identical folders, resume after a kill, divergence, and the command line around them."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
+from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
+import torch
 
 from actlab import experiments
-from actlab.engines import folders, packing, sequential, stacked
-from actlab.studies import plan, reading
+from actlab.engines import folders, packing, queue, sizing, stacked
+from actlab.errors import ActlabError
+from actlab.stacking import StackedTask
+from actlab.studies import reading
 
+EARLY_STOPPING = (
+    "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
+)
 STUDY = """\
 base: mnist_classifier
 set:
@@ -44,6 +55,15 @@ def ignore(run, fraction):
     """No progress display."""
 
 
+def packed(runs, root, most=None, **options):
+    return packing.pack(runs, root, partial(sizing.size_of, most=most), **options)
+
+
+def execute(runs, root, stacked=True, progress=ignore, most=None):
+    """Train some runs, as ``actlab study run`` does."""
+    assert queue.work(packed(runs, root, most, stacked=stacked).jobs, root, progress) == []
+
+
 def metrics(root, run):
     return pd.read_parquet(root / run.id / "metrics.parquet")
 
@@ -55,12 +75,11 @@ def result(root, run):
 
 def test_engines_write_the_same_folders(study, tmp_path):
     wanted = study().runs()
-    parts, alone, reasons = packing.plan_stacks(wanted, tmp_path / "stacked")
-    assert not alone
-    assert not reasons
-    assert [len(stack.members) for stack in parts] == [4] * 4
-    sequential.execute(wanted, tmp_path / "sequential", ignore)
-    stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
+    plan = packed(wanted, tmp_path / "stacked")
+    assert not plan.reasons
+    assert [len(job.runs) for job in plan.jobs] == [4] * 4
+    execute(wanted, tmp_path / "sequential", stacked=False)
+    execute(wanted, tmp_path / "stacked")
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
         assert list(one.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
@@ -79,7 +98,7 @@ def test_engines_write_the_same_folders(study, tmp_path):
 
 def test_validation_is_three_times_an_epoch_and_test_once(study, tmp_path):
     run = study().runs()[0]
-    sequential.execute([run], tmp_path, ignore)
+    execute([run], tmp_path)
     rows = metrics(tmp_path, run)
     steps = rows[rows["metric"] == "loss"].groupby("split")["step"].apply(list)
     assert steps["val"] == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]  # int(8 · 0.334) = 2
@@ -89,8 +108,8 @@ def test_validation_is_three_times_an_epoch_and_test_once(study, tmp_path):
 
 @pytest.mark.parametrize("activation", ["relu", "soi"])
 def test_without_randomness_clean_and_training_loss_are_one_number(study, tmp_path, activation):
-    run = next(r for r in study().runs() if r.point[plan.ACTIVATION] == activation)
-    sequential.execute([run], tmp_path, ignore)
+    run = next(r for r in study().runs() if r.point["model.activation"] == activation)
+    execute([run], tmp_path)
     rows = metrics(tmp_path, run)
     clean = rows[rows["metric"] == "clean_loss"]["value"].to_numpy()
     training = rows[(rows["metric"] == "loss") & (rows["split"] == "train")]["value"].to_numpy()
@@ -114,22 +133,16 @@ def kill_after(number):
 @pytest.mark.parametrize("moment", [0, 5])
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(study, tmp_path, engine, moment):
-    wanted = [run for run in study().runs() if run.point[plan.ACTIVATION] == "soi"]
+    wanted = [run for run in study().runs() if run.point["model.activation"] == "soi"]
 
-    def execute(root, progress):
-        if engine == "stacked":
-            parts, _, _ = packing.plan_stacks(wanted, root)
-            stacked.execute(wanted, parts, root, progress)
-        else:
-            sequential.execute(wanted, root, progress)
-
-    execute(tmp_path / "straight", ignore)
+    stacked = engine == "stacked"
+    execute(wanted, tmp_path / "straight", stacked)
     with pytest.raises(KilledError):
-        execute(tmp_path / "killed", kill_after(moment))
+        execute(wanted, tmp_path / "killed", stacked, kill_after(moment))
     partial = next((tmp_path / "killed").glob("*/metrics.jsonl"))
     with partial.open("a") as file:
         file.write('[3.0, 24, "val", "lo')  # a line cut short
-    execute(tmp_path / "killed", ignore)
+    execute(wanted, tmp_path / "killed", stacked)
     for run in wanted:
         assert metrics(tmp_path / "killed", run).equals(metrics(tmp_path / "straight", run))
         assert result(tmp_path / "killed", run) == result(tmp_path / "straight", run)
@@ -173,11 +186,7 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
         "model.network.dropout=0.0",
     ]
     wanted = study(overrides=options).runs()
-    if engine == "stacked":
-        parts, _, _ = packing.plan_stacks(wanted, tmp_path)
-        stacked.execute(wanted, parts, tmp_path, ignore)
-    else:
-        sequential.execute(wanted, tmp_path, ignore)
+    execute(wanted, tmp_path, stacked=engine == "stacked")
     wild, calm = (result(tmp_path, run) for run in wanted)
     assert (wild["status"], wild["last_good_epoch"]) == (folders.DIVERGED, 0)
     assert (calm["status"], calm["last_good_epoch"]) == (folders.FINISHED, 3)
@@ -192,10 +201,9 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
         text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
     )
     wanted = reading.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
-    parts, alone, _ = packing.plan_stacks(wanted, tmp_path / "stacked")
-    assert (len(parts), alone) == (1, [])
-    stacked.execute(wanted, parts, tmp_path / "stacked", ignore)
-    sequential.execute(wanted, tmp_path / "sequential", ignore)
+    assert len(packed(wanted, tmp_path / "stacked").jobs) == 1
+    execute(wanted, tmp_path / "stacked")
+    execute(wanted, tmp_path / "sequential", stacked=False)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
         assert len(one) == len(many)
@@ -204,18 +212,22 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):
     wanted = study().runs()
-    first, _, _ = packing.plan_stacks(wanted, tmp_path, max_size=2)
-    again, _, _ = packing.plan_stacks(wanted, tmp_path, max_size=4)
-    assert first == again
-    more, _, _ = packing.plan_stacks(study(overrides=["seeds=3"]).runs(), tmp_path)
+    first = packed(wanted, tmp_path, most=2).jobs
+    assert first == packed(wanted, tmp_path, most=4).jobs
+    more = packed(study(overrides=["seeds=3"]).runs(), tmp_path).jobs
     assert more[: len(first)] == first
     assert len(more) > len(first)
 
 
+def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
+    packed(study().runs(), tmp_path)
+    with pytest.raises(ActlabError, match="which this study no longer has"):
+        packed(study(overrides=["seeds=1"]).runs(), tmp_path)
+
+
 def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
     wanted = study().runs()[:4]
-    parts, _, _ = packing.plan_stacks(wanted, tmp_path)
-    stacked.execute(wanted, parts, tmp_path, ignore)
+    execute(wanted, tmp_path)
     run = wanted[2]
     folder = tmp_path / run.id
     outcome = cli(
@@ -232,17 +244,49 @@ def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
     assert float(outcome.out.split("test/error")[1].split()[1]) == pytest.approx(final)
 
 
-def test_reasons_against_stacking(study):
-    run = study().runs()[0]
-    task = experiments.build(run.config).task
-    assert packing.reason_against(run, task) is None
-    for key, value, word in (
-        ("trainer.precision", "16-mixed", "scaler"),
-        ("trainer.gradient_clip_val", 1.0, "clip"),
-        ("trainer.devices", 2, "devices"),
-    ):
-        other = study(overrides=[f"{key}={value}"]).runs()[0]
-        assert word in (packing.reason_against(other, task) or "")
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("trainer.gradient_clip_val=1.0", "clip"),
+        ("trainer.devices=2", "devices"),
+        ("trainer.overfit_batches=2", "overfit_batches"),
+        ("trainer.precision=bf16-mixed", None),
+        ("data.class_path=actlab.datamodules.MNISTDataModule", None),
+        (f"trainer.callbacks=[{EARLY_STOPPING}]", "EarlyStopping does not say"),
+        ("trainer.max_epochs=2", None),
+    ],
+)
+def test_reasons_against_stacking(study, override, word):
+    run = study(overrides=[override, "trainer.accelerator=cpu"]).runs()[0]
+    reason = packing.reason_against(experiments.build(run.config))
+    assert reason is None if word is None else word in reason
+
+
+def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
+    experiment = experiments.build(study().runs()[0].config)
+    monkeypatch.setattr(experiment.trainer.precision_plugin, "scaler", object(), raising=False)
+    assert "scaler" in packing.reason_against(experiment)
+
+
+def test_what_cannot_be_stacked_is_trained_one_by_one(study, tmp_path):
+    stopping = f"trainer.callbacks=[{EARLY_STOPPING}]"
+    wanted = study(overrides=[stopping, "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    plan = packed(wanted, tmp_path)
+    assert [len(job.runs) for job in plan.jobs] == [1] * 4
+    (reason,) = plan.reasons
+    assert "EarlyStopping" in reason
+    execute(wanted, tmp_path)
+    assert all(result(tmp_path, run)["status"] == folders.FINISHED for run in wanted)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_updates_may_limit_a_run(study, tmp_path, stacked):
+    options = ["trainer.max_epochs=null", "trainer.max_steps=11", "model.activation=relu"]
+    wanted = study(overrides=[*options, "model.network.dropout=0.0"]).runs()
+    execute(wanted, tmp_path, stacked)
+    for run in wanted:
+        assert result(tmp_path, run)["updates"] == 11
+        assert metrics(tmp_path, run)["step"].max() == 11
 
 
 def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
@@ -253,15 +297,84 @@ def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
         timed.append((len(runs), watch))
         return original(runs, watch, path)
 
-    monkeypatch.setattr(stacked, "assemble", assemble)
-    best = stacked.find_size(wanted, most=1000)
+    monkeypatch.setattr(sizing, "assemble", assemble)
+    best = sizing.fastest(wanted, most=8)
     assert [size for size, _ in timed] == [5, 8]
     assert best == min(timed, key=lambda entry: entry[1].seconds / entry[0])[0]
     assert all(len(watch.times) == 20 for _, watch in timed)
-    assert stacked.find_size(wanted, most=3) == 3
+    assert sizing.fastest(wanted, most=3) == 3
 
 
-def test_a_size_that_was_found_is_used(study, tmp_path):
-    wanted = study().runs()
-    parts, _, _ = packing.plan_stacks(wanted, tmp_path, find_size=lambda runs, most: 2)
-    assert {len(part.members) for part in parts} == {2}
+def test_the_user_may_limit_the_size(study, tmp_path):
+    jobs = packed(study().runs(), tmp_path, most=2).jobs
+    assert {len(job.runs) for job in jobs} == {2}
+
+
+def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
+    wanted = [run for run in study().runs() if run.point["model.activation"] == "relu"]
+    jobs = packed(wanted, tmp_path).jobs
+    with folders.holding(tmp_path, jobs[0].runs[:1]) as held:
+        assert held
+        left = queue.work(jobs, tmp_path, ignore)
+    assert left == jobs[:1]
+    assert [folders.RunFolder(tmp_path, run).finished for run in wanted] == [
+        run not in jobs[0].runs for run in wanted
+    ]
+    execute(wanted, tmp_path)
+    assert all(folders.RunFolder(tmp_path, run).finished for run in wanted)
+
+
+def test_half_written_files_of_dead_processes_are_removed(study, tmp_path):
+    run = study().runs()[0]
+    folder = folders.RunFolder(tmp_path, run)
+    folder.open()
+    dead, alive = folder.path / ".result.json.999999999.partial", folder.path / f".x.{os.getpid()}.partial"
+    for path in (dead, alive):
+        path.write_text("half")
+    folder.open()
+    assert (dead.exists(), alive.exists()) == (False, True)
+
+
+class Statistic(pl.Callback):
+    """Logs a number of its own, in stacks as well."""
+
+    stackable = True
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        networks = pl_module.network
+        if isinstance(pl_module, StackedTask):
+            norms = torch.stack(
+                [sum(v.square().sum() for v in networks.member_state(r).values()) for r in range(networks.size)]
+            )
+        else:
+            norms = sum(v.square().sum() for v in networks.state_dict().values())
+        pl_module.log_dict({"weights/norm": norms, "my_score": 2 * norms})
+
+
+def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    callbacks = "trainer.callbacks=[{class_path: test_engines.Statistic}]"
+    wanted = study(overrides=[callbacks, "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    execute(wanted, tmp_path / "one", stacked=False)
+    execute(wanted, tmp_path / "stack")
+    assert "stack" in result(tmp_path / "stack", wanted[0])
+    for run in wanted:
+        one, many = metrics(tmp_path / "one", run), metrics(tmp_path / "stack", run)
+        own = one[one["metric"].isin(["norm", "my_score"])]
+        assert own.groupby(["split", "metric"]).size().to_dict() == {
+            ("", "my_score"): 3,
+            ("weights", "norm"): 3,
+        }
+        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=1e-3)
+
+
+def test_trainers_of_finished_runs_are_released(study, tmp_path):
+    wanted = study(overrides=["model.activation=relu", "trainer.max_epochs=1"]).runs()
+    alive = weakref.WeakSet()
+
+    def count(run, fraction):
+        gc_free = [o for o in gc.get_objects() if type(o) is pl.Trainer]
+        alive.update(gc_free)
+
+    execute(wanted[:4], tmp_path, stacked=False, progress=count)
+    assert len(alive) == 0

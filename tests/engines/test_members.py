@@ -60,10 +60,10 @@ class SpiedTask(StackedTask):
         super().__init__(members)
         self.steps = []
 
-    def _add(self, name, values, count=1):
+    def _add(self, name, means, weights):
         if name == "train/loss":
-            self.steps.append(values.clone())
-        super()._add(name, values, count)
+            self.steps.append(means.clone())
+        super()._add(name, means, weights)
 
 
 def trained(experiment):

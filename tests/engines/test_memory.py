@@ -6,22 +6,34 @@ import subprocess
 import sys
 
 import pytest
-from torch import nn
+import torch
 
-from actlab.engines import memory, packing
-from actlab.networks import MLP
+from actlab.engines import memory, packing, sizing
 from actlab.studies import reading
 
 
-def test_the_bound_counts_what_a_member_holds(monkeypatch):
-    network = MLP(nn.ReLU, 10, (1, 28, 28))
-    monkeypatch.setattr(memory, "free_memory", lambda: 2**30)
-    bound = memory.memory_bound(network, 128)
-    weights = 4 * sum(p.numel() for p in network.parameters())
-    assert 2**29 / (12 * weights) < bound < 2**29 / (4 * weights)  # four times the weights, and activations
-    assert memory.memory_bound(network, 12_800) < bound
-    monkeypatch.setattr(memory, "free_memory", lambda: 0)
-    assert memory.memory_bound(network, 128) == 1
+def test_a_members_memory_is_what_its_tensors_take():
+    """Weights, gradients, two moments and what is kept for the backward pass, of 8 × 128 hidden units."""
+    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
+    numbers, batch = 217_354, 128
+    weights = 4 * numbers
+    activations = 4 * batch * (784 + 8 * 128 + 10)  # inputs and outputs of the layers, kept once
+    measured = sizing.bytes_a_member(runs[:2])
+    assert 4 * weights + activations < measured < 8 * weights + 3 * activations
+    big = reading.load("gelu_mnist_classifier", overrides=["data.sample=true", "data.batch_size=1024"]).runs()
+    assert sizing.bytes_a_member(big[:2]) > measured + 7 * activations
+
+
+def test_peak_memory_counts_what_lives_at_a_time():
+    with memory.PeakMemory() as peak:
+        one = torch.zeros(1000)
+        two = one.view(10, 100)
+        del one
+        assert peak.now == 4000
+        del two
+        assert peak.now == 0
+        torch.zeros(500)
+    assert peak.peak == 4000
 
 
 def test_free_memory_is_some_of_the_machines():
@@ -30,10 +42,12 @@ def test_free_memory_is_some_of_the_machines():
 
 def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
     runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
-    monkeypatch.setattr(packing, "memory_bound", lambda network, batch: 4)
-    parts, alone, _ = packing.plan_stacks(runs, tmp_path)
-    assert not alone
-    assert {len(part.members) for part in parts} == {3, 4}  # 15 runs of each dropout, in as few parts as fit
+    each = sizing.bytes_a_member(runs)
+    monkeypatch.setattr(sizing, "free_memory", lambda: 9 * each)
+    jobs = packing.pack(runs, tmp_path, sizing.size_of).jobs
+    assert {len(job.runs) for job in jobs} == {3, 4}  # 15 runs of each dropout, in as few parts as fit
+    monkeypatch.setattr(sizing, "free_memory", lambda: 0)
+    assert sizing.size_of(runs) == 1
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")

@@ -91,7 +91,7 @@ def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
     program = (
-        "import sys; from pathlib import Path; from actlab.studies import plan; "
+        "import sys; from pathlib import Path; from actlab.studies import reading; "
         "from actlab.analysis import results; from actlab.reports import tables; "
         f"study = reading.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
         f"tables.print_table(results.load(study, Path({str(loaded.root)!r})))"

@@ -6,7 +6,7 @@ import pytest
 
 from actlab.errors import ActlabError
 from actlab.resources import resource
-from actlab.studies import keys, plan, reading
+from actlab.studies import keys, reading
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -97,9 +97,9 @@ def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
     (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
     monkeypatch.chdir(tmp_path)
     added = study(activations=["gelu", "{name: elu, alpha: 0.5}", "./my_unit.py:MyUnit"])
-    labels = dict.fromkeys(keys.label(run.point[plan.ACTIVATION]) for run in added.runs())
+    labels = dict.fromkeys(keys.label(run.point["model.activation"]) for run in added.runs())
     assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
-    assert added.runs()[-1].point[plan.ACTIVATION] == f"{tmp_path}/my_unit.py:MyUnit"
+    assert added.runs()[-1].point["model.activation"] == f"{tmp_path}/my_unit.py:MyUnit"
 
 
 def test_an_edited_unit_is_another_unit(study, tmp_path):
@@ -127,11 +127,24 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         ("grid: {model.activation: [relu]}", "lacks 'base'"),
         ("base: mnist_classifier", "lacks 'grid'"),
         ("base: mnist_clasifier\ngrid: {model.activation: relu}", "'mnist_classifier'"),
-        ("base: mnist_classifier\ngrid: 3", "must map config keys"),
+        ("base: mnist_classifier\ngrid: 3", "'grid' in .*Given: '3'"),
         (TEXT.replace("seeds: 2", "seeds: 0"), "seeds 0"),
         (TEXT.replace("seeds: 2", "seeds: [1, a]"), "whole numbers"),
+        (TEXT.replace("seeds: 2", "seeds: [1, 1]"), "different whole numbers"),
+        (TEXT.replace("seeds: 2", f"seeds: {10**30}"), "1 to 10000"),
+        (TEXT.replace("seeds: 2", "seeds: 19-5"), "seeds '19-5'"),
+        (TEXT + "blocks: [{grid: {a.b: 1}}]", "'blocks' beside it"),
+        (TEXT + "probes: [{name: ../out, class_path: a.B}]", "probes.0.name"),
+        (TEXT + "probes: [{name: a, class_path: a.B, att: last}]", "key of 'probes' 'att'; did you mean 'at'"),
+        (
+            TEXT + "probes: [{name: a, class_path: a.B, at: lst}]",
+            "unknown checkpoint 'lst'; did you mean 'last'",
+        ),
+        (TEXT + "keep: [-1]", "after -1 epochs"),
+        (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
+        (TEXT + "compare: model.network.dropot", "key to compare 'model.network.dropot'"),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
-        (TEXT + "select: {mode: low}", "unknown mode of selection 'low'"),
+        (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),
         (TEXT + "select: {metrik: val/loss}", "'metric'"),
         ("just words", "holds no mapping"),
         ("a: [", "not readable as YAML"),

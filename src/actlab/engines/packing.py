@@ -166,7 +166,7 @@ def reason_against(experiment: Experiment) -> str | None:
     trainer, task, data = experiment
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "several devices, or a strategy of its own"
-    if str(trainer.precision).startswith(("16", "transformer-engine")):
+    if getattr(trainer.precision_plugin, "scaler", None) is not None:
         return "one loss scaler for all members would couple them (precision 16)"
     if trainer.gradient_clip_val is not None:
         return "one gradient clip for all members would couple them"

@@ -39,9 +39,16 @@ class Recorder(TimedRecorder):
         """Drop rows that the resumed checkpoint does not hold."""
         if trainer.is_global_zero:
             self.folder.cut_back(trainer.global_step)
-        self._seen = dict(trainer.callback_metrics)
         self._keep(trainer, pl_module, trainer.current_epoch)
         self.start_clock()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take note of what is there, which is old from now on."""
+        self._seen = dict(trainer.callback_metrics)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take note of what is there, which is not of this validation."""
+        self._seen = dict(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the validation metrics, at this step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -169,7 +171,10 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
         part = str(place[0]) if place else ""
         kind = f"key of '{part}'" if part else "study key"
         return unknown(kind, str(last), parts.get(part, _File).model_fields, f"In {path}.")
-    where = ".".join(map(str, first["loc"]))
+    named = itertools.takewhile(
+        lambda part: "[" not in str(part), first["loc"]
+    )  # what follows is a kind of value
+    where = ".".join(map(str, named))
     return ActlabError(f"{where!r} in {path}: {first['msg']}. Given: {str(first['input'])[:80]!r}")
 
 
@@ -258,18 +263,19 @@ def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, 
 
 
 def _listed(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str) and all(part.isdecimal() for part in value.split("-", 1)) and "-" in value:
+    seeds: Sequence[Any] = value if isinstance(value, list) else ()
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
         first, last = map(int, value.split("-"))
-        value = range(first, last + 1) if last - first < MOST_SEEDS else None
-    elif isinstance(value, int) and not isinstance(value, bool) and value <= MOST_SEEDS:
-        value = range(value)
-    fits = isinstance(value, list | range) and value and all(type(s) is int and s >= 0 for s in value)
-    if not fits or len(value) > MOST_SEEDS or len(set(value)) < len(value):
+        seeds = range(first, last + 1)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seeds = range(min(value, MOST_SEEDS + 1))
+    fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
+    if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
             f"seeds {value!r}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as 5-19, or "
             "a list of different whole numbers"
         )
-    return tuple(value)
+    return tuple(seeds)
 
 
 def _assignment(override: str) -> tuple[str, Any]:
