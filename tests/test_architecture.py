@@ -12,39 +12,48 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "streams", "draws", "resources"}
-READERS = {"studies.plan", "engines.folders", "analysis"}
+LEAVES = {"errors", "files", "resources", "hashing", "streams", "draws"}
+PLANS = {"studies.plan", "studies.keys"}  # what a study is: read without anything heavy
+READERS = {*PLANS, "engines.folders", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
 MAY_IMPORT = {
     "": set(),
     "errors": set(),
+    "files": set(),
     "resources": {"errors"},
-    "streams": {"errors"},
-    "draws": {"streams", "errors"},
+    "hashing": set(),
+    "streams": {"hashing"},
+    "draws": {"hashing", "errors"},
     "activations": LEAVES,
     "networks": LEAVES,
     "optim": LEAVES,
     "datamodules": LEAVES,
-    "callbacks": {"streams", "errors"},
-    "theory": {"streams", "errors"},
-    "checkpoints": {"errors"},
+    "callbacks": LEAVES,
+    "theory": LEAVES,
+    "checkpoints": {"errors", "files"},
     "tasks": {"networks", "activations", "optim", *LEAVES},
+    "probes": {"tasks", *LEAVES},
     "stacking": {"tasks", "networks", "activations", "optim", *LEAVES},
     "experiments": {"tasks", "datamodules", "callbacks", "checkpoints", "activations", *LEAVES},
     "cli": {"experiments", *LEAVES},
     "studies": set(),
-    "studies.plan": {"errors", "resources"},
-    "studies.progress": {"studies.plan", "errors"},
-    "studies.command": {"studies", "engines", "analysis", "reports", "experiments", "datamodules", *LEAVES},
+    "studies.keys": {"errors"},
+    "studies.plan": {"studies.keys", "errors"},
+    "studies.reading": {*PLANS, "errors", "resources"},
+    "studies.progress": {*PLANS, "errors"},
+    "studies.stages": {*PLANS, "analysis", "files", "errors"},
+    "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.command": {"studies", "engines", "analysis", "reports", *LEAVES},
     "engines": {
-        *("studies.plan", "experiments", "stacking", "tasks", "datamodules", "checkpoints", "callbacks"),
+        *("experiments", "stacking", "tasks", "probes", "datamodules", "checkpoints"),
+        *PLANS,
         *LEAVES,
     },
-    "engines.folders": {"studies.plan", "errors"},
-    "analysis": {"studies.plan", "engines.folders", "errors", "resources"},
+    "engines.folders": {*PLANS, "files", "errors"},
+    "analysis": {*PLANS, "engines.folders", "errors", "resources"},
     "analysis.statistics": {"errors"},
-    "reports": {*READERS, "errors", "resources"},
+    "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
     "__main__": {"", "cli", "studies.command", "reports", "errors"},
 }
@@ -63,9 +72,13 @@ WITHOUT = {
     "resources": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "__main__": LEARNING,
     **dict.fromkeys(READERS, LEARNING),
-    "studies.plan": LEARNING | {"numpy", "scipy", "pandas", "pyarrow"},
+    **dict.fromkeys(
+        ["studies.plan", "studies.keys", "studies.reading"], LEARNING | {"numpy", "scipy", "pandas"}
+    ),
     "activations": LEARNING - {"torch"},
     "networks": LEARNING - {"torch"},
+    "optim": LEARNING - {"torch"},
+    "hashing": LEARNING - {"torch"},
     "streams": LEARNING - {"torch"},
     "draws": LEARNING - {"torch"},
 }
@@ -201,7 +214,7 @@ def test_everything_public_has_a_docstring(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
 def test_file_is_short_enough_to_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, "split it by meaning"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, "split it by meaning"
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: str(p.relative_to(ROOT)))

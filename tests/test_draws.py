@@ -16,7 +16,7 @@ from torch import Tensor
 from actlab import draws
 from actlab.draws import Position, integers_at, normal_at, uniform_at
 from actlab.errors import ActlabError
-from actlab.streams import hash_words, seed_for
+from actlab.hashing import hash_words, seed_for
 
 SAMPLES, ELEMENTS = 250, 400
 N = SAMPLES * ELEMENTS

@@ -13,7 +13,8 @@ from scipy import stats
 from torch import Tensor, nn
 
 from actlab import streams
-from actlab.streams import Stream, Uniform, attach, generator, hash_words, seed_for
+from actlab.hashing import generator, hash_words, seed_for
+from actlab.streams import Stream, Uniform, attach
 
 N = 100_000
 SEEDS, SITES, STEPS = (0, 1, 2, 12345), (0, 1, 7), ((0,), (1,), (0, 1), (3, 250))

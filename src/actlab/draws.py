@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from actlab.errors import ActlabError
-from actlab.streams import hash_words, key_words, seed_for, to_unit_interval
+from actlab.hashing import hash_words, key_words, seed_for, to_unit_interval
 
 
 class Position(NamedTuple):

@@ -16,7 +16,6 @@ Shapes: ``R`` runs in a stack.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,19 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from actlab.hashing import hash_words, key_words, seed_for, to_unit_interval
+
 # Element numbers (N,) and the two keys (R, 1) of a site: what its uniform numbers are a function of.
 Source = tuple[Tensor, Tensor, Tensor]
-
-
-def seed_for(seed: int, purpose: str, *position: int) -> int:
-    """A 63-bit seed for one ``purpose`` ("init", "order", …) and ``position`` (epoch, step, …) of a run."""
-    text = ":".join((str(seed), purpose, *map(str, position)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
-def generator(seed: int, purpose: str, *position: int) -> torch.Generator:
-    """A fresh CPU generator for one purpose and position of a run."""
-    return torch.Generator().manual_seed(seed_for(seed, purpose, *position))
 
 
 class Stream:
@@ -118,11 +108,6 @@ class MemberStream:
         torch.manual_seed(seed)
 
 
-def key_words(seeds: Sequence[int]) -> Tensor:
-    """Two int32 words of each 63-bit seed, shape ``(2, R)``."""
-    return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
-
-
 class Uniform(nn.Module):
     """A source of uniform numbers for one site of a network; has no parameters and no state dict.
 
@@ -184,27 +169,6 @@ def _elements(first: int, end: int, device: torch.device) -> Tensor:
     return torch.arange(first, end, dtype=torch.int32, device=device)
 
 
-def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
-    """A keyed hash of 32-bit words with full avalanche, in plain int32 tensor operations.
-
-    Two rounds of multiply and xor-shift (constants of Chris Wellons' ``lowbias32``), each opened by a key
-    word, so that the sequences of two keys are not shifts of each other.
-
-    Args:
-        elements: int32 counters, shape (N,).
-        key: int32, broadcasts against ``elements``.
-        second_key: likewise.
-
-    Returns:
-        int32 words, uniform over the full range; shape of the broadcast.
-    """
-    h = elements ^ key  # in place from here on: a fresh tensor an operation would cost more than the operation
-    h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
-    h.bitwise_xor_(second_key)
-    h.bitwise_xor_((h >> 15).bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
-    return h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF))
-
-
 def uniform(source: Source | None, x: Tensor) -> Tensor:
     """Uniform float32 numbers in [0, 1), of the shape and on the device of ``x``.
 
@@ -216,11 +180,6 @@ def uniform(source: Source | None, x: Tensor) -> Tensor:
     if source is None:
         return torch.rand_like(x, dtype=torch.float32)
     return to_unit_interval(hash_words(*source)).view(x.shape)
-
-
-def to_unit_interval(words: Tensor) -> Tensor:
-    """Uniform int32 words, overwritten, to uniform float32 numbers in [0, 1): multiples of 2⁻²⁴."""
-    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
 
 
 def _keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:

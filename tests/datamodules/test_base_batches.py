@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
 from actlab.draws import Position
 from actlab.errors import ActlabError
-from actlab.streams import generator
+from actlab.hashing import generator
 
 SIZE, BATCH = 50, 8
 

@@ -24,7 +24,7 @@ BLOCK = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _mask_kernel(t, x, y, keys, size, per_run, runs, first, mu, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2); the hash is `actlab.streams.hash_words`."""
+    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2); the hash is `actlab.hashing.hash_words`."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offset < size
     run = offset // per_run

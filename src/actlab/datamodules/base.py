@@ -21,7 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Sequent
 
 from actlab.draws import Position
 from actlab.errors import ActlabError
-from actlab.streams import generator
+from actlab.hashing import generator
 
 Batch = tuple[Tensor, ...]
 # Batched tensor code on the device of the data: takes tensors (B, …), in a stack (R, B, …).

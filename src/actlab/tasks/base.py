@@ -17,7 +17,7 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab import activations, optim, streams
+from actlab import activations, hashing, optim, streams
 from actlab.errors import ActlabError
 from actlab.networks import ActivationFactory, Dropout
 from actlab.optim import L2, Schedule
@@ -74,7 +74,7 @@ class Task(pl.LightningModule, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
         with torch.random.fork_rng():
-            torch.manual_seed(streams.seed_for(seed, "init"))
+            torch.manual_seed(hashing.seed_for(seed, "init"))
             self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
             materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
