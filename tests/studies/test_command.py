@@ -4,10 +4,10 @@ import csv
 import json
 
 import pytest
-from filelock import FileLock
 
 from actlab import streams
-from actlab.studies import command
+from actlab.engines.folders import holding
+from actlab.studies import reading, running
 
 STUDY = """\
 title: A tiny study
@@ -61,7 +61,7 @@ def test_a_second_run_executes_nothing(study, tmp_path):
 
 def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
     study("run", "--engine", "sequential", "--set", "seeds=1")
-    costs = {c["activation"]: c for c in json.loads((tmp_path / "runs/tiny/cost.json").read_text())}
+    costs = {c["compared"]: c for c in json.loads((tmp_path / "runs/tiny/cost.json").read_text())}
     assert costs.keys() == {"relu", "elu"}
     assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
     assert costs["elu"]["seconds_per_update"] > 0
@@ -141,12 +141,14 @@ def test_a_stack_logs_each_member_to_wandb(study, tmp_path):
     assert len(list((tmp_path / "runs/tiny/wandb").glob("offline-run-*/*.wandb"))) == 4
 
 
-def test_two_processes_do_not_run_one_study(study, tmp_path):
-    (tmp_path / "runs/tiny").mkdir(parents=True)
-    with FileLock(tmp_path / "runs/tiny/.lock"):
+def test_runs_of_another_process_are_left_to_it(study, tmp_path):
+    runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
+    with holding(tmp_path / "runs/tiny", [run for run in runs if run.point["model.activation"] == "elu"]):
         outcome = study("run")
-    assert outcome.code == 2
-    assert "another process" in outcome.err
+    assert outcome.code == 0, outcome.err
+    assert "4 runs are being trained by another process" in outcome.out
+    assert "4 of 8 runs finished" in outcome.out
+    assert "8 of 8 runs finished" in study("run").out
 
 
 def test_a_report_without_runs_says_what_to_do(study):
@@ -162,18 +164,18 @@ def test_whether_masks_are_compiled_is_decided_once(tmp_path, monkeypatch, capsy
     short, long = tmp_path / "short", tmp_path / "long"
     short.mkdir()
     long.mkdir()
-    command.compile_masks(short, command.LONG - 1)
-    command.compile_masks(short, command.LONG)
+    running.compile_masks(short, running.LONG - 1)
+    running.compile_masks(short, running.LONG)
     assert not calls
-    command.compile_masks(long, command.LONG)
-    command.compile_masks(long, 1)
+    running.compile_masks(long, running.LONG)
+    running.compile_masks(long, 1)
     assert len(calls) == (2 if reason is None else 1)  # without a compiler the first start chose the plain ones
     assert capsys.readouterr().out == (f"{reason}\n" if reason else "")
 
 
 def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(streams, "compile_masks", lambda: None)
-    command.compile_masks(tmp_path, command.LONG)
+    running.compile_masks(tmp_path, running.LONG)
     monkeypatch.setattr(streams, "compile_masks", lambda: "masks are not compiled (no compiler)")
-    command.compile_masks(tmp_path, 1)
+    running.compile_masks(tmp_path, 1)
     assert "last digits may differ" in capsys.readouterr().out

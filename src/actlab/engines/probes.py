@@ -151,10 +151,11 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 
 
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
-    """Give a task the weights of a checkpoint; epoch and update at which it was made."""
+    """Give a task the weights of a checkpoint; how many epochs and updates it was trained by then."""
     checkpoint = torch.load(path, weights_only=True, map_location="cpu")
     experiment.task.load_state_dict(checkpoint["state_dict"])
-    return float(checkpoint["epoch"]), int(checkpoint["global_step"])
+    step = int(checkpoint["global_step"])
+    return float(checkpoint["epoch"] + (step > 0)), step
 
 
 def _add(

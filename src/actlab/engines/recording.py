@@ -98,7 +98,7 @@ def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: P
     """
     checkpoint = {
         "state_dict": dict(state),
-        "epoch": epoch,
+        "epoch": max(0, epoch - 1),  # as Lightning counts: the number of the last one
         "global_step": step,
         "pytorch-lightning_version": version("pytorch-lightning"),
     }

@@ -128,7 +128,7 @@ class StackRecorder(TimedRecorder):
 
     def _close(self, r: int, task: StackedTask, status: str, last_good_epoch: int, updates: int) -> None:
         folder = self.folders[r]
-        write_checkpoint(state_of(task, r), task.current_epoch, task.global_step, folder.checkpoint)
+        write_checkpoint(state_of(task, r), last_good_epoch, task.global_step, folder.checkpoint)
         folder.finish(
             status,
             engine="stacked",

@@ -1,0 +1,240 @@
+"""Stages, blocks and probes of a study, through the command line."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from actlab.studies import reading, stages
+
+BASE = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 4
+  model.network.hidden: [8]
+"""
+STAGED = (
+    BASE
+    + """\
+grid:
+  model.activation: [relu, elu]
+  model.optimizer.lr: [3.0e-2, 1.0e-5]
+select: {tune: [model.optimizer.lr]}
+stages:
+  - {name: choose, seeds: 2}
+  - {name: compare, seeds: 5-7, set: {data.train_on_all: true}}
+table: [{metric: test/error, at: last, percent: true}]
+"""
+)
+
+
+@pytest.fixture
+def study(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, command, *words):
+        (tmp_path / "mine.yaml").write_text(text)
+        return cli("study", command, "mine.yaml", *words)
+
+    return run
+
+
+def loaded(tmp_path, **options):
+    return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
+
+
+def test_a_study_of_two_stages(study, tmp_path):
+    before = study(STAGED, "plan").out
+    assert before.count("to run") == 8
+    assert "then stage compare: 2 grid points at what is selected × 3 seeds" in before
+    outcome = study(STAGED, "run")
+    assert outcome.code == 0, outcome.err
+    first, second = loaded(tmp_path)
+    assert (len(first.runs()), len(second.runs())) == (8, 6)
+    assert {run.seed for run in second.runs()} == {5, 6, 7}
+    assert {run.point["model.optimizer.lr"] for run in second.runs()} == {
+        0.03
+    }  # 1e-5 learns nothing in 8 updates
+    assert all(run.config["data"]["init_args"]["train_on_all"] for run in second.runs())
+    table = [line.split() for line in outcome.out.splitlines() if line.startswith(("relu", "elu"))]
+    assert [(line[0], line[1], line[2], line[3]) for line in table] == [
+        ("relu", "0.03", "2", "3"),  # chosen, settings tried, runs
+        ("elu", "0.03", "2", "3"),
+    ]
+    assert "stage compare" in outcome.out
+
+
+def test_the_selection_is_made_once_and_kept(study, tmp_path):
+    study(STAGED, "run")
+    path = tmp_path / "runs/mine/selection.json"
+    stored = json.loads(path.read_text())
+    assert {entry["chosen"]["model.optimizer.lr"] for entry in stored["compare"].values()} == {0.03}
+    entry = next(e for e in stored["compare"].values() if e["point"]["model.activation"] == "elu")
+    entry["chosen"]["model.optimizer.lr"] = 1e-5  # as if other runs had decided
+    path.write_text(json.dumps(stored))
+    outcome = study(STAGED, "run")
+    assert outcome.code == 0, outcome.err
+    rates = {
+        run.point["model.activation"]: run.point["model.optimizer.lr"] for run in loaded(tmp_path)[1].runs()
+    }
+    assert rates == {"relu": 0.03, "elu": 1e-5}
+    # A unit that is added later is selected for by its own runs; what was selected stays.
+    added = study(STAGED, "run", "--activation", "silu")
+    assert added.code == 0, added.err
+    now = json.loads(path.read_text())["compare"]
+    assert len(now) == 3
+    assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
+
+
+def test_a_later_stage_waits_for_the_first(study, tmp_path):
+    study(STAGED, "run")
+    (tmp_path / "runs/mine/selection.json").unlink()
+    next((tmp_path / "runs/mine").glob("relu-*seed1*/result.json")).unlink()
+    assert len(loaded(tmp_path)) == 1
+    assert "stage choose" in study(STAGED, "show").out
+    assert study(STAGED, "run").code == 0
+    assert len(loaded(tmp_path)) == 2
+
+
+def test_stages_in_a_smoke_run(study, tmp_path):
+    outcome = study(STAGED, "run", "--smoke", "--set", "trainer.max_epochs=1")
+    assert outcome.code == 0, outcome.err
+    plan = reading.load("mine.yaml", smoke=True, overrides=["trainer.max_epochs=1"])
+    smoke = stages.opened(plan, tmp_path / "runs/mine-smoke")
+    assert [len(stage.seeds) for stage in smoke] == [2, 2]
+
+
+BLOCKS = """\
+title: Two networks
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 1
+  trainer.limit_train_batches: 4
+blocks:
+  - {name: narrow, base: mnist_classifier, set: {model.network.hidden: [8]}, grid: {model.activation: [relu, elu]}}
+  - {name: wide, base: ./wide.yaml, grid: {model.activation: [relu], model.network.dropout: [0.5]}}
+seeds: 2
+table: [{metric: test/error, at: last, percent: true}]
+"""
+
+
+def test_blocks_with_bases_of_their_own(study, tmp_path):
+    base = reading.mapping(reading.config_file("mnist_classifier"))
+    base["model"]["init_args"]["network"]["init_args"]["hidden"] = [32]
+    (tmp_path / "wide.yaml").write_text(json.dumps(base))
+    outcome = study(BLOCKS, "run", "--activation", "silu")
+    assert outcome.code == 0, outcome.err
+    (plan,) = loaded(tmp_path, activations=["silu"])
+    widths = {
+        run.point["block"]: run.config["model"]["init_args"]["network"]["init_args"]["hidden"]
+        for run in plan.runs()
+    }
+    assert widths == {"narrow": [8], "wide": [32]}
+    rows = [line.split()[:3] for line in outcome.out.splitlines() if line.startswith(("narrow", "wide"))]
+    assert rows == [
+        ["narrow", "relu", "0"],
+        ["narrow", "elu", "0"],
+        ["narrow", "silu", "0"],
+        ["wide", "relu", "0.5"],
+        ["wide", "silu", "0.5"],
+    ]
+
+
+PROBED = (
+    BASE
+    + """\
+grid: {model.activation: [relu, soi]}
+seeds: 2
+keep: [best, 0, 1]
+table: [{metric: test/error, at: last, percent: true}]
+"""
+)
+NOISE = """\
+probes:
+  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
+"""
+
+
+def files(tmp_path):
+    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.glob("runs/mine/*/*") if p.is_file()}
+
+
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_a_probe_is_added_to_a_finished_study(study, tmp_path, engine):
+    study(PROBED, "run", "--engine", engine)
+    before = files(tmp_path)
+    table = PROBED.replace(
+        "table: [", "table: [{metric: noise/test/error, condition: noise=1, percent: true}, "
+    )
+    outcome = study(table + NOISE, "run")
+    assert outcome.code == 0, outcome.err
+    assert "0 to run" in outcome.out
+    assert "noise=1" in outcome.out
+    assert files(tmp_path) == before, "what is finished stays untouched"
+    for folder in (tmp_path / "runs/mine").glob("*-seed*"):
+        rows = pd.read_parquet(folder / "probes/noise.parquet").set_index(["metric", "condition"])
+        assert set(rows.index) == {
+            (m, f"noise={a}") for m in ("loss", "error", "accuracy") for a in ("0", "0.5", "1")
+        }
+        final = json.loads((folder / "result.json").read_text())["final"]
+        # Without noise it is the test error, SOI's evaluation included.
+        assert rows.loc[("error", "noise=0"), "value"] == pytest.approx(final["test/error"], abs=1e-3)
+        assert rows.loc[("loss", "noise=0"), "value"] == pytest.approx(final["test/loss"], rel=1e-4)
+        assert rows.loc[("loss", "noise=1"), "value"] != rows.loc[("loss", "noise=0"), "value"]
+        assert rows["epoch"].unique().tolist() == [2]
+    probes = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/mine/*/probes/*")}
+    study(table + NOISE, "run")
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/mine/*/probes/*")} == probes
+
+
+def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study, tmp_path):
+    study(PROBED + NOISE, "run")
+    probes = sorted(tmp_path.glob("runs/mine/*/probes/noise.parquet"))
+    times = {p: p.stat().st_mtime_ns for p in probes}
+    probes[0].unlink()
+    probes[1].write_bytes(probes[1].read_bytes()[:100])
+    study(PROBED + NOISE, "run")
+    changed = [p.stat().st_mtime_ns != times[p] for p in probes]
+    assert changed == [True, True, False, False]
+    study(PROBED + NOISE.replace("1.0]", "1.0, 2.0]"), "run")
+    assert all("noise=2" in set(pd.read_parquet(p)["condition"]) for p in probes)
+
+
+def test_probes_of_kept_checkpoints(study, tmp_path):
+    text = PROBED + NOISE.replace("at: last", "at: [0, 1, best]")
+    outcome = study(text, "run")
+    assert outcome.code == 0, outcome.err
+    for folder in (tmp_path / "runs/mine").glob("*-seed*"):
+        names = {p.name for p in (folder / "checkpoints").iterdir()}
+        assert names == {"last.ckpt", "best.ckpt", "epoch=0.ckpt", "epoch=1.ckpt"}
+        rows = pd.read_parquet(folder / "probes/noise.parquet")
+        assert set(rows["epoch"]) >= {0, 1}
+        losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index("epoch")["value"]
+        assert losses[0].max() > losses[1].max()  # learning
+
+
+def test_a_checkpoint_that_was_not_kept_is_told(study):
+    study(PROBED.replace("keep: [best, 0, 1]\n", ""), "run")
+    outcome = study(PROBED + NOISE.replace("at: last", "at: [1]"), "run")
+    assert outcome.code == 0, outcome.err
+    assert "kept no checkpoint 'epoch=1'" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("probe", "word"),
+    [
+        (NOISE.replace("InputNoise", "InputNose"), "InputNose"),
+        (NOISE.replace("strengths", "strenghts"), "strengths"),
+        (NOISE.replace("[0.0, 0.5, 1.0]", "[-1.0]"), "-1.0"),
+    ],
+)
+def test_mistakes_in_a_probe_are_told_before_training(study, tmp_path, probe, word):
+    outcome = study(PROBED + probe, "run")
+    assert outcome.code == 2
+    (line,) = outcome.err.strip().splitlines()
+    assert word in line
+    assert not list(tmp_path.glob("runs/mine/*/result.json"))
