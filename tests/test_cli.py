@@ -6,10 +6,13 @@ import sys
 
 import pytest
 import torch
+import yaml
 
 from actlab.activations import names
-from actlab.experiments import without_denormals
+from actlab.errors import ActlabError
+from actlab.experiments import build, without_denormals
 from actlab.resources import resource
+from actlab.studies import plan
 
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
 QUICK = [
@@ -153,11 +156,39 @@ def test_units_of_the_users_own(fit, tmp_path):
         (["--data.sampel", "true"], ["'sampel'", "'sample'", "MNISTDataModule"]),
         (["--model.network.init", "hee"], ["'hee'", "'he'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
-        (["--data.batch_size", "many"], ["batch_size"]),
+        (["--data.batch_size", "many"], ["data.batch_size", "'many'", "int"]),
         (["--data.batch_size", "5000"], ["5000", "4000"]),
+        (["--data.batch_size"], ["--data.batch_size", "needs a value"]),
         (["--trainer.max_epohcs", "3"], ["'max_epohcs'", "'max_epochs'"]),
-        (["--modle.activation", "gelu"], ["'--modle'", "'--model'"]),
-        (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "many"]),
+        (["--trainer.max_epohcs=3"], ["'max_epohcs'", "'max_epochs'"]),
+        (["--modle.activation", "gelu"], ["unknown option '--modle'", "'--model'"]),
+        (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "'many'"]),
+        (["--trainer.strategy", "nonsense"], ["strategy", "nonsense"]),
+        (["--model.optimizer.lrr", "1"], ["'lrr'", "'lr'", "torch.optim.Adam"]),
+        (["--model.optimizer.lr", "lots"], ["model.optimizer.lr", "'lots'"]),
+        (["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"], ["'nestrov'", "'nesterov'"]),
+        (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
+        (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
+        (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
+        (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
+        (["--model.scheduler.step_size", "3"], ["model.scheduler", "class"]),
+        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.mnitor=x"], ["'mnitor'", "'monitor'"]),
+        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
+        (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
+        (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
+        (["--model", "actlab.tasks.ClasificationTask"], ["'ClasificationTask'", "'ClassificationTask'"]),
+        (["--model", "actlab.task.ClassificationTask"], ["'task'", "'tasks'"]),
+        (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
+        (["--model.network.act", "gelu"], ["model.network.act", "cannot be set"]),
+        (["--model.seed", "3"], ["model.seed", "seed_everything"]),
+        (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
+        (["--model.input_shape", "[784]"], ["model.input_shape", "784", "28"]),
+        (["--seed_everything", "true"], ["seed_everything", "whole number"]),
+        (["--seed_everything", "-1"], ["seed_everything", "-1"]),
+        (["--optimizer", "torch.optim.SGD"], ["'optimizer'", "model.optimizer"]),
+        (["--lr_scheduler", "torch.optim.lr_scheduler.StepLR"], ["'lr_scheduler'", "model.scheduler"]),
+        (["--ckpt_path", "nothing.ckpt"], ["'nothing.ckpt'"]),
+        (["mnist_classifier"], ["'mnist_classifier'", "-c"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(fit, words, parts):
@@ -170,10 +201,131 @@ def test_a_mistake_is_one_clear_line(fit, words, parts):
     assert all(part in lines[-1] for part in parts)
 
 
+HEAD = "model: {class_path: actlab.tasks.ClassificationTask"
+DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'activatoin'", "'activation'"]),
+        (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'max_epohcs'", "'max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'max_epohcs'", "'max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
+        (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "second 'data'"]),
+        (
+            f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
+            ["line 2"],
+        ),
+        (f"{HEAD}, init_args: [1]}}\n{DATA}", ["model.init_args", "[1]"]),
+        (f"{HEAD}, activation: gelu}}\n{DATA}", ["model.activation", "init_args"]),
+        (DATA, ["model", "--model CLASS"]),
+        ("- a list", ["config.yaml"]),
+        ("{", ["config.yaml"]),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_clear_line(cli, text, parts, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    outcome = cli("fit", "-c", tmp_path / "config.yaml")
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert all(part in outcome.err for part in parts)
+
+
+CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.network.droput", 0.5),
+        ("model.optimizer.lrr", 0.1),
+        ("data.sampel", True),
+        ("trainer.max_epohcs", 3),
+        ("trainer.callbacks", [{"class_path": CHECKPOINT, "init_args": {"mnitor": "val/loss"}}]),
+    ],
+)
+def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study(cli, key, value, tmp_path):
+    base = yaml.safe_load((resource("configs") / "mnist_classifier.yaml").read_text())
+    plan.set_dotted(base, key, value)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(base))
+    in_file = cli("fit", "-c", path)
+    on_command_line = cli(
+        "fit", "-c", "mnist_classifier", f"--{key}", yaml.safe_dump(value, default_flow_style=True)
+    )
+    with pytest.raises(ActlabError) as in_study:
+        build(base)
+    assert in_file.code == on_command_line.code == 2
+    assert in_file.err == on_command_line.err == f"actlab: error: {in_study.value}\n"
+    assert "did you mean" in in_file.err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--help"], "--trainer.max_epochs"),
+        (["--model.help", "ClassificationTask"], "--model.activation"),
+        (["--model.help=actlab.tasks.ClassificationTask"], "--model.activation"),
+        (["--data.help", "actlab.datamodules.MNISTDataModule"], "--data.sample"),
+        (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),
+        (
+            ["-c", "mnist_classifier", "--print_config=skip_default"],
+            "class_path: actlab.tasks.ClassificationTask",
+        ),
+        (["--print_config"], "model: null"),
+    ],
+)
+def test_what_lightning_prints_is_printed(cli, words, part):
+    outcome = cli("fit", *words)
+    assert outcome.code == 0
+    assert part in outcome.out
+
+
+def test_help_does_not_offer_what_is_refused(cli):
+    assert "--lr_scheduler" not in cli("fit", "--help").out
+
+
+def test_print_config_names_a_typo_too(cli):
+    outcome = cli("fit", "-c", "mnist_classifier", "--print_config", "--model.network.droput", "1")
+    assert outcome.code == 2
+    assert "'droput'" in outcome.err
+
+
+def test_another_class_keeps_the_arguments_that_it_takes(fit):
+    assert fit("--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9").code == 0
+
+
+def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, hidden in (("good", "hidden"), ("bad", "hiden")):
+        network = f"{{class_path: actlab.networks.MLP, init_args: {{{hidden}: [8]}}}}"
+        model = f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
+        (tmp_path / f"{name}_model.yaml").write_text(model)
+        (tmp_path / f"{name}.yaml").write_text(f"model: {name}_model.yaml\n{DATA}\n")
+    assert cli("fit", "-c", "good.yaml", *QUICK).code == 0
+    assert "'hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
+
+
+def test_a_resolved_config_runs_again(fit, cli, tmp_path):
+    assert fit().code == 0
+    folder = tmp_path / "runs/mnist_classifier"
+    last = folder / "checkpoints/last.ckpt"
+    assert cli("test", "-c", folder / "config.yaml", "--ckpt_path", last).code == 0
+    # As LightningCLI writes it where it has options for both.
+    (tmp_path / "old.yaml").write_text(
+        (folder / "config.yaml").read_text() + "optimizer: null\nlr_scheduler: null\n"
+    )
+    assert cli("validate", "-c", "old.yaml", "--ckpt_path", last).code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
         (["fti"], "'fit'"),
+        (["fit"], "--model CLASS"),
+        (["fit", "--data.sample", "true", "-c", "mnist_classifier"], "--data.sample"),
         (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),
         (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
         (["study", "run"], "FILE"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import yaml
 from pytorch_lightning.cli import SaveConfigCallback
 
+from actlab import configs, words
+from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
-from actlab.resources import config_file
 
 
 class RecordConfig(SaveConfigCallback):
@@ -44,16 +46,26 @@ def main(args: Sequence[str]) -> None:
     Raises:
         ActlabError: for bad input of any kind.
     """
-    with one_line_errors(), without_denormals():
-        ActlabCLI(_with_config_paths(args), run=True, record=RecordConfig)
+    command, *rest = args
+    options = words.options_of(rest)
+    given: dict[str, Any] = {} if any(o.asks_help for o in options) else words.nested(options, command)
+    if not any(o.asks for o in options) or configs.SECTIONS.keys() <= given.keys():
+        configs.check(given, command)
+        check_checkpoint(given.get("ckpt_path"))
+    with one_line_errors(given), without_denormals():
+        ActlabCLI([command, *words.joined(options)], given, run=True, record=RecordConfig)
 
 
-def _with_config_paths(args: Sequence[str]) -> list[str]:
-    """The arguments with bare config names turned into paths."""
-    resolved = list(args)
-    for index, argument in enumerate(args):
-        if index and args[index - 1] in ("-c", "--config"):
-            resolved[index] = str(config_file(argument))
-        elif argument.startswith("--config="):
-            resolved[index] = f"--config={config_file(argument.removeprefix('--config='))}"
-    return resolved
+def check_checkpoint(path: str | None) -> None:
+    """Check that a checkpoint exists where a path is given.
+
+    Args:
+        path: a path; Lightning's words, such as ``last``, and addresses elsewhere are left to it.
+
+    Raises:
+        ActlabError: where there is no such file or folder.
+    """
+    if path is None or path in ("best", "last", "hpc") or path.startswith("registry") or "://" in path:
+        return
+    if not Path(path).exists():
+        raise ActlabError(f"there is no checkpoint {path!r}: give its path, or last, or best")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-import inspect
-import pydoc
-import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentError, Namespace
+from jsonargparse import SUPPRESS, ArgumentError
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import activations
-from actlab.errors import ActlabError, unknown
+from actlab import activations, configs
+from actlab.errors import ActlabError
+from actlab.signatures import locate
+from actlab.tasks import Task
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
@@ -26,23 +26,29 @@ warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
-
-TOP_LEVEL = ("config", "seed_everything", "trainer", "model", "data", "ckpt_path", "print_config")
-
-
-LINKED = {"act", "num_classes", "input_shape", "seed"}  # set by links and by the task, not by a config
+LONGEST_MESSAGE = 300  # characters
 
 
 class ActlabCLI(LightningCLI):
-    """LightningCLI whose seed and data shapes reach task and datamodule; see `main` and `build`."""
+    """LightningCLI that gives the seed to task and data, and the data's shapes to the task.
+
+    Args:
+        args: the words of a command line, or a config as nested values.
+        given: what they say as nested values, for what must be known before they are parsed.
+        run: whether the first word is a command to run.
+        record: the callback that keeps the resolved config.
+        trainer_defaults: Trainer arguments where the config is silent.
+    """
 
     def __init__(
         self,
         args: list[str] | dict[str, Any],
+        given: Mapping[str, Any],
         run: bool,
         record: type[SaveConfigCallback] | None = None,
         **trainer_defaults: Any,
     ) -> None:
+        self.given = given
         units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
         described = {command: {"description": units} for command in LightningCLI.subcommands()}
         super().__init__(
@@ -61,14 +67,8 @@ class ActlabCLI(LightningCLI):
             },
             args=args,
             run=run,
+            auto_configure_optimizers=False,
         )
-
-    def before_instantiate_classes(self) -> None:
-        """Tell a mistyped unit before a dataset is fetched for its shapes."""
-        model = self._get(self.config, "model")
-        spec = model.init_args.get("activation") if model is not None and "init_args" in model else None
-        if spec is not None:
-            activations.factory(spec.as_dict() if isinstance(spec, Namespace) else spec)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
@@ -77,11 +77,116 @@ class ActlabCLI(LightningCLI):
             super().parse_arguments(parser, args)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seed to both sides and the data's shapes to the task."""
-        parser.link_arguments("seed_everything", "model.init_args.seed", compute_fn=int)
-        parser.link_arguments("seed_everything", "data.init_args.seed", compute_fn=int)
-        for shape in ("num_classes", "input_shape"):
-            parser.link_arguments(f"data.{shape}", f"model.init_args.{shape}", apply_on="instantiate")
+        """Link the seed to both sides, and to the model each shape of the data that the config leaves out.
+
+        A linked value is not written into the resolved config; a given one is.
+        """
+        # `configs.check` refuses these, but configs that LightningCLI has resolved hold them as null.
+        for key in configs.MOVED:
+            parser.add_argument(f"--{key}", type=type(None), default=SUPPRESS, help=SUPPRESS)
+        for side in configs.SECTIONS:
+            parser.link_arguments(configs.SEED, f"{side}.init_args.seed", compute_fn=run_seed)
+        for name in configs.SHAPES:
+            if not configs.gives(self.given, name):
+                parser.link_arguments(
+                    "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
+                )
+
+    def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
+        """A function that reads a shape off the data for the model; see `shape_for`."""
+
+        def read(data: pl.LightningDataModule) -> Any:
+            return shape_for(self._model, self._arguments, name, data)
+
+        read.__name__ = name  # what --help shows
+        return read
+
+    @property
+    def _model(self) -> type:
+        """The model's class."""
+        found: type = locate(self._get(self.config, "model").class_path)
+        return found
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """The model's arguments as parsed."""
+        arguments = self._get(self.config, "model").get("init_args")
+        return dict(arguments.as_dict()) if arguments else {}
+
+    def before_instantiate_classes(self) -> None:
+        """Raise an error for an unknown activation before a dataset is read for its shapes."""
+        if issubclass(self._model, Task) and "activation" in self._arguments:
+            activations.factory(self._arguments["activation"])
+
+    def after_instantiate_classes(self) -> None:
+        """Raise an error where the config gives a task another shape than the data has."""
+        for name in configs.SHAPES if issubclass(self._model, Task) else ():
+            if configs.gives(self.given, name):
+                check_shape(name, self._arguments.get(name), self.datamodule)
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """Build the Trainer.
+
+        Raises:
+            ActlabError: for a value that Lightning refuses, such as an unknown strategy.
+        """
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (ModuleNotFoundError, TypeError, ValueError) as error:
+            raise ActlabError(f"trainer: {one_line(error)}") from error
+
+
+def run_seed(value: bool | int) -> int:
+    """The seed of a run.
+
+    Raises:
+        ActlabError: for a value that is no seed; True and False, which Lightning takes, say none that a second
+            run could be given.
+    """
+    if isinstance(value, bool) or not 0 <= value < 2**32:
+        raise ActlabError(f"{configs.SEED} {value}: give a whole number from 0 to {2**32 - 1}")
+    return value
+
+
+def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
+    """The data's ``num_classes`` or ``input_shape`` for a model whose config leaves it out.
+
+    Args:
+        model: the model's class.
+        arguments: of the model, with its defaults.
+        name: of the shape.
+        data: the datamodule; it does not have a shape that is None.
+
+    Returns:
+        The data's value; the default of a user's model where the data has none; None where the model does not
+        take it.
+
+    Raises:
+        ActlabError: where the data has none and the model has no default, or is a task: the default of a task
+            need not fit the data.
+    """
+    if name not in arguments:
+        return None
+    if (found := getattr(data, name, None)) is not None:
+        return found
+    if issubclass(model, Task) or arguments[name] is None:
+        raise ActlabError(f"{type(data).__qualname__} has no {name}: give model.{name} in the config")
+    return arguments[name]
+
+
+def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
+    """Check a shape that the config gives a task against the data's, where the data has it.
+
+    Raises:
+        ActlabError: where they differ.
+    """
+    found = getattr(data, name, None)
+    same = list(given) == list(found) if isinstance(given, Sequence) and found else given == found
+    if given is not None and found is not None and not same:
+        raise ActlabError(
+            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {found!r}: "
+            f"leave model.{name} out"
+        )
 
 
 class Experiment(NamedTuple):
@@ -102,8 +207,10 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     Raises:
         ActlabError: for a key or value that the config cannot have.
     """
-    with one_line_errors():
-        cli = ActlabCLI(copy.deepcopy(dict(config)), run=False, **{**QUIET, **trainer_defaults})
+    given = {key: value for key, value in config.items() if value is not None}
+    configs.check(given)
+    with one_line_errors(given):
+        cli = ActlabCLI(copy.deepcopy(given), given, run=False, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 
 
@@ -122,38 +229,53 @@ def without_denormals() -> Iterator[None]:
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn the parser's errors, and our own that it has wrapped in others, into `ActlabError`."""
+def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn errors of the parser and of Lightning about bad input into `ActlabError`, and unwrap our own.
+
+    Args:
+        given: the config that is parsed, to find the value that its parameter's type refuses.
+
+    Raises:
+        ActlabError: naming the key and the value.
+    """
     try:
         yield
     except ArgumentError as error:
-        raise _own(error) or _clear(" ".join(str(error).split())) from error
-    except (ValueError, TypeError) as error:
-        if own := _own(error):
-            raise own from error
+        raise (
+            _bad_input(error) or configs.explain(given or {}) or ActlabError(_parser_message(error))
+        ) from error
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        if bad_input := _bad_input(error):
+            raise bad_input from error
         raise
 
 
-def _clear(message: str) -> ActlabError:
-    """The parser's message of many clauses as one that says what is wrong and what is allowed."""
-    if match := re.search(r"(?:Option '|accept option '|[Uu]nrecognized arguments: --)([\w.]+)", message):
-        classes = re.findall(r"(?:given class_path '|Got value: Namespace\(class_path=')([\w.]+)'", message)
-        if not classes and match[0].startswith(("U", "u")) and not match[1].startswith("trainer."):
-            return unknown("option", f"--{match[1].partition('.')[0]}", [f"--{name}" for name in TOP_LEVEL])
-        owner = classes[-1] if classes else "pytorch_lightning.Trainer"
-        found = pydoc.locate(owner)
-        allowed = inspect.signature(found).parameters if callable(found) else ()
-        keys = [name for name in allowed if name not in LINKED]
-        return unknown("config key", match[1].removeprefix("trainer."), keys, f"In {owner}.")
-    what, _, given = message.partition(" Given value type")
-    value = given.rpartition("Given value: ")[2]
-    return ActlabError(
-        what.replace(" - Expected a <class 'NoneType'>", "") + f" Given: {value[:80]}" * bool(value)
-    )
+def one_line(error: BaseException) -> str:
+    """The message of another library's error in one line, without the middle of a long one."""
+    text = " ".join(str(error).split())
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
-def _own(error: BaseException | None) -> ActlabError | None:
-    """The `ActlabError` among the causes of an error."""
-    while error is not None and not isinstance(error, ActlabError):
+def _parser_message(error: ArgumentError) -> str:
+    """The parser's message: how it opens, which names the outer key, and its innermost cause."""
+    parsers = [cause for cause in _causes(error) if isinstance(cause, ArgumentError)]
+    outer, inner = one_line(error), one_line(parsers[-1])
+    return outer if outer == inner else f"{outer[: LONGEST_MESSAGE // 3]} … {inner}"
+
+
+def _bad_input(error: BaseException) -> ActlabError | None:
+    """Our own error among the causes of an error, or Lightning's one about bad input."""
+    for cause in _causes(error):
+        if isinstance(cause, ActlabError):
+            return cause
+        if isinstance(cause, MisconfigurationException):
+            return ActlabError(one_line(cause))
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, outermost first."""
+    while error is not None:
+        yield error
         error = error.__cause__ or error.__context__
-    return error

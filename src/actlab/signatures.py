@@ -1,0 +1,245 @@
+"""What a class takes: the class that an import path names, its parameters, and what their types allow."""
+
+from __future__ import annotations
+
+import collections.abc
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cache
+from inspect import Parameter
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin
+
+from jsonargparse import ArgumentParser
+
+from actlab.errors import ActlabError, unknown
+
+# Of annotations whose names are imported for type checkers alone; ValueError: there is no signature.
+_NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
+
+
+class Wanted(NamedTuple):
+    """Which classes a config may name by ``class_path`` as the value of a parameter.
+
+    Args:
+        kinds: the base classes; empty where the parameter's type has no place for a class.
+        factory: the parameter wants a callable that makes the object, so that a plain string is a class path.
+        passed: how many leading arguments the factory's caller gives, which a config cannot set; None: unknown.
+    """
+
+    kinds: tuple[type, ...] = ()
+    factory: bool = False
+    passed: int | None = 0
+
+
+NO_CLASS = Wanted()
+ANY_CLASS = Wanted((object,), passed=None)
+_UNTOLD = (Any, object, Parameter.empty, collections.abc.Callable)  # annotations that name no class
+_CONTAINERS = (
+    "builtins",
+    "collections",
+    "collections.abc",
+)  # modules of list, deque, Sequence, and of int and str
+
+
+class Taken(NamedTuple):
+    """A parameter of a class or function, as a config sets it."""
+
+    annotation: Any
+    default: Any
+    wanted: Wanted
+    positional: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is Parameter.empty
+
+
+@cache
+def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
+    """The parameters of a class or function by name; None where Python cannot tell them.
+
+    Those that ``**kwargs`` hands on to a base class or another function are among them.
+    """
+    signature = _signature(owner)
+    if signature is None:
+        return None
+    found = dict(signature.parameters)
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
+        known = _of_bases(owner) | found
+        try:
+            names = _resolved(owner)
+        except ValueError:
+            return None
+        bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
+        found |= {name: known.get(name, bare) for name in names}
+    return {
+        name: Taken(
+            parameter.annotation,
+            parameter.default,
+            wanted(parameter.annotation),
+            positional=parameter.kind is not Parameter.KEYWORD_ONLY,
+        )
+        for name, parameter in found.items()
+        if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    }
+
+
+def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature, with its annotations as objects where they can be evaluated."""
+    for evaluated in (True, False):
+        with suppress(*_NO_SIGNATURE):
+            return inspect.signature(owner, eval_str=evaluated)
+    return None
+
+
+def _of_bases(owner: Any) -> dict[str, Parameter]:
+    """The parameters of the base classes; those of the nearest base count."""
+    signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
+    return {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
+
+
+def _resolved(owner: Callable[..., Any]) -> list[str]:
+    """The names that jsonargparse finds by following ``**kwargs`` through the source."""
+    parser = ArgumentParser(exit_on_error=False)
+    add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
+    return list(add(owner, fail_untyped=False))
+
+
+def wanted(annotation: Any) -> Wanted:
+    """Which classes fit a parameter with this annotation."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    kind = origin or annotation
+    if origin is Annotated:
+        return wanted(inside[0])
+    if origin in (Union, UnionType):
+        return _united(inside)
+    if kind is collections.abc.Callable and inside:
+        return _made(*inside)
+    if kind in _UNTOLD or isinstance(kind, str | TypeVar):
+        return ANY_CLASS
+    if kind is Literal or not inspect.isclass(kind) or issubclass(kind, Mapping | type):
+        return NO_CLASS
+    if kind.__module__ in _CONTAINERS:
+        return _united(inside)
+    return ANY_CLASS if Protocol in kind.__bases__ else Wanted((kind,))
+
+
+def _made(arguments: Any, result: Any) -> Wanted:
+    """Which classes fit ``Callable[arguments, result]``: those that make the result."""
+    kinds = wanted(result).kinds
+    if not kinds or object in kinds:
+        return ANY_CLASS if kinds else NO_CLASS
+    return Wanted(kinds, factory=True, passed=len(arguments) if isinstance(arguments, list) else None)
+
+
+def _united(annotations: Iterable[Any]) -> Wanted:
+    """Which classes fit one of several types; none where a plain mapping fits too."""
+    if any(inspect.isclass(kind := get_origin(a) or a) and issubclass(kind, Mapping) for a in annotations):
+        return NO_CLASS
+    members = [wanted(a) for a in annotations if a is not Ellipsis]
+    if ANY_CLASS in members:
+        return ANY_CLASS
+    factories = [member for member in members if member.factory]
+    return Wanted(
+        tuple(dict.fromkeys(kind for member in members for kind in member.kinds)),
+        factory=bool(factories) and str not in annotations,
+        passed=factories[0].passed if factories else 0,
+    )
+
+
+def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
+    """The class or function that a ``class_path`` names, checked to be of the wanted kind.
+
+    Args:
+        path: an import path, or the name alone of a class that is already imported.
+        kinds: the base classes that fit.
+        where: the config key, for messages.
+
+    Raises:
+        ActlabError: when nothing has that path or the class is of another kind.
+    """
+    wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
+    if "." not in path and object not in kinds:
+        known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one counts
+        if path not in known:
+            raise unknown("class", path, get_close_matches(path, known), f"{wants}.")
+        return known[path]
+    try:
+        found = locate(path, kinds)
+    except ActlabError as error:
+        raise ActlabError(f"{where}: {error}") from error
+    if not callable(found) or (inspect.isclass(found) and not issubclass(found, kinds)):
+        raise ActlabError(f"{wants}, which {path!r} is not")
+    return found
+
+
+def _descendants(kinds: Iterable[type]) -> Iterator[type]:
+    """Classes and all their subclasses that are imported, without those of private modules."""
+    for kind in kinds:
+        if "._" not in kind.__module__:
+            yield kind
+        yield from _descendants(type.__subclasses__(kind))
+
+
+def name_of(owner: Any) -> str:
+    """The shortest import path of a class or function: a package above its module may offer it too."""
+    parts = owner.__module__.split(".")
+    above = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    offering = [name for name in above if getattr(sys.modules.get(name), owner.__qualname__, None) is owner]
+    return f"{(offering or [owner.__module__])[0]}.{owner.__qualname__}"
+
+
+def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
+    """What ``package.module.name`` names.
+
+    Args:
+        path: the import path.
+        kinds: which classes to suggest in place of one that does not exist.
+
+    Raises:
+        ActlabError: when there is no such module or name, or its import fails; the cause is chained.
+    """
+    parts = path.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise ActlabError(f"{path!r} is not an import path such as torch.optim.Adam")
+    found, rest = _module(parts)
+    for number, part in enumerate(rest):
+        if not hasattr(found, part):
+            raise _missing(found, part, kinds if number == len(rest) - 1 else ())
+        found = getattr(found, part)
+    return found
+
+
+def _module(parts: list[str]) -> tuple[Any, list[str]]:
+    """The longest start of a path that is a module, imported, and what is left of the path."""
+    for length in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:length])
+        try:
+            return importlib.import_module(name), parts[length:]
+        except ImportError as error:
+            if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
+                raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
+        except SyntaxError as error:
+            raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
+    raise ActlabError(
+        f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
+        "if it is a file of yours, add its folder to PYTHONPATH"
+    )
+
+
+def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
+    """An error for a class of some kinds, or else a module, that a module lacks, with those that it has."""
+    if kinds:
+        classes = {key: value for key, value in vars(owner).items() if inspect.isclass(value)}
+        names = [key for key, value in classes.items() if issubclass(value, kinds) and not key.startswith("_")]
+    else:
+        names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
+    near = names if len(names) <= 20 else get_close_matches(name, names)
+    return unknown("class" if kinds else "module", name, near, f"In {owner.__name__}.")

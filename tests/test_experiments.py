@@ -1,0 +1,210 @@
+"""A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
+
+import sys
+
+import pytest
+import torch
+import yaml
+
+from actlab.errors import ActlabError
+from actlab.experiments import build, check_shape, one_line_errors, run_seed, shape_for
+from actlab.tasks import ClassificationTask
+
+# Plain Lightning classes: no `seed`, no `num_classes`, no `input_shape`; batches of what the others expect.
+THEIRS = """
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Model(pl.LightningModule):
+    def __init__(self, width: int = 8):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(7, width), torch.nn.Linear(width, 10))
+
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)[:, :7]), batch[1])
+
+    def validation_step(self, batch, index):
+        self.log("val/loss", self.training_step(batch, index))
+
+    def test_step(self, batch, index):
+        self.log("test/loss", self.training_step(batch, index))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Needs(Model):
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...], seed: int = 5):
+        super().__init__(num_classes)
+        self.save_hyperparameters()
+        self.told = num_classes, tuple(input_shape), seed
+
+
+class HasDefault(Model):
+    def __init__(self, num_classes: int = 4, activation: str = "swish"):
+        super().__init__(num_classes)
+        self.told = num_classes
+
+
+class Data(pl.LightningDataModule):
+    def __init__(self, size: int = 32):
+        super().__init__()
+        self.size = size
+
+    def batches(self):
+        generator = torch.Generator().manual_seed(0)
+        images = torch.rand(self.size, 7, generator=generator)
+        return DataLoader(TensorDataset(images, torch.arange(self.size) % 4), 8)
+
+    train_dataloader = val_dataloader = test_dataloader = batches
+
+
+class Shaped(Data):
+    def __init__(self, seed: int = 7):
+        super().__init__()
+        self.num_classes, self.input_shape, self.told = 4, [7], seed
+
+
+class NotYet(Data):
+    num_classes = None
+    input_shape = (7,)
+"""
+OURS, SHAPES = "actlab.tasks.ClassificationTask", {"num_classes": 4, "input_shape": [7]}
+MNIST = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
+QUIET = [
+    *("--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
+    *("--trainer.max_epochs", "1", "--trainer.default_root_dir", "out"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _theirs(tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def config_of(model, data="theirs.Data", **arguments):
+    data = data if isinstance(data, dict) else {"class_path": data}
+    return {"seed_everything": 3, "model": {"class_path": model, "init_args": arguments}, "data": data}
+
+
+@pytest.mark.parametrize("data", [MNIST, {"class_path": "theirs.Data"}], ids=["our data", "their data"])
+@pytest.mark.parametrize("model", [OURS, "theirs.Model"], ids=["our task", "their task"])
+def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path):
+    given = SHAPES if model == OURS and data != MNIST else {}
+    config = {**config_of(model, data, **given), "trainer": {"limit_train_batches": 2}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    outcome = cli("fit", "-c", "config.yaml", *QUIET)
+    assert outcome.code == 0, outcome.err
+    resolved = yaml.safe_load((tmp_path / "out/config.yaml").read_text())
+    assert {name: resolved["model"]["init_args"].get(name) for name in given} == given
+    (checkpoint,) = (tmp_path / "out/checkpoints").glob("*.ckpt")
+    outcome = cli("test", "-c", "out/config.yaml", "--ckpt_path", checkpoint)
+    assert outcome.code == 0, outcome.err
+    assert "test/loss" in outcome.out
+
+
+def test_shapes_and_seed_reach_a_users_classes():
+    experiment = build(config_of("theirs.Needs", "theirs.Shaped"))
+    assert experiment.task.told == (4, (7,), 3)
+    assert experiment.data.told == 3
+
+
+def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config_of("theirs.Needs", "theirs.Shaped")))
+    assert cli("fit", "-c", "config.yaml", *QUIET).code == 0
+    (checkpoint,) = (tmp_path / "out/checkpoints").glob("*.ckpt")
+    assert torch.load(checkpoint, weights_only=True)["hyper_parameters"]["num_classes"] == 4
+    assert cli("test", "-c", "out/config.yaml", "--ckpt_path", checkpoint).code == 0
+
+
+def test_a_value_of_the_config_counts_where_the_data_has_none():
+    experiment = build(config_of("theirs.Needs", **SHAPES))
+    assert experiment.task.told == (4, (7,), 3)
+    experiment = build(config_of("theirs.HasDefault", num_classes=6))
+    assert experiment.task.told == 6
+
+
+def test_a_users_own_default_and_activation_are_left_alone():
+    assert build(config_of("theirs.HasDefault")).task.told == 4
+    assert build(config_of("theirs.HasDefault", MNIST)).task.told == 10
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        (config_of(OURS), ["Data has no num_classes", "give model.num_classes"]),
+        (config_of(OURS, num_classes=4), ["Data has no input_shape", "give model.input_shape"]),
+        (config_of(OURS, "theirs.NotYet"), ["NotYet has no num_classes", "give model.num_classes"]),
+        (config_of("theirs.Needs"), ["Data has no num_classes", "give model.num_classes"]),
+        (config_of(OURS, MNIST, num_classes=4), ["model.num_classes is 4", "num_classes 10"]),
+        (config_of(OURS, "theirs.Shaped", input_shape=[8]), ["model.input_shape is [8]", "input_shape [7]"]),
+        (config_of(OURS, MNIST, seed=4), ["model.seed", "seed_everything"]),
+        (config_of("theirs.Model", widht=4), ["'widht'", "'width'", "theirs.Model"]),
+        (config_of(OURS, MNIST, activation="gleu"), ["'gleu'", "'gelu'"]),
+        ({**config_of(OURS, MNIST), "trainer": {"strategy": "nonsense"}}, ["trainer", "nonsense"]),
+        ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),
+    ],
+)
+def test_mistakes(config, parts):
+    with pytest.raises(ActlabError) as error:
+        build(config)
+    assert all(part in str(error.value) for part in parts)
+
+
+def test_the_same_shape_given_twice_is_no_mistake():
+    assert (
+        build(config_of(OURS, MNIST, num_classes=10, input_shape=[1, 28, 28])).task.network[-1].out_features
+        == 10
+    )
+
+
+def test_what_a_resolved_config_leaves_empty_is_not_given():
+    build({**config_of(OURS, MNIST), "ckpt_path": None, "optimizer": None, "lr_scheduler": None})
+
+
+def test_a_config_is_not_changed_by_being_built():
+    config = config_of(OURS, MNIST)
+    before = yaml.safe_dump(config)
+    build(config)
+    assert yaml.safe_dump(config) == before
+
+
+def test_the_trainer_is_silent_by_default():
+    trainer = build(config_of(OURS, MNIST)).trainer
+    assert trainer.logger is None
+    assert trainer.progress_bar_callback is None
+
+
+def test_shapes_of_a_model_that_does_not_take_them_are_not_read():
+    class Data:
+        @property
+        def num_classes(self):
+            raise AssertionError("read")
+
+    assert shape_for(torch.nn.Module, {}, "num_classes", Data()) is None
+    with pytest.raises(AssertionError):
+        shape_for(ClassificationTask, {"num_classes": 10}, "num_classes", Data())
+
+
+@pytest.mark.parametrize("found", [(1, 28), [1, 28], torch.Size([1, 28]), None])
+def test_equal_shapes_of_any_kind_of_sequence(found):
+    class Data:
+        input_shape = found
+
+    check_shape("input_shape", [1, 28], Data())
+
+
+@pytest.mark.parametrize("value", [True, False, -1, 2**32])
+def test_seeds_that_are_none(value):
+    with pytest.raises(ActlabError, match=str(value)):
+        run_seed(value)
+
+
+def test_errors_of_a_users_code_are_left_alone():
+    with pytest.raises(ValueError, match="theirs"), one_line_errors():
+        raise ValueError("theirs")
