@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "files", "resources", "hashing", "streams", "draws"}
+LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws"}
 PLANS = {"studies.plan", "studies.keys"}  # what a study is: read without anything heavy
 READERS = {*PLANS, "engines.folders", "analysis"}
 
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "": set(),
     "errors": set(),
     "files": set(),
+    "mappings": {"errors"},
     "resources": {"errors"},
     "hashing": set(),
     "streams": {"hashing"},
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     "stacking": {"tasks", "networks", "activations", "optim", *LEAVES},
     "signatures": {"errors"},
     "configs": {"signatures", "errors"},
-    "words": {"configs", "errors", "resources"},
+    "words": {"configs", "mappings", "errors", "resources"},
     "experiments": {
         "configs",
         "signatures",
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "studies": set(),
     "studies.keys": {"errors"},
     "studies.plan": {"studies.keys", "errors"},
-    "studies.reading": {*PLANS, "errors", "resources"},
+    "studies.reading": {*PLANS, "mappings", "errors", "resources"},
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},

@@ -11,6 +11,7 @@ import yaml
 
 from actlab.configs import FILES, KEPT, MOVED, SECTIONS, SPEC, top_level
 from actlab.errors import ActlabError, unknown
+from actlab.mappings import read_mapping
 from actlab.resources import config_file
 
 _CONFIG = ("-c", "--config")
@@ -85,7 +86,7 @@ def nested(options: Iterable[Option], command: str) -> dict[str, Any]:
     for option in options:
         if option.name == "--config":
             path = Path(str(option.value))
-            for key, value in read(path).items():
+            for key, value in read_mapping(path).items():
                 put(config, key, _read_if_file(value, path.parent))
         elif not option.asks:
             key = _key(option, command)
@@ -110,7 +111,7 @@ def _key(option: Option, command: str) -> str:
 
 def _read_if_file(value: Any, folder: Path) -> Any:
     """A section of a config, which may stand in a file of its own."""
-    return read(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
+    return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
 def _value(text: str | None) -> Any:
@@ -185,39 +186,3 @@ def merged(before: Any, value: Any) -> Any:
         else:
             put(result, str(key), item)
     return result
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a mapping with a key twice, of which PyYAML would keep the last silently."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Read one mapping.
-
-        Raises:
-            ActlabError: where a key of it has stood before.
-        """
-        node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise ActlabError(
-                    f"{self.name}, line {key.start_mark.line + 1}: a second {key.value!r}; keep one"
-                )
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
-        return node
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The nested values of a config file.
-
-    Raises:
-        ActlabError: when the file is not YAML, holds no mapping, or one of its mappings has a key twice.
-    """
-    try:
-        with path.open(encoding="utf-8") as file:
-            values = yaml.load(file, _Loader)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ActlabError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ActlabError(f"{path} holds no mapping of keys to values")
-    return dict(values)

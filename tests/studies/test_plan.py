@@ -147,7 +147,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),
         (TEXT + "select: {metrik: val/loss}", "'metric'"),
         ("just words", "holds no mapping"),
-        ("a: [", "not readable as YAML"),
+        (TEXT + "seeds: 3", "line 6: a second 'seeds'"),
+        ("a: [", "cannot be read as YAML"),
         (TEXT + "set: {trainer.max_epochs.deep: 1}", "holds the value"),
     ],
 )

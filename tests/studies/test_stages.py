@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from actlab.mappings import read_mapping
+from actlab.resources import config_file
 from actlab.studies import reading, stages
 
 BASE = """\
@@ -115,7 +117,10 @@ set:
   trainer.max_epochs: 1
   trainer.limit_train_batches: 4
 blocks:
-  - {name: narrow, base: mnist_classifier, set: {model.network.hidden: [8]}, grid: {model.activation: [relu, elu]}}
+  - name: narrow
+    base: mnist_classifier
+    set: {model.network.hidden: [8]}
+    grid: {model.activation: [relu, elu]}
   - {name: wide, base: ./wide.yaml, grid: {model.activation: [relu], model.network.dropout: [0.5]}}
 seeds: 2
 table: [{metric: test/error, at: last, percent: true}]
@@ -123,7 +128,7 @@ table: [{metric: test/error, at: last, percent: true}]
 
 
 def test_blocks_with_bases_of_their_own(study, tmp_path):
-    base = reading.mapping(reading.config_file("mnist_classifier"))
+    base = read_mapping(config_file("mnist_classifier"))
     base["model"]["init_args"]["network"]["init_args"]["hidden"] = [32]
     (tmp_path / "wide.yaml").write_text(json.dumps(base))
     outcome = study(BLOCKS, "run", "--activation", "silu")

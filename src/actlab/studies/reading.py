@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from actlab.errors import ActlabError, unknown
+from actlab.mappings import read_mapping
 from actlab.resources import config_file
 from actlab.studies.keys import as_list, set_dotted, short, yaml_value
 from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
@@ -98,7 +99,7 @@ def load(
         ActlabError: for an unknown key, a value of the wrong kind or a missing file.
     """
     path = config_file(name, "configs/studies")
-    file = _checked(mapping(path), path)
+    file = _checked(read_mapping(path), path)
     changes = dict(map(_assignment, overrides))
     seeds = changes.pop("seeds", None)
     blocks = [
@@ -128,21 +129,6 @@ def load(
         reference=file.reference,
         notes=tuple(file.notes),
     )
-
-
-def mapping(path: Path) -> dict[str, Any]:
-    """The YAML mapping in a file.
-
-    Raises:
-        ActlabError: when there is none.
-    """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ActlabError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise ActlabError(f"{path} holds no mapping of keys to values")
-    return values
 
 
 def _checked(values: Mapping[str, Any], path: Path) -> _File:
@@ -197,7 +183,7 @@ def _blocks(file: _File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
 def _base(name: str, study: Path) -> dict[str, Any]:
     """The base config, without what run folders provide; a path is relative to the study file."""
     beside = study.parent / name
-    config = mapping(beside if beside.is_file() else config_file(name))
+    config = read_mapping(beside if beside.is_file() else config_file(name))
     trainer = config.setdefault("trainer", {})
     for key in _PROVIDED:
         trainer.pop(key, None)
