@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "analysis", "reports", *LEAVES},
     "engines": {
-        *("experiments", "stacking", "tasks", "probes", "datamodules", "checkpoints"),
+        *("experiments", "signatures", "stacking", "tasks", "probes", "datamodules", "checkpoints"),
         *PLANS,
         *LEAVES,
     },

@@ -3,7 +3,8 @@
 import pytest
 
 from actlab.errors import ActlabError
-from actlab.words import joined, nested, options_of, put, read
+from actlab.mappings import read_mapping
+from actlab.words import joined, nested, options_of, put
 
 
 def config_of(*words):
@@ -106,7 +107,7 @@ def test_mistakes(words, part):
 def test_a_key_that_yaml_merges_in_is_not_there_twice(tmp_path):
     text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, y: 3}\n"
     (tmp_path / "config.yaml").write_text(text)
-    assert read(tmp_path / "config.yaml")["c"] == {"x": 2, "y": 3}
+    assert read_mapping(tmp_path / "config.yaml")["c"] == {"x": 2, "y": 3}
 
 
 @pytest.mark.parametrize(
@@ -115,4 +116,4 @@ def test_a_key_that_yaml_merges_in_is_not_there_twice(tmp_path):
 def test_a_key_that_stands_twice_is_refused(text, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ActlabError, match="line 3: a second 'x'"):
-        read(tmp_path / "config.yaml")
+        read_mapping(tmp_path / "config.yaml")

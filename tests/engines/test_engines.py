@@ -370,11 +370,13 @@ def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch)
 
 def test_trainers_of_finished_runs_are_released(study, tmp_path):
     wanted = study(overrides=["model.activation=relu", "trainer.max_epochs=1"]).runs()
-    alive = weakref.WeakSet()
+    alive, seen = weakref.WeakSet(), []
 
     def count(run, fraction):
-        gc_free = [o for o in gc.get_objects() if type(o) is pl.Trainer]
-        alive.update(gc_free)
+        seen.append(run)
+        trainers = [o for o in gc.get_objects() if type(o) is pl.Trainer]
+        alive.update(o for o in trainers if str(tmp_path) in o.default_root_dir)
 
     execute(wanted[:4], tmp_path, stacked=False, progress=count)
+    assert seen
     assert len(alive) == 0

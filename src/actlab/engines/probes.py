@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentParser
 from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.engines import packing
 from actlab.engines.folders import Row, RunFolder, frame_of, holding
 from actlab.engines.recording import checkpoint_name
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, unknown
 from actlab.experiments import Experiment
 from actlab.files import replacing
 from actlab.probes import Measured
+from actlab.signatures import find, parameters
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against, stacked_quantity
 from actlab.studies.plan import Probe, Run
@@ -73,13 +73,18 @@ def made(probe: Probe) -> Any:
     """The probe as its class and arguments say.
 
     Raises:
-        ActlabError: for a class or an argument that is none.
+        ActlabError: for a class that is none, or an argument that it does not take.
     """
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("probe", type=Callable[..., Any])
-    with experiments.one_line_errors():
-        config = parser.parse_object({"probe": {"class_path": probe.class_path, "init_args": probe.init_args}})
-        return parser.instantiate_classes(config).probe
+    where = f"probe {probe.name!r}"
+    kind = find(probe.class_path, (object,), where)
+    takes = parameters(kind)
+    for name in probe.init_args:
+        if takes is not None and name not in takes:
+            raise unknown("argument", name, takes, f"In {where}, {probe.class_path}.")
+    try:
+        return kind(**probe.init_args)
+    except TypeError as error:
+        raise ActlabError(f"{where} cannot be made: {experiments.one_line(error)}") from error
 
 
 def _groups(runs: Sequence[Run]) -> list[list[Run]]:

@@ -1,0 +1,183 @@
+"""A user's own LightningModule and DataModule in a study, and a study on several devices."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+MINE = """\
+import pytorch_lightning as pl
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from actlab.tasks import ClassificationTask
+
+
+class MyData(pl.LightningDataModule):
+    def __init__(self, size: int = 64, batch_size: int = 16):
+        super().__init__()
+        self.size, self.batch_size = size, batch_size
+
+    def setup(self, stage):
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(self.size, 6, generator=generator)
+        self.data = TensorDataset(x, (x.sum(1) > 0).long())
+
+    def train_dataloader(self):
+        return DataLoader(self.data, self.batch_size)
+
+    val_dataloader = test_dataloader = train_dataloader
+
+
+class MyModule(pl.LightningModule):
+    def __init__(self, activation: str = "relu", width: int = 8, lr: float = 0.1, broken: bool = False):
+        super().__init__()
+        from actlab.activations import create
+
+        self.network = nn.Sequential(nn.Linear(6, width), create(activation), nn.Linear(width, 2))
+        self.lr, self.broken = lr, broken
+
+    def step(self, batch):
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    def training_step(self, batch, batch_idx):
+        loss = self.step(batch) * (float("nan") if self.broken else 1)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.step(batch))
+
+    def on_train_epoch_end(self):
+        if self.current_epoch % 2 == 1:
+            self.log("every_second_epoch", float(self.current_epoch))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+class OwnStep(ClassificationTask):
+    def training_step(self, batch, batch_idx):
+        return 2 * super().training_step(batch, batch_idx)
+"""
+STUDY = """\
+base: ./base.yaml
+grid: {model.activation: [relu, elu], model.lr: [0.5, 0.01]}
+seeds: 2
+select: {tune: [model.lr]}
+table: [{metric: val/loss, at: last}, {metric: train_loss, at: last}]
+"""
+BASE = {
+    "seed_everything": 0,
+    "model": {"class_path": "mine.MyModule", "init_args": {"activation": "relu"}},
+    "data": {"class_path": "mine.MyData"},
+    "trainer": {"max_epochs": 4, "accelerator": "cpu"},
+}
+
+
+@pytest.fixture
+def study(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "base.yaml").write_text(json.dumps(BASE))
+
+    def run(command, *words, text=STUDY):
+        (tmp_path / "own.yaml").write_text(text)
+        return cli("study", command, "own.yaml", *words)
+
+    return run
+
+
+def rows(tmp_path):
+    return {p.parent.name: pd.read_parquet(p) for p in tmp_path.glob("runs/own/*/metrics.parquet")}
+
+
+def test_a_users_module_and_data_in_a_study(study, tmp_path):
+    assert "8 not finished" in study("plan").out
+    outcome = study("run")
+    assert outcome.code == 0, outcome.err
+    assert "8 of 8 runs finished." in outcome.out
+    assert "one by one instead of stacked: MyData makes batches for one seed" in outcome.out
+    for frame in rows(tmp_path).values():
+        counts = frame.groupby(["split", "metric"]).size().to_dict()
+        assert counts == {("", "train_loss"): 4, ("val", "loss"): 4, ("", "every_second_epoch"): 2}
+        every = frame[frame["metric"] == "every_second_epoch"]
+        assert every["value"].tolist() == [1, 3]
+        assert every["epoch"].tolist() == [2, 4]
+    chosen = [line.split()[1] for line in outcome.out.splitlines() if line.startswith(("relu", "elu"))]
+    assert chosen == ["0.5", "0.5"]
+
+
+def test_a_loss_of_any_name_that_is_not_finite_ends_the_run(study, tmp_path):
+    outcome = study("run", "--set", "model.broken=true", "--set", "seeds=1")
+    assert outcome.code == 0, outcome.err
+    for path in tmp_path.glob("runs/own/*/result.json"):
+        assert json.loads(path.read_text())["status"] == "diverged"
+
+
+def test_a_task_with_a_step_of_its_own_runs_one_by_one(study):
+    text = """\
+base: mnist_classifier
+set:
+  model.class_path: mine.OwnStep
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 1
+  trainer.limit_train_batches: 2
+  model.network.hidden: [8]
+grid: {model.activation: [relu]}
+seeds: 2
+"""
+    outcome = study("run", text=text)
+    assert outcome.code == 0, outcome.err
+    assert "one by one instead of stacked: OwnStep has its own 'training_step'" in outcome.out
+    assert "2 of 2 runs finished." in outcome.out
+
+
+def test_a_study_on_two_devices(tmp_path):
+    """DDP starts its ranks from the words of the process, so this needs one of its own."""
+    text = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 4
+  trainer.accelerator: cpu
+  model.network.hidden: [8]
+grid: {model.activation: [relu, soi]}
+seeds: 1
+table: [{metric: test/error, at: last, percent: true}]
+"""
+    (tmp_path / "two.yaml").write_text(text)
+
+    def run(where, *words):
+        command = [sys.executable, "-m", "actlab", "study", "run", "two.yaml", "--runs-dir", where, *words]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("one")
+    out = run("two", "--set", "trainer.devices=2", "--set", "trainer.strategy=ddp")
+    assert out.count("2 of 2 runs finished.") == 1
+    assert "several devices" not in out  # one seed a unit: nothing could have been stacked
+
+    def values(where):
+        frames = [pd.read_parquet(p) for p in sorted((tmp_path / where).glob("two/*/metrics.parquet"))]
+        return pd.concat(frames)["value"].to_numpy()
+
+    assert len(values("one")) == len(values("two")) > 20
+    assert values("two") == pytest.approx(values("one"), rel=2e-2, abs=3e-3)
