@@ -114,7 +114,7 @@ def _file_module(path: Path) -> types.ModuleType:
     return module
 
 
-def build(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
+def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """A fresh module from a module class, a function returning a module, or a function tensor → tensor.
 
     Args:
@@ -222,7 +222,8 @@ def _wrapped(label: str, target: Any, params: Mapping[str, Any], missing: list[s
         what = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         needs = f", or give a value for {missing[0]!r}" if missing else ""
         raise ActlabError(
-            f"{label}, given a (2, 4) tensor, returned {what}, not a (2, 4) tensor; mend it{needs}"
+            f"{label}, given a (2, 4) tensor, returned {what}, not a (2, 4) tensor; "
+            f"return one of the input's shape{needs}"
         )
     return Function(target, params)
 

@@ -116,9 +116,9 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     """
     name, params = _split(spec, params)
     if ":" in name:
-        return plugins.build(name, plugins.resolve(name), params)
+        return plugins.module_from(name, plugins.resolve(name), params)
     found = entry(name)
-    module = plugins.build(name, found.build, params)
+    module = plugins.module_from(name, found.build, params)
     if is_stochastic(module) is not found.stochastic:
         vars(module)["stochastic"] = found.stochastic
     return module

@@ -264,7 +264,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return self._in_order("test")
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """The test batches; a prediction writer is told their positions."""
+        """The test batches; a prediction writer gets their positions."""
         return self._in_order("test")
 
     def _in_order(self, part: str) -> DataLoader[Any]:

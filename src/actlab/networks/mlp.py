@@ -37,6 +37,8 @@ class MLP(nn.Sequential):
     Shape: ``(B, *)`` with D values a sample → ``(B, K)``.
     """
 
+    stackable = ("dropout",)
+
     def __init__(
         self,
         act: ActivationFactory,

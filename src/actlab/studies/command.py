@@ -121,7 +121,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
         measured = cost.measure(todo, study.compare, study.reference, rounds=8)
         updates = updates_per_epoch(todo[0])
     if not measured or updates is None:
-        return "what it costs cannot be told: the model or the data is not of this package"
+        return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
     seconds = {entry["compared"]: entry["seconds_per_update"] for entry in measured}
     total = sum(seconds[label(r.point.get(study.compare, ""))] * updates * (r.epochs or 1) for r in todo)
     return f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)"

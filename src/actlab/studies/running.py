@@ -153,7 +153,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run]
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Build one run for each value of each grid key, so that a typo is told before anything is trained."""
+    """Build one run for each value of each grid key, so that a mistake shows before anything is trained."""
     from actlab import experiments
 
     seen: set[str] = set()
