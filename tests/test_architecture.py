@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws"}
-PLANS = {"studies.plan", "studies.keys"}  # what a study is: read without anything heavy
+PLANS = {"studies.plan", "studies.keys", "studies.groups"}  # what a study is: read without anything heavy
 READERS = {*PLANS, "engines.folders", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "studies": set(),
     "studies.keys": {"errors"},
     "studies.plan": {"studies.keys", "errors"},
+    "studies.groups": {"studies.plan", "studies.keys"},
     "studies.reading": {*PLANS, "mappings", "errors", "resources"},
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
@@ -85,9 +86,7 @@ WITHOUT = {
     "resources": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "__main__": LEARNING,
     **dict.fromkeys(READERS, LEARNING),
-    **dict.fromkeys(
-        ["studies.plan", "studies.keys", "studies.reading"], LEARNING | {"numpy", "scipy", "pandas"}
-    ),
+    **dict.fromkeys([*PLANS, "studies.reading"], LEARNING | {"numpy", "scipy", "pandas"}),
     "activations": LEARNING - {"torch"},
     "networks": LEARNING - {"torch"},
     "optim": LEARNING - {"torch"},

@@ -125,9 +125,9 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     Raises:
         ActlabError: a parameter is unknown, missing or of the wrong type, or ``target`` is none of these.
 
-    >>> build("hardtanh", nn.Hardtanh, {"max_val": 6.0})
+    >>> module_from("hardtanh", nn.Hardtanh, {"max_val": 6.0})
     Hardtanh(min_val=-1.0, max_val=6.0)
-    >>> build("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
+    >>> module_from("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
     """
     if isinstance(target, nn.Module):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import identity, matches
-from actlab.analysis.results import Group, Results, Setting
+from actlab.analysis.points import matches
+from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
     FEWEST,
     Interval,
@@ -21,7 +21,8 @@ from actlab.analysis.statistics import (
 )
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
-from actlab.studies.keys import label
+from actlab.studies.groups import Group, Setting
+from actlab.studies.keys import identity, label
 from actlab.studies.plan import Study
 
 _PUBLISHED = ("where", "metric", "at", "condition", "value")

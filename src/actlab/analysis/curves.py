@@ -12,9 +12,10 @@ import numpy as np
 from actlab.analysis.columns import Column
 from actlab.analysis.conditions import along
 from actlab.analysis.points import matches
-from actlab.analysis.results import Group, Results, Setting
+from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
 from actlab.engines.folders import DIVERGED
+from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run
 
 

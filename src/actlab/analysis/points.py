@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,15 +19,6 @@ def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
         key in point and (point[key] == value or label(point[key]) == label(value))
         for key, value in where.items()
     )
-
-
-def identity(values: Mapping[str, Any]) -> str:
-    """A text that is the same for equal grid values, nested ones too, in any order of their keys.
-
-    >>> identity({"b": 1, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 1})
-    True
-    """
-    return json.dumps(values, sort_keys=True, default=str)
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

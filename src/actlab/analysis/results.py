@@ -19,27 +19,11 @@ import numpy as np
 
 from actlab.analysis import reading
 from actlab.analysis.columns import Column, column, read_at
-from actlab.analysis.points import identity
 from actlab.analysis.statistics import median
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
+from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Tuned values and the runs that have them, one a seed."""
-
-    tuned: dict[str, Any]
-    runs: tuple[Run, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """A grid point without its tuned keys, and the settings tried for it."""
-
-    point: dict[str, Any]
-    settings: tuple[Setting, ...]
 
 
 @dataclass(frozen=True)
@@ -171,30 +155,6 @@ class Results:
         """Values by seed, of the runs that have ended and have one."""
         found = {run.seed: self.value(run, column) for run in setting.runs}
         return {seed: value for seed, value in found.items() if value is not None}
-
-
-def groups(study: Study) -> list[Group]:
-    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone."""
-    found: dict[str, dict[str, list[Run]]] = {}
-    for run in study.runs():
-        compared, tuned = _split(study, run)
-        found.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
-    return [
-        Group(
-            _split(study, next(iter(settings.values()))[0])[0],
-            tuple(Setting(_split(study, runs[0])[1], tuple(runs)) for runs in settings.values()),
-        )
-        for settings in found.values()
-    ]
-
-
-def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's grid point: what is compared and what is tuned."""
-    tune = study.select.tune
-    return (
-        {k: v for k, v in run.point.items() if k not in tune},
-        {k: v for k, v in run.point.items() if k in tune},
-    )
 
 
 def load(study: Study, root: Path) -> Results:

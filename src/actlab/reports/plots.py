@@ -33,11 +33,12 @@ from actlab.analysis import curves
 from actlab.analysis.columns import Column, column
 from actlab.analysis.conditions import along
 from actlab.analysis.points import in_words, matches
-from actlab.analysis.results import Group, Results
+from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.reports.captions import caption
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.reports.published import PublishedCurves, read_curves
+from actlab.studies.groups import Group
 from actlab.studies.keys import label
 
 _SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")

@@ -10,6 +10,7 @@ from actlab.analysis import results
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError, Parser
 from actlab.studies import stages
+from actlab.studies.groups import groups
 from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
@@ -101,7 +102,7 @@ def show_plan(study: Study, root: Path) -> None:
     left = sum(r.epochs or 1 for r in todo)
     print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
     for stage in study.stages[len(ready) :]:
-        points = len(results.groups(ready[0]))
+        points = len(groups(ready[0]))
         print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
     if todo:
         print(costs(ready[-1], todo))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,3 +81,12 @@ def yaml_value(text: str) -> Any:
 def as_list(value: Any) -> list[Any]:
     """A list as it is, a single value as a list of one."""
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def identity(values: Mapping[str, Any]) -> str:
+    """A text that is the same for equal grid values, nested ones too, in any order of their keys.
+
+    >>> identity({"b": 1, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 1})
+    True
+    """
+    return json.dumps(values, sort_keys=True, default=str)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import results
-from actlab.analysis.points import identity
-from actlab.analysis.results import Group, Results
+from actlab.analysis.results import Results
 from actlab.files import write_atomically
+from actlab.studies.groups import Group, groups
+from actlab.studies.keys import identity
 from actlab.studies.plan import Block, Stage, Study
 
 FILE = "selection.json"
@@ -51,7 +52,7 @@ def _later(first: Study, stage: Stage, chosen: Chosen) -> Study:
     blocks = []
     title = f"{first.title.rpartition(', stage ')[0]}, stage {stage.name}"
     tried: dict[str, int] = {}
-    for group in results.groups(first):
+    for group in groups(first):
         entry = chosen[identity(group.point)]
         run = group.settings[0].runs[0]
         own = first.blocks[run.block]
@@ -66,7 +67,7 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
     """What each grid point is run at in a stage; None while something before it has not ended."""
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
-    missing = [group for group in results.groups(before) if identity(group.point) not in chosen]
+    missing = [group for group in groups(before) if identity(group.point) not in chosen]
     if missing:
         loaded = results.load(before, root)
         if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):

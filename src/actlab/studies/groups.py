@@ -1,0 +1,49 @@
+"""Grid points in groups: those that differ in tuned keys alone, of which one is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from actlab.studies.keys import identity
+from actlab.studies.plan import Run, Study
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Tuned values and the runs that have them, one a seed."""
+
+    tuned: dict[str, Any]
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A grid point without its tuned keys, and the settings tried for it."""
+
+    point: dict[str, Any]
+    settings: tuple[Setting, ...]
+
+
+def groups(study: Study) -> list[Group]:
+    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for run in study.runs():
+        compared, tuned = _split(study, run)
+        found.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
+    return [
+        Group(
+            _split(study, next(iter(settings.values()))[0])[0],
+            tuple(Setting(_split(study, runs[0])[1], tuple(runs)) for runs in settings.values()),
+        )
+        for settings in found.values()
+    ]
+
+
+def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's grid point: what is compared and what is tuned."""
+    tune = study.select.tune
+    return (
+        {k: v for k, v in run.point.items() if k not in tune},
+        {k: v for k, v in run.point.items() if k in tune},
+    )
