@@ -41,14 +41,16 @@ from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
 from actlab import experiments, streams
-from actlab.engines import packing, sequential, stacked
+from actlab.engines import packing, sizing, stacked
+from actlab.engines.devices import threads, threads_for
 from actlab.engines.memory import keep_freed
-from actlab.stacking.layers import StackedNetwork
-from actlab.studies import command, keys, plan, reading
+from actlab.stacking import StackedNetwork
+from actlab.studies import keys, plan, reading, running
 
 ROUNDS, UPDATES, WARM_UP = 5, 25, 5
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (1, 2, 5, 15, 45, 90) if DEVICE == "cpu" else (1, 15, 90, 450)
+LEARNING_RATE, DROPOUT = "model.optimizer.lr", "model.network.dropout"
 RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
 
 
@@ -93,7 +95,7 @@ def alone(runs: Sequence[plan.Run]) -> float:
     taken = []
     for run in runs:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, command.quiet(), threads_of(1):
+        with tempfile.TemporaryDirectory() as folder, running.quiet(), threads_of(1):
             trainer, task, module = experiments.build(run.config, callbacks=[clock], default_root_dir=folder)
             trainer.logger = pl.loggers.CSVLogger(folder)
             trainer.fit(task, datamodule=module)
@@ -103,13 +105,13 @@ def alone(runs: Sequence[plan.Run]) -> float:
 
 def threads_of(size: int) -> Any:
     """The number of threads that the engines give to so many runs."""
-    return sequential.threads(sequential.threads_for(128 * size))
+    return threads(threads_for(128 * size))
 
 
 def in_stack(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update of a stack."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder, command.quiet(), threads_of(len(runs)):
+    with tempfile.TemporaryDirectory() as folder, running.quiet(), threads_of(len(runs)):
         trainer, task, module = stacked.assemble(runs, clock, Path(folder))
         trainer.fit(task, datamodule=module)
     return clock.milliseconds
@@ -117,17 +119,15 @@ def in_stack(runs: Sequence[plan.Run]) -> float:
 
 def stacked_grid(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update and run of a grid, in the stacks that the engine makes of it."""
-    by_id = {run.id: run for run in runs}
     with tempfile.TemporaryDirectory() as folder:
-        parts, left, _ = packing.plan_stacks(runs, Path(folder))
-    assert not left
-    return sum(in_stack([by_id[member] for member in part.members]) for part in parts) / len(runs)
+        jobs = packing.pack(runs, Path(folder), sizing.size_of).jobs
+    return sum(in_stack(job.runs) for job in jobs) / len(runs)
 
 
 def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     """So many of the runs without dropout, from all learning rates where there are three."""
-    plain = [run for run in runs if not keys.get_dotted(run.config, packing.DROPOUT)]
-    by_rate = [[r for r in plain if keys.get_dotted(r.config, packing.LEARNING_RATE) == rate] for rate in RATES]
+    plain = [run for run in runs if not keys.get_dotted(run.config, DROPOUT)]
+    by_rate = [[r for r in plain if keys.get_dotted(r.config, LEARNING_RATE) == rate] for rate in RATES]
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
@@ -187,7 +187,7 @@ def template(loader: DataLoader[Any]) -> float:
     taken = []
     for dropout in DROPOUTS:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, command.quiet():
+        with tempfile.TemporaryDirectory() as folder, running.quiet():
             pl.Trainer(
                 max_steps=UPDATES + WARM_UP,
                 logger=pl.loggers.CSVLogger(folder),
@@ -284,7 +284,7 @@ def profile(dataset: str | None, size: int) -> None:
         print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
 
 
-@command.quiet()
+@running.quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures: milliseconds an update and run, memory, and the ratios.
 
@@ -297,7 +297,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         print(reason)
     runs = grid(dataset, "model.network.dropout=[0.0,0.25,0.5]")
     plain = grid(dataset, f"seeds={-(-max(SIZES) // 3)}", "model.network.dropout=0.0")
-    by_dropout = [next(r for r in runs if keys.get_dotted(r.config, packing.DROPOUT) == p) for p in DROPOUTS]
+    by_dropout = [next(r for r in runs if keys.get_dotted(r.config, DROPOUT) == p) for p in DROPOUTS]
     module: Any = experiments.build(runs[0].config).data
     module.setup("fit")
     samples = batches.PerSample(*module.train.tensors)

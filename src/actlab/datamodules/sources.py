@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from actlab.datamodules.images import Images, decode, words
 from actlab.errors import ActlabError
+from actlab.files import remove_partials, replacing
 
 FORMAT = 2  # of the cache: raised when decoding changes
 
@@ -138,12 +139,9 @@ def read_cache(path: Path, splits: Sequence[str]) -> Images | None:
 
 def write_cache(path: Path, images: Images) -> None:
     """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    try:
+    remove_partials(path.parent)
+    with replacing(path) as partial:
         save_file(images.tensors, partial, metadata={"num_classes": str(images.num_classes)})
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
