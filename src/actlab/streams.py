@@ -129,7 +129,7 @@ class Uniform(nn.Module):
 
         Args:
             x: gives shape, dtype and device.
-            p: drop probability, or one a run, ``(R, 1)``.
+            p: drop probability, or one a run, float64 ``(R, 1)``.
         """
         if isinstance(p, Tensor):
             p = p.view(-1, *[1] * (x.dim() - 1))
@@ -183,7 +183,9 @@ def uniform(source: Source | None, x: Tensor) -> Tensor:
 
 
 def _keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:
-    return (uniform(source, x) >= p).to(torch.float32).mul_(1 / (1 - p)).to(x.dtype)
+    threshold = p.to(torch.float32) if isinstance(p, Tensor) else p  # as torch compares with a plain number
+    kept = (uniform(source, x) >= threshold).to(torch.promote_types(x.dtype, torch.float32))
+    return kept.mul_(1 / (1 - p)).to(x.dtype)
 
 
 _compiled: dict[Callable[..., Any], Callable[..., Any]] | None = None  # None: nothing is compiled

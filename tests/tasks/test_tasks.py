@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.errors import ActlabError
-from actlab.networks import MLP
+from actlab.networks import MLP, Dropout
 from actlab.optim import L2, Cosine, Linear, Plateau, Steps
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
@@ -280,3 +280,55 @@ def test_what_is_not_known_to_be_deterministic_is_random(layer, random):
 def test_a_task_can_be_pickled():
     task = ClassificationTask(num_classes=3, input_shape=(4,), network=partial(MLP, hidden=(5,)))
     assert pickle.loads(pickle.dumps(task)).seed == 0
+
+
+class DrawsInConstructor(nn.Module):
+    """A unit with a weight of its own, drawn when it is made."""
+
+    stochastic = False
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.inner = nn.Linear(6, 6)
+        self.own = self.inner.weight.detach().clone()
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+
+def weights_of(activation, dropout=0.0, seed=3):
+    network = partial(MLP, hidden=(6, 6), dropout=dropout)
+    task = ClassificationTask(3, (4,), activation, network, seed=seed)
+    inside = {id(p) for unit in task.units for p in unit.parameters()}
+    return task, [p for p in task.network.parameters() if id(p) not in inside]
+
+
+def test_initial_weights_are_a_function_of_seed_and_layer():
+    """Whatever unit or dropout stands between the layers: runs of one seed are paired."""
+    _, expected = weights_of("relu")
+    for activation in ("elu", "prelu", "soi", "torch.nn:RReLU", f"{__file__}:DrawsInConstructor"):
+        for dropout in (0.0, 0.5):
+            _, found = weights_of(activation, dropout)
+            assert all(map(torch.equal, found, expected)), activation
+    _, other = weights_of("relu", seed=4)
+    assert not torch.equal(other[0], expected[0])
+    assert not torch.equal(expected[2], expected[4])  # layers of equal shape differ
+
+
+def test_units_keep_the_weights_that_they_made():
+    task, _ = weights_of(f"{__file__}:DrawsInConstructor")
+    assert len(task.units) == 2
+    for unit in task.units:
+        assert torch.equal(unit.inner.weight, unit.own)
+
+
+def test_dropout_probabilities_are_not_rounded_to_a_networks_precision():
+    members = [member(r, network=partial(FrameNetwork, dropout=0.3 + 0.1 * r)) for r in range(2)]
+    stack = StackedTask(members).to(torch.bfloat16)
+    (dropout,) = [m for m in stack.modules() if isinstance(m, Dropout)]
+    x = torch.ones(2, 50, 8, dtype=torch.bfloat16)
+    kept = dropout.train()(x)
+    for r, p in enumerate((0.3, 0.4)):
+        assert set(kept[r].unique().tolist()) == {0.0, torch.tensor(1 / (1 - p)).bfloat16().item()}
+    assert dropout.p.flatten().tolist() == pytest.approx([0.3, 0.4], abs=1e-7)

@@ -23,12 +23,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float | Tensor) -> None:
         super().__init__()
-        _checked(p)
-        self.p: float | Tensor
-        if isinstance(p, Tensor):
-            self.register_buffer("p", p, persistent=False)  # goes to the device with its network
-        else:
-            self.p = p
+        self.p = _checked(p)  # no buffer: a network's precision must not round it
         self.scale: float | Tensor = 1.0  # a schedule's factor of p, or one a run, (R, 1)
         self.uniform = Uniform()
 
@@ -47,6 +42,8 @@ class Dropout(nn.Module):
         """Same shape as ``x``."""
         if not self.training:
             return x
+        if isinstance(self.p, Tensor) and self.p.device != x.device:
+            self.p = self.p.to(x.device)
         return x * self.uniform.keep(x, self.probability)
 
     def extra_repr(self) -> str:

@@ -1,52 +1,81 @@
-"""Initialisation rules of the papers."""
+"""Initialisation rules of the papers.
+
+Within a run the weights of a layer are a function of (run seed, ordinal of the layer) alone: whatever units or
+dropout stand between the layers, runs of one seed start from the same weights.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from actlab.errors import unknown
+from actlab.hashing import generator
+
+Rule = Callable[[Tensor, Generator | None], Tensor]
 
 
-def unit_norm_rows_(weight: Tensor) -> Tensor:
+def unit_norm_rows_(weight: Tensor, source: Generator | None = None) -> Tensor:
     """W ~ N(0, 1), then each output unit's incoming weight vector scaled to norm 1 (GELU §3.1)."""
-    rows = nn.init.normal_(weight).flatten(1)
+    rows = nn.init.normal_(weight, generator=source).flatten(1)
     return weight.div_(rows.norm(dim=1).view(-1, *[1] * (weight.ndim - 1)))
 
 
-def he_(weight: Tensor) -> Tensor:
+def he_(weight: Tensor, source: Generator | None = None) -> Tensor:
     """W ~ N(0, 2 / fan_in) (He et al. 2015), for every layer and unit alike."""
-    return nn.init.normal_(weight, std=math.sqrt(2 / weight[0].numel()))
+    return nn.init.normal_(weight, std=math.sqrt(2 / weight[0].numel()), generator=source)
 
 
-def glorot_(weight: Tensor) -> Tensor:
+def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
     """W ~ U(−a, a), a = √(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
-    return nn.init.xavier_uniform_(weight)
+    return nn.init.xavier_uniform_(weight, generator=source)
 
 
-INIT_RULES: dict[str, Callable[[Tensor], Tensor]] = {
+INIT_RULES: dict[str, Rule] = {
     "unit_norm_rows": unit_norm_rows_,
     "he": he_,
     "glorot": glorot_,
 }
+
+# Of the run whose network is being built: its seed, and the units made so far, which keep their own weights.
+_building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar("_building", default=None)
+
+
+@contextmanager
+def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
+    """Let `initialise` draw the weights of one run, for as long as its network is built.
+
+    Args:
+        seed: of the run.
+        units: its activation modules, filled while the network is built; `initialise` leaves them alone.
+    """
+    token = _building.set((seed, units))
+    try:
+        yield
+    finally:
+        _building.reset(token)
 
 
 @torch.no_grad()
 def initialise(network: nn.Module, rule: str) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
-    Draws from torch's global generator; the task seeds it from the run's seed.
+    Draws from a generator a layer, see `weights_of_run`; outside a run from torch's global one.
 
     Raises:
         ActlabError: when ``rule`` is not in `INIT_RULES`.
     """
     if rule not in INIT_RULES:
         raise unknown("init rule", rule, INIT_RULES)
-    for layer in network.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            INIT_RULES[rule](layer.weight)
-            if layer.bias is not None:
-                layer.bias.zero_()
+    seed, units = _building.get() or (None, ())
+    inside_units = {id(part) for unit in units for part in unit.modules()}
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    for ordinal, layer in enumerate(m for m in layers if id(m) not in inside_units):
+        INIT_RULES[rule](layer.weight, None if seed is None else generator(seed, "weights", ordinal))
+        if layer.bias is not None:
+            layer.bias.zero_()

@@ -159,7 +159,7 @@ def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
 
 def _common(values: Sequence[float]) -> float | Tensor:
     """One number where all are equal, else one a run, ``(R, 1)``."""
-    return values[0] if len(set(values)) == 1 else torch.tensor(values).view(-1, 1)
+    return values[0] if len(set(values)) == 1 else torch.tensor(values, dtype=torch.float64).view(-1, 1)
 
 
 @stacked_form(nn.Sequential)

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from actlab import activations, hashing, optim, streams
 from actlab.errors import ActlabError
 from actlab.networks import ActivationFactory, Dropout
+from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.tasks.quantities import Quantity, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
@@ -73,7 +74,7 @@ class Task(pl.LightningModule, ABC):
         self.seed = seed
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), weights_of_run(seed, self.units):
             torch.manual_seed(hashing.seed_for(seed, "init"))
             self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
             materialise(self.network, input_shape)
@@ -103,10 +104,15 @@ class Task(pl.LightningModule, ABC):
         return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
     def _recording(self, factory: ActivationFactory) -> ActivationFactory:
-        """The factory given to the network; what it makes is noted in `units`."""
+        """The factory given to the network; what it makes is noted in `units`.
+
+        What a unit draws in its constructor is its own: it moves no other random numbers.
+        """
 
         def unit() -> nn.Module:
-            self.units.append(factory())
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(hashing.seed_for(self.seed, "unit", len(self.units)))
+                self.units.append(factory())
             return self.units[-1]
 
         return unit
