@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from actlab.errors import ActlabError
 
@@ -18,40 +23,85 @@ Each has --help. Files that travel with actlab may be named without their path.
 """
 
 
+class Stopped(BaseException):
+    """A signal asked the process to end; no library takes it for an error of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into `Stopped`, also while libraries are imported."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    alone = threading.current_thread() is threading.main_thread()  # only there a handler can be set
+    former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if alone}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, or 2 after one line about bad input.
+    """Run a command.
 
     Args:
         argv: the words after ``actlab``; those of the process when None.
+
+    Returns:
+        The exit code: 0; 2 after one line about bad input; 130 or 143 when Ctrl-C or SIGTERM stopped it; 141
+        when the reader of its output has gone, as ``head`` does.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    command = args[0] if args else "--help"
     try:
-        if command in ("-h", "--help"):
-            print(USAGE, end="")
-        elif command == "--version":
-            from actlab import __version__
-
-            print(__version__)
-        elif command in ("fit", "validate", "test", "predict"):
-            from actlab import cli
-
-            cli.main(args)
-        elif command == "study":
-            from actlab.studies import command as study
-
-            study.main(args[1:])
-        elif command == "activations":
-            from actlab.reports import units
-
-            units.main(args[1:])
-        else:
-            from actlab.errors import unknown
-
-            raise unknown("command", command, ["fit", "validate", "test", "predict", "study", "activations"])
+        with stopping():
+            return run(args)
     except ActlabError as error:
         print(f"actlab: error: {error}", file=sys.stderr)
         return 2
+    except Stopped as stop:
+        how = "the same command resumes" if "study" in args[:1] else "--ckpt_path last goes on"
+        print(f"actlab: stopped; {how}", file=sys.stderr)
+        return 128 + stop.number
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said
+        return 141
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command in this process; returns 0.
+
+    Raises:
+        ActlabError: for bad input.
+    """
+    command = args[0] if args else "--help"
+    if command in ("-h", "--help"):
+        print(USAGE, end="")
+    elif command == "--version":
+        from actlab import __version__
+
+        print(__version__)
+    elif command in ("fit", "validate", "test", "predict"):
+        from actlab import cli
+
+        cli.main(args)
+    elif command == "study":
+        from actlab.studies import command as study
+
+        study.main(args[1:])
+    elif command == "activations":
+        from actlab.reports import units
+
+        units.main(args[1:])
+    else:
+        from actlab.errors import unknown
+
+        raise unknown("command", command, ["fit", "validate", "test", "predict", "study", "activations"])
     return 0
 
 

@@ -192,6 +192,63 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
     assert (calm["status"], calm["last_good_epoch"]) == (folders.FINISHED, 3)
     assert metrics(tmp_path, wanted[0]).empty
     assert not metrics(tmp_path, wanted[1]).empty
+    assert not folders.RunFolder(tmp_path, wanted[0]).checkpoint.exists(), "there are no good weights"
+
+
+class Bomb(pl.Callback):
+    """Makes the weights of every run with a high rate infinite in the second epoch, in stacks as well."""
+
+    stackable = True
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            with torch.no_grad():
+                for group in trainer.optimizers[0].param_groups:
+                    if group["lr"] > 0.005:
+                        for parameter in group["params"]:
+                            parameter.fill_(float("inf"))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch, stacked):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    bomb = "trainer.callbacks=[{class_path: test_engines.Bomb}]"
+    wanted = study(overrides=[bomb, "seeds=1", "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    execute(wanted, tmp_path, stacked)
+    wild, calm = (folders.RunFolder(tmp_path, run) for run in wanted)
+    assert (result(tmp_path, wild.run)["status"], result(tmp_path, calm.run)["status"]) == (
+        "diverged",
+        "finished",
+    )
+    assert result(tmp_path, wild.run)["last_good_epoch"] == 1
+    saved = torch.load(wild.checkpoint, weights_only=True)
+    assert saved["epoch"] == 0
+    assert all(value.isfinite().all() for value in saved["state_dict"].values())
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_kill_while_runs_are_closed_loses_nothing(study, tmp_path, monkeypatch, stacked, number):
+    wanted = study(overrides=["model.activation=soi", "model.network.dropout=0.3"]).runs()
+    execute(wanted, tmp_path / "straight", stacked)
+    finish, calls = folders.RunFolder.finish, iter(range(number))
+
+    def killed(self, *args, **facts):
+        if next(calls, None) is None:
+            raise KilledError
+        finish(self, *args, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders.RunFolder, "finish", killed)
+        with pytest.raises(KilledError):
+            execute(wanted, tmp_path / "killed", stacked)
+    trained = []
+    execute(wanted, tmp_path / "killed", stacked, progress=lambda run, fraction: trained.append(fraction))
+    if stacked:
+        assert set(trained) == {1.0}, "nothing was trained again"
+    for run in wanted:
+        assert metrics(tmp_path / "killed", run).equals(metrics(tmp_path / "straight", run))
+        assert result(tmp_path / "killed", run) == result(tmp_path / "straight", run)
 
 
 def test_members_may_finish_at_different_epochs(study, tmp_path):

@@ -94,6 +94,11 @@ class RunFolder:
         """Whether a checkpoint waits to be resumed."""
         return not self.finished and self.checkpoint.exists()
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs have been recorded so far."""
+        return int(max((row.epoch for row in self.rows()), default=0))
+
     def open(self) -> None:
         """Make the folder, remove what a killed process left half-written, and record what is run."""
         for folder in (self.path, self.checkpoint.parent):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
@@ -31,7 +32,7 @@ from actlab.engines.recording import (
     write_checkpoint,
 )
 from actlab.experiments import Experiment
-from actlab.stacking import StackedTask
+from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 
@@ -98,12 +99,11 @@ class StackRecorder(TimedRecorder):
         trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = all(folder.finished for folder in self.folders)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Close the members that went to the end."""
-        assert isinstance(pl_module, StackedTask)
+    def close(self, trainer: pl.Trainer, task: StackedTask) -> None:
+        """Close the members that went to the end, in this start or in one that was killed closing them."""
         for r, folder in enumerate(self.folders):
             if not folder.finished:
-                self._close(r, pl_module, FINISHED, trainer.current_epoch, trainer.global_step)
+                self._close(r, task, FINISHED, trainer.current_epoch, trainer.global_step)
 
     def _take(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, StackedTask)
@@ -116,7 +116,7 @@ class StackRecorder(TimedRecorder):
     def _keep(self, r: int, task: StackedTask, epoch: int, rows: list[Row]) -> None:
         folder = self.folders[r]
         for name in self.kept_names(folder.run, epoch, rows):
-            write_checkpoint(state_of(task, r), epoch, task.global_step, folder.kept(name))
+            write_checkpoint(state_of(task.network, r), epoch, task.global_step, folder.kept(name))
 
     def _log(self, r: int, rows: Iterable[Row]) -> None:
         if self.loggers:
@@ -128,7 +128,9 @@ class StackRecorder(TimedRecorder):
 
     def _close(self, r: int, task: StackedTask, status: str, last_good_epoch: int, updates: int) -> None:
         folder = self.folders[r]
-        write_checkpoint(state_of(task, r), last_good_epoch, task.global_step, folder.checkpoint)
+        network = task.network if status == FINISHED else self._last_good(task.network)
+        if network is not None:
+            write_checkpoint(state_of(network, r), last_good_epoch, updates, folder.checkpoint)
         folder.finish(
             status,
             engine="stacked",
@@ -141,10 +143,20 @@ class StackRecorder(TimedRecorder):
             self.loggers[r].finalize("success" if status == FINISHED else "failed")
         self.progress(folder.run, 1.0)
 
+    def _last_good(self, network: StackedNetwork) -> StackedNetwork | None:
+        """The networks after the last epoch but one, as the stack's checkpoint has them; None in the first."""
+        if not self.checkpoint.exists():
+            return None
+        state = torch.load(self.checkpoint, weights_only=True, map_location="cpu")["state_dict"]
+        former = copy.deepcopy(network).to("cpu")
+        own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
+        former.load_state_dict(own)
+        return former
 
-def state_of(task: StackedTask, r: int) -> dict[str, Tensor]:
+
+def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
     """The state of member ``r``'s task, under the names that it has alone."""
-    return {f"network.{name}": value for name, value in task.network.member_state(r).items()}
+    return {f"network.{name}": value for name, value in network.member_state(r).items()}
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
@@ -167,6 +179,8 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     resume = recorder.checkpoint if recorder.checkpoint.exists() else None
     with threads(job.threads):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
+    assert isinstance(task, StackedTask)
+    recorder.close(trainer, task)
     recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
 
 

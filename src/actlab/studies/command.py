@@ -96,8 +96,9 @@ def show_plan(study: Study, root: Path) -> None:
     ready = stages.opened(study, root)
     runs = [r for stage in ready for r in stage.runs()]
     states = {r.id: state(RunFolder(root, r)) for r in runs}
+    widest = max(map(len, states.values()))
     for r in runs:
-        print(f"{states[r.id]:<9}{r.id}")
+        print(f"{states[r.id]:<{widest}}  {r.id}")
     todo = [r for r in runs if states[r.id] != "finished"]
     left = sum(r.epochs or 1 for r in todo)
     print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
@@ -109,8 +110,11 @@ def show_plan(study: Study, root: Path) -> None:
 
 
 def state(folder: RunFolder) -> str:
-    """How far a run is, in a word or two."""
-    return "finished" if folder.finished else "started" if folder.started else "to run"
+    """How far a run is: ``finished``, ``epoch 9 of 25`` or ``to run``."""
+    if folder.finished:
+        return "finished"
+    last = folder.run.epochs
+    return f"epoch {done}{f' of {last}' if last else ''}" if (done := folder.epochs) else "to run"
 
 
 def costs(study: Study, todo: Sequence[Run]) -> str:

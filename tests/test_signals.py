@@ -1,0 +1,67 @@
+"""Stopping: Ctrl-C, SIGTERM and a reader that goes away each leave one line at most and their own exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+STUDY = """\
+base: mnist_classifier
+set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 500}
+grid: {model.activation: [relu]}
+seeds: 2
+"""
+
+
+def started(tmp_path, *words):
+    (tmp_path / "long.yaml").write_text(STUDY)
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "actlab", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("moment", ["at start", "in training"])
+def test_a_signal_ends_a_study_with_one_line(tmp_path, number, code, moment):
+    process = started(tmp_path, "study", "run", "long.yaml")
+    if moment == "in training":
+        deadline = time.monotonic() + 100
+        while not list(tmp_path.glob("runs/long/*/metrics.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    else:
+        time.sleep(1.0)  # libraries are being imported
+    process.send_signal(number)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == code
+    lines = [line for line in err.strip().splitlines() if "SIGTERM" not in line]  # Lightning's own note
+    assert lines == ["actlab: stopped; the same command resumes"]
+
+
+def test_plan_shows_how_far_an_interrupted_run_is(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "long.yaml").write_text(STUDY)
+    process = started(tmp_path, "study", "run", "long.yaml")
+    deadline = time.monotonic() + 100
+    rows = []
+    while not rows and time.monotonic() < deadline:
+        time.sleep(0.2)
+        rows = [p for p in tmp_path.glob("runs/long/*/metrics.jsonl") if p.stat().st_size]
+    process.terminate()
+    process.communicate(timeout=100)
+    assert "of 500 " in cli("study", "plan", "long.yaml").out
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    process = started(tmp_path, "activations")
+    process.stdout.close()
+    assert process.wait(timeout=100) in (0, 1, 141)  # 1 is how rich ends
+    assert process.stderr.read() == ""
+    process.stderr.close()
