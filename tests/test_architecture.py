@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws"}
-PLANS = {"studies.plan", "studies.keys", "studies.groups"}  # what a study is: read without anything heavy
+PLANS = {
+    "studies.plan",
+    "studies.keys",
+    "studies.groups",
+    "studies.identity",
+}  # what a study is: read without anything heavy
 READERS = {*PLANS, "engines.folders", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
@@ -52,7 +57,8 @@ MAY_IMPORT = {
     "cli": {"experiments", "configs", "words", *LEAVES},
     "studies": set(),
     "studies.keys": {"errors"},
-    "studies.plan": {"studies.keys", "errors"},
+    "studies.identity": set(),
+    "studies.plan": {"studies.keys", "studies.identity", "errors"},
     "studies.groups": {"studies.plan", "studies.keys"},
     "studies.reading": {*PLANS, "mappings", "errors", "resources"},
     "studies.progress": {*PLANS, "errors"},

@@ -97,6 +97,16 @@ def test_an_unfinished_study_says_so(study, tmp_path):
     assert "7 of 8 runs finished" in study("show").out
 
 
+def test_what_has_changed_is_told_and_not_mixed(study, tmp_path):
+    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
+    words = ["--activation", "./scratch.py:square"]
+    study("run", *words)
+    (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
+    outcome = study("run", *words)
+    assert "12 runs, 8 finished, 4 to run" in outcome.out
+    assert "4 finished runs there have other settings, data or code" in outcome.out
+
+
 def test_smoke_lies_apart(study, tmp_path):
     assert study("run", "--smoke").code == 0
     assert (tmp_path / "runs/tiny-smoke").is_dir()

@@ -139,6 +139,7 @@ class RunFolder:
             "id": self.run.id,
             "seed": self.run.seed,
             "point": self.run.point,
+            "sources": self.run.sources,
             "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},

@@ -64,7 +64,8 @@ def label(value: Any) -> str:
         return label({"name": str(value["class_path"]).rpartition(".")[2], **arguments})
     if isinstance(value, str):
         return value.rpartition(":")[2] or value
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
 
 
 def yaml_value(text: str) -> Any:

@@ -1,22 +1,20 @@
 """What a study is, and how it becomes runs: pure, before anything is trained.
 
 A study is one or more grids of dotted config keys over base configs, seeds, a rule of selection and published
-values. The id of a run is a function of the study and the grid point alone, so the same command starts, skips
-or resumes it. `actlab.studies.reading` makes a study from its file.
+values. The id of a run is a function of what changes its numbers (`actlab.studies.identity`), so the same
+command starts, skips or resumes it. `actlab.studies.reading` makes a study from its file.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from actlab.errors import unknown
+from actlab.studies import identity
 from actlab.studies.keys import get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
@@ -64,6 +62,7 @@ class Run:
         config: the complete config, without what the run folder provides.
         keep: which checkpoints stay.
         block: number of the block it comes from.
+        sources: digests of what it uses from outside actlab, by path or importable name.
     """
 
     id: str
@@ -72,6 +71,7 @@ class Run:
     config: dict[str, Any]
     keep: Keep = Keep()
     block: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def epochs(self) -> int | None:
@@ -187,14 +187,15 @@ class Study:
     def runs(self) -> list[Run]:
         """Every run of the study, each once, in the order of the file with the seeds innermost."""
         runs: dict[str, Run] = {}
+        known: dict[str, str | None] = {}
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
                 for seed in self.seeds:
-                    run = self._run(number, dict(zip(block.grid, values, strict=True)), seed)
+                    run = self._run(number, dict(zip(block.grid, values, strict=True)), seed, known)
                     runs.setdefault(run.id, run)
         return list(runs.values())
 
-    def _run(self, number: int, point: dict[str, Any], seed: int) -> Run:
+    def _run(self, number: int, point: dict[str, Any], seed: int, known: dict[str, str | None]) -> Run:
         block = self.blocks[number]
         config = copy.deepcopy(block.base)
         for key, value in {**block.settings, **point, SEED: seed}.items():
@@ -202,22 +203,14 @@ class Study:
         full = {key: point[key] if key in point else get_dotted(config, key) for key in self.keys}
         if BLOCK in full:
             full[BLOCK] = block.name
-        return Run(self._id(full, seed, config), full, seed, config, self.keep, number)
+        sources = identity.sources_of(config, known)
+        name = f"{self._slug(full, seed)}-{identity.digest(config, sources)}"
+        return Run(name, full, seed, config, self.keep, number, sources)
 
-    def _id(self, point: Mapping[str, Any], seed: int, config: Mapping[str, Any]) -> str:
-        identity = [self.name, config, [source_digest(value) for value in point.values()]]
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    def _slug(self, point: Mapping[str, Any], seed: int) -> str:
+        """The readable part of a run's id."""
         plain = (self.compare, BLOCK)
-        words = [label(v) if key in plain else short(key) + label(v) for key, v in point.items()]
+        values = {key: label(identity.number(value)) for key, value in point.items()}
+        words = [text if key in plain else short(key) + text for key, text in values.items()]
         slug = "-".join([*words, f"seed{seed}"])
-        return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100] + f"-{digest}"
-
-
-def source_digest(value: Any) -> str:
-    """Digest of the file that defines a unit given as ``file.py:Unit``; empty for any other value.
-
-    An edited unit is another unit: its runs are run again.
-    """
-    name = value.get("name", "") if isinstance(value, dict) else value
-    path = Path(name.rpartition(":")[0]) if isinstance(name, str) and ".py:" in name else None
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path and path.is_file() else ""
+        return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100]

@@ -75,6 +75,8 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
     runs = study.runs()
     todo = [r for r in runs if not RunFolder(root, r).finished]
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
+    if former := unlike(runs, root):
+        print(f"{len(former)} finished runs there have other settings, data or code; they stay and do not count")
     if not todo and not study.probes:
         return
     from actlab.engines import probes
@@ -86,6 +88,14 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
         if todo:
             train(study, todo, root, engine)
         probes.execute(runs, root, study.probes, print)
+
+
+def unlike(runs: Sequence[Run], root: Path) -> list[str]:
+    """Finished runs that are called like some of these but were made of something else."""
+    names = {run.id for run in runs}
+    alike = {name.rpartition("-")[0] for name in names}
+    found = [path.parent.name for path in root.glob("*/result.json")]
+    return [name for name in found if name not in names and name.rpartition("-")[0] in alike]
 
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:

@@ -1,0 +1,198 @@
+"""What a run is: a digest of everything that changes its numbers, and of nothing else.
+
+Settings count, whatever they are written like, and so do the contents of files from outside: data, vectors, the
+source of a user's units, networks and tasks. Paths, logging, the study's name and the devices do not. actlab's
+own code counts by `NUMERICS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+NUMERICS = 2  # raised when runs of equal settings give other numbers than before
+# Keys below ``trainer`` and ``data`` that leave the numbers alone, up to the order of floating-point sums.
+_TRAINER = {
+    *("accelerator", "benchmark", "barebones", "default_root_dir", "devices", "enable_checkpointing"),
+    *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
+    *("num_nodes", "num_sanity_val_steps", "plugins", "profiler", "strategy", "use_distributed_sampler"),
+}
+_DATA = {"cache_dir"}
+_OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
+_NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
+_SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
+_MOST_FILES = 5_000
+
+
+def digest(config: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+    """Eight hexadecimal digits for a complete config and the files from outside that it names.
+
+    Args:
+        config: nested values.
+        sources: as `sources_of` gives them.
+    """
+    told = [NUMERICS, _plain(_counting(config), sources), sorted(set(sources.values()))]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _counting(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a config that changes numbers."""
+    data = dict(config.get("data") or {})
+    arguments = {k: v for k, v in (data.get("init_args") or {}).items() if k not in _DATA}
+    trainer = {k: v for k, v in (config.get("trainer") or {}).items() if k not in _TRAINER and v is not None}
+    return {**config, "data": {**data, "init_args": arguments}, "trainer": trainer}
+
+
+def _plain(value: Any, sources: Mapping[str, str]) -> Any:
+    """Values as they count: ``1e-3``, ``0.001`` and ``1.0e-3`` are one, a path is what lies there."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner, sources) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, sources) for inner in value]
+    if isinstance(value, str) and value in sources:
+        return [sources[value], value.rpartition(":")[2] if ":" in value else ""]
+    return number(value)
+
+
+def number(value: Any) -> Any:
+    """A whole number or a text that reads as a number as a float; anything else as it is.
+
+    >>> number("1e-3"), number(3), number("relu"), number(True)
+    (0.001, 3.0, 'relu', True)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
+    """Digests of what a config names outside actlab: paths of files and folders, and modules.
+
+    Args:
+        config: nested values.
+        known: what was looked up before, by value; filled here.
+
+    Returns:
+        The value as the config has it → digest of its content.
+    """
+    known = {} if known is None else known
+    found: dict[str, str] = {}
+    for text in _texts(config):
+        if text not in known:
+            known[text] = _content(text)
+        if content := known[text]:
+            found[text] = content
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested values."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner) if key != "default_root_dir" else ()
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _content(text: str) -> str | None:
+    """Digest of what a text names: a unit in a file, an importable name, or a path; None for anything else."""
+    head, colon, _ = text.rpartition(":")
+    if colon and head.endswith(".py"):
+        file = Path(head).expanduser()
+        return _of_files(_imported(file)) if file.is_file() else None
+    module = head if colon else text
+    if (colon or "." in text) and all(part.isidentifier() for part in module.split(".")):
+        return _of_module(module.partition(".")[0])
+    return _of_path(Path(text)) if ("/" in text or "." in text) and len(text) < 1000 else None
+
+
+def _of_path(path: Path) -> str | None:
+    """Digest of a file, or of the files in a folder and below it; None where there is nothing."""
+    try:
+        path = path.expanduser().resolve()
+        if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
+            return None
+        if path.is_file():
+            return _of_files([path])
+        walked = (Path(top, name) for top, _, names in os.walk(path) for name in names)
+        files = itertools.islice((file for file in walked if file.is_file()), _MOST_FILES)
+        return _of_files(sorted(files)) if path.is_dir() else None
+    except (OSError, RuntimeError):  # unreadable, or the home of an unknown user
+        return None
+
+
+def _imported(file: Path) -> list[Path]:
+    """A user's file and the files beside it that it imports, directly or through others."""
+    found, waiting = [file], [file]
+    while waiting:
+        for name in _imports(waiting.pop()):
+            package = file.parent / name
+            new = [file.parent / f"{name}.py", *(sorted(package.rglob("*.py")) if package.is_dir() else ())]
+            fresh = [p for p in new if p.is_file() and p not in found]
+            found += fresh
+            waiting += fresh
+    return found
+
+
+def _imports(file: Path) -> list[str]:
+    """The top-level names of the modules that a Python file imports; none where it cannot be parsed."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return []
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [name.partition(".")[0] for name in names if name]
+
+
+def _of_module(name: str) -> str | None:
+    """Digest of a user's package; None for this package, what it stands on, and what cannot be found."""
+    if name in _OURS or name in sys.stdlib_module_names:
+        return None
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if found is None:
+        return None
+    places = list(found.submodule_search_locations or ())
+    files = [p for place in places for p in sorted(Path(place).rglob("*.py"))][:_MOST_FILES]
+    if not files and found.origin and Path(found.origin).is_file():
+        files = _imported(Path(found.origin))
+    return _of_files(files) if files else None
+
+
+def _of_files(files: Sequence[Path]) -> str:
+    """Digest of files, by their names and contents."""
+    digest = hashlib.sha256()
+    for file in files[:_MOST_FILES]:
+        status = file.stat()
+        digest.update(f"{file.name} {_of_file(file, status.st_size, status.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=100_000)
+def _of_file(file: Path, size: int, time: int) -> str:
+    """Digest of a file's size and content; of a large one the content at both ends."""
+    digest = hashlib.sha256(str(size).encode())
+    with file.open("rb") as stream:
+        digest.update(stream.read(_SAMPLE))
+        if size > _SAMPLE:
+            stream.seek(max(_SAMPLE, size - _SAMPLE))
+            digest.update(stream.read())
+    return digest.hexdigest()

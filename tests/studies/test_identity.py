@@ -1,0 +1,109 @@
+"""Ids of runs: a function of what changes their numbers, and of nothing else."""
+
+import shutil
+
+import pytest
+
+from actlab.studies import identity, reading
+
+TEXT = """\
+base: ./base.yaml
+grid:
+  model.activation: [relu, elu]
+  model.optimizer.lr: [RATE]
+  model.network.dropout: [DROP]
+seeds: 2
+"""
+BASE = """\
+model:
+  class_path: actlab.tasks.ClassificationTask
+  init_args:
+    network: {class_path: actlab.networks.MLP}
+    optimizer: {class_path: torch.optim.Adam}
+data: {class_path: actlab.datamodules.MNISTDataModule, init_args: {dataset: DATASET}}
+trainer: {max_epochs: 2, log_every_n_steps: 50}
+"""
+
+
+@pytest.fixture
+def ids(tmp_path):
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits/train.parquet").write_bytes(b"pixels" * 1000)
+
+    def of(name="mine.yaml", rate="1.0e-3", drop="0.0", dataset=None, text=TEXT, **options):
+        (tmp_path / "base.yaml").write_text(BASE.replace("DATASET", str(dataset or tmp_path / "digits")))
+        (tmp_path / name).write_text(text.replace("RATE", rate).replace("DROP", drop))
+        return [run.id for run in reading.load(str(tmp_path / name), **options).runs()]
+
+    return of
+
+
+def test_how_things_are_written_does_not_count(ids, tmp_path):
+    first = ids()
+    assert len(set(first)) == 4
+    assert ids(rate="1e-3") == first
+    assert ids(rate="0.001", drop="0") == first
+    assert ids(name="other.yaml") == first
+    shutil.copytree(tmp_path / "digits", tmp_path / "elsewhere")
+    assert ids(dataset=tmp_path / "elsewhere") == first
+    for override in ("trainer.log_every_n_steps=7", "trainer.accelerator=cpu", "data.cache_dir=/somewhere"):
+        assert ids(overrides=[override]) == first, override
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["trainer.max_epochs=3", "model.network.init=he", "data.batch_size=7", "trainer.precision=64-true"],
+)
+def test_what_changes_the_numbers_counts(ids, override):
+    assert not set(ids(overrides=[override])) & set(ids())
+
+
+def test_the_content_of_the_data_counts(ids, tmp_path):
+    before = ids()
+    (tmp_path / "digits/train.parquet").write_bytes(b"pixelz" * 1000)
+    assert not set(ids()) & set(before)
+
+
+def test_a_users_package_counts_with_what_it_imports(ids, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "mypkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "units.py").write_text("class Unit: ...")
+    before = ids(activations=["mypkg.units:Unit"])
+    (package / "units.py").write_text("class Unit: x = 1")
+    after = ids(activations=["mypkg.units:Unit"])
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2
+
+
+def test_a_users_file_counts_with_what_it_imports(ids, tmp_path):
+    unit, helper, other = (tmp_path / name for name in ("unit.py", "helper.py", "unrelated.py"))
+    unit.write_text("import helper\nclass Unit: ...")
+    helper.write_text("x = 1")
+    other.write_text("y = 1")
+    before = ids(activations=[f"{unit}:Unit"])
+    other.write_text("y = 2")
+    assert ids(activations=[f"{unit}:Unit"]) == before
+    helper.write_text("x = 2")
+    assert ids(activations=[f"{unit}:Unit"])[-2:] != before[-2:]
+
+
+def test_a_users_task_counts(ids, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mytasks.py").write_text("class Mine: ...")
+    words = ["model.class_path=mytasks.Mine"]
+    before = ids(overrides=words)
+    (tmp_path / "mytasks.py").write_text("class Mine: x = 1")
+    assert not set(ids(overrides=words)) & set(before)
+
+
+def test_nothing_that_a_study_names_is_imported(ids, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    ids(activations=["trap:Unit", "{name: 'os:system', command: 'true'}"])
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("text", ["/", "~nobody/x", "a" * 5000, "\0", "no/such.file", ":", ".", "a..b"])
+def test_odd_texts_are_no_sources(text):
+    assert set(identity.sources_of({"a": text})) <= {"."}
