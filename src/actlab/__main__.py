@@ -71,6 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said
         return 141
+    except OSError as error:  # a full or read-only disk, a file in the place of a folder
+        print(f"actlab: error: {error}", file=sys.stderr)
+        return 2
 
 
 def run(args: Sequence[str]) -> int:

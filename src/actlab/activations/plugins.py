@@ -58,7 +58,7 @@ class Function(nn.Module):
 def resolve(name: str) -> Any:
     """What ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
 
-    A file is imported once per path, whichever way the path is written.
+    A file is imported once per path and content, whichever way the path is written.
 
     Raises:
         ActlabError: no such module, file or attribute, or the import itself fails (the cause is chained).
@@ -98,7 +98,8 @@ def _file_module(path: Path) -> types.ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise ActlabError(f"no such file: {path}. Paths of units are relative to the current folder.")
-    name = f"actlab_user_{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
+    told = hashlib.blake2b(str(path).encode() + path.read_bytes(), digest_size=4)  # an edited file is another
+    name = f"actlab_user_{path.stem}_{told.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

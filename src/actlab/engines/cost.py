@@ -43,6 +43,8 @@ def measure(
     first: dict[str, Run] = {}
     for run in runs:
         first.setdefault(label(run.point.get(key, "")), run)
+    if not first:
+        return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
     if not all(isinstance(experiment.task, Task) for experiment in built.values()):
         return []

@@ -79,6 +79,7 @@ class RunFolder:
         self.checkpoint = self.kept("last")
         self._rows = self.path / "metrics.jsonl"
         self._result = self.path / "result.json"
+        self._failure = self.path / "failed.json"
 
     def kept(self, name: str) -> Path:
         """The checkpoint of a name: ``last``, ``best`` or ``epoch=5``."""
@@ -95,6 +96,17 @@ class RunFolder:
         return not self.finished and self.checkpoint.exists()
 
     @property
+    def failure(self) -> str | None:
+        """Why the last attempt at the run failed; None when it did not."""
+        if self.finished or not self._failure.exists():
+            return None
+        return str(json.loads(self._failure.read_text(encoding="utf-8"))["error"])
+
+    def fail(self, error: str) -> None:
+        """Record that the run failed; the next start of the study tries it again."""
+        write_atomically(self._failure, json.dumps({"id": self.run.id, "error": error}, indent=1))
+
+    @property
     def epochs(self) -> int:
         """How many epochs have been recorded so far."""
         return int(max((row.epoch for row in self.rows()), default=0))
@@ -103,6 +115,7 @@ class RunFolder:
         """Make the folder, remove what a killed process left half-written, and record what is run."""
         for folder in (self.path, self.checkpoint.parent):
             remove_partials(folder)
+        self._failure.unlink(missing_ok=True)
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))

@@ -14,6 +14,7 @@ from actlab.engines.devices import rank
 from actlab.engines.folders import RunFolder, holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
+from actlab.errors import ActlabError
 from actlab.studies.plan import Run
 
 JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
@@ -38,12 +39,39 @@ def work(jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFact
         with holding(root, job.runs) as held:
             if not held:
                 busy.append(job)
-            elif not all(RunFolder(root, run).finished for run in job.runs):
+            elif not _over(job, root):
                 train(job, root, progress, logger)
-    return busy
+    return [job for job in busy if not _over(job, root)]
+
+
+def _over(job: Job, root: Path) -> bool:
+    """Whether all runs of a job have finished."""
+    return all(RunFolder(root, run).finished for run in job.runs)
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+    """Train one job; runs that fail are recorded as failed. A stack that fails is trained one by one.
+
+    Raises:
+        ActlabError: for bad input, or files that cannot be written.
+    """
+    try:
+        _train(job, root, progress, logger)
+    except ActlabError:
+        raise
+    except OSError as error:
+        raise ActlabError(f"cannot go on in {root}: {error}; the same command resumes") from error
+    except Exception as error:  # units, networks and callbacks of other authors may raise anything
+        if len(job.runs) == 1:
+            RunFolder(root, job.runs[0]).fail(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            progress(job.runs[0], 1.0)
+            return
+        for run in job.runs:
+            if not RunFolder(root, run).finished:
+                train(Job(run.id, (run,)), root, progress, logger)
+
+
+def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
     """Train one job and release what it has built."""
     before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
     os.environ[JOB] = job.id

@@ -113,6 +113,8 @@ def state(folder: RunFolder) -> str:
     """How far a run is: ``finished``, ``epoch 9 of 25`` or ``to run``."""
     if folder.finished:
         return "finished"
+    if folder.failure:
+        return "failed"
     last = folder.run.epochs
     return f"epoch {done}{f' of {last}' if last else ''}" if (done := folder.epochs) else "to run"
 
@@ -122,7 +124,10 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab.engines import cost
 
     with quiet():
-        check(todo)
+        faults = check(todo)
+        todo = [run for run in todo if run.id not in faults]
+        if not todo:
+            return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
         measured = cost.measure(todo, study.compare, study.reference, rounds=8)
         updates = updates_per_epoch(todo[0])
     if not measured or updates is None:

@@ -19,6 +19,7 @@ from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import write_atomically
 from actlab.studies import stages
+from actlab.studies.keys import get_dotted, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 
@@ -76,7 +77,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
     todo = [r for r in runs if not RunFolder(root, r).finished]
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if former := unlike(runs, root):
-        print(f"{len(former)} finished runs there have other settings, data or code; they stay and do not count")
+        print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
     if not todo and not study.probes:
         return
     from actlab.engines import probes
@@ -102,13 +103,21 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     """Train runs, in stacks where that applies, and measure what the compared values cost."""
     from actlab.engines import cost, packing, queue, sizing
 
-    check(todo)
+    faults = check(todo)
+    for run in (run for run in todo if run.id in faults):
+        RunFolder(root, run).fail(faults[run.id])
+    for fault in dict.fromkeys(faults.values()):
+        print(f"{fault}; its {list(faults.values()).count(fault)} runs are left out")
+    todo = [run for run in todo if run.id not in faults]
+    if not todo:
+        return
     per_epoch = updates_per_epoch(todo[0])
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
     compile_masks(root, updates)
     size_of = partial(sizing.size_of, most=engine.max_stack, by_time=updates >= LONG)
     with deciding(root):
-        packed = packing.pack(study.runs(), root, size_of, engine.stacked)
+        runs = [run for run in study.runs() if run.id not in faults]
+        packed = packing.pack(runs, root, size_of, engine.stacked)
     for reason in packed.reasons:
         print(f"one by one instead of stacked: {reason}")
     with Display(todo) as display:
@@ -116,8 +125,12 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(f"{number} runs are being trained by another process; start the study again when it has ended")
+    for run in todo:
+        if failure := RunFolder(root, run).failure:
+            print(f"{run.id} failed: {failure}")
     if study.reference:
-        cost.write(cost.measure(study.runs(), study.compare, study.reference), root)
+        finished = [run for run in runs if RunFolder(root, run).finished]
+        cost.write(cost.measure(finished, study.compare, study.reference), root)
 
 
 def compile_masks(root: Path, updates: int) -> None:
@@ -162,16 +175,34 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run]
     return make
 
 
-def check(runs: Sequence[Run]) -> None:
-    """Build one run for each value of each grid key, so that a mistake shows before anything is trained."""
+def check(runs: Sequence[Run]) -> dict[str, str]:
+    """Build one run for each value of each grid key, so that a mistake shows before anything is trained.
+
+    Returns:
+        What is wrong with units that can be built but not trained, by run id.
+
+    Raises:
+        ActlabError: for a mistake in a config.
+    """
     from actlab import experiments
+    from actlab.engines import trial
 
     seen: set[str] = set()
+    faults: dict[str, str] = {}  # by unit
     for run in runs:
         values = {f"{key}={value}" for key, value in run.point.items()}
         if values - seen:
-            experiments.build(run.config)
+            experiment = experiments.build(run.config)
+            unit = _unit(run)
+            if unit not in faults and (fault := trial.fault_of(experiment, unit)):
+                faults[unit] = fault
             seen |= values
+    return {run.id: faults[_unit(run)] for run in runs if _unit(run) in faults}
+
+
+def _unit(run: Run) -> str:
+    """The activation of a run, for people."""
+    return label(get_dotted(run.config, "model.activation", ""))
 
 
 def updates_per_epoch(run: Run) -> int | None:

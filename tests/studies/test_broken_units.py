@@ -1,0 +1,101 @@
+"""Units that cannot be trained: told in one line, recorded as failed, and the study goes on."""
+
+import json
+
+import pytest
+
+UNITS = '''\
+import torch
+from torch import nn
+
+
+class Wider(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, x], -1) if x.shape != (2, 4) else x
+
+
+class Infinite(nn.Module):
+    def forward(self, x):
+        return x / 0
+
+
+class Cut(nn.Module):
+    def forward(self, x):
+        return x.detach().relu()
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise KeyError("no such thing")
+
+
+class Later(nn.Module):
+    """Fails in the second epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls > 6:
+            raise RuntimeError("tired")
+        return x.relu()
+'''
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 4
+  model.network.hidden: [8]
+grid: {model.activation: [relu]}
+seeds: 2
+"""
+
+
+@pytest.fixture
+def study(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "units.py").write_text(UNITS)
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    return lambda command, *words: cli("study", command, "tiny.yaml", *words)
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("Wider", "Wider returned shape (8, 16) for an input of shape (8, 8)"),
+        ("Infinite", "Infinite returned values that are not finite"),
+        ("Cut", "Cut lets no gradient pass"),
+        ("Raises", "Raises fails: KeyError: 'no such thing'"),
+    ],
+)
+def test_a_broken_unit_is_told_before_training_and_the_study_goes_on(study, tmp_path, unit, words):
+    outcome = study("run", "--activation", f"./units.py:{unit}")
+    assert outcome.code == 0, outcome.err
+    assert f"activation {words}" in outcome.out
+    assert "its 2 runs are left out" in outcome.out
+    assert "2 of 4 runs finished" in outcome.out
+    assert study("plan", "--activation", f"./units.py:{unit}").out.count("failed ") == 2
+
+
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, tmp_path, engine):
+    outcome = study("run", "--activation", "./units.py:Later", "--engine", engine)
+    assert outcome.code == 0, outcome.err
+    assert "failed: RuntimeError: tired" in outcome.out
+    assert "2 of 4 runs finished" in outcome.out
+    errors = [json.loads(p.read_text())["error"] for p in tmp_path.glob("runs/tiny/Later-*/failed.json")]
+    assert errors == ["RuntimeError: tired"] * 2
+    # Mended, it is another unit: its runs are run.
+    (tmp_path / "units.py").write_text(UNITS.replace("> 6", "> 60"))
+    assert "4 of 4 runs finished" in study("run", "--activation", "./units.py:Later").out
+
+
+def test_a_disk_that_refuses_is_one_line(study, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    outcome = study("run")
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
