@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from actlab import experiments
 from actlab.engines.devices import SMALL, threads, threads_for
 from actlab.engines.folders import hardware
+from actlab.experiments import Experiment
 from actlab.files import write_atomically
 from actlab.studies.keys import label
 from actlab.studies.plan import Run
@@ -48,12 +49,11 @@ def measure(
     built = {name: experiments.build(run.config) for name, run in first.items()}
     if not all(isinstance(experiment.task, Task) for experiment in built.values()):
         return []
-    trials = {name: Trial(e.task, e.data) for name, e in built.items() if isinstance(e.task, Task)}
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)):
-        for _ in range(rounds):
-            for trial in trials.values():
-                trial.seconds.append(trial.time(updates) / updates)
+        trials = _timed(built, updates, rounds)
+    if not trials:
+        return []
     base = trials.get(reference) or next(iter(trials.values()))
     return [
         {
@@ -67,6 +67,22 @@ def measure(
         }
         for name, trial in trials.items()
     ]
+
+
+def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[str, Trial]:
+    """A timed trial of each; one that fails, as another author's unit may at any moment, is left out."""
+    trials: dict[str, Trial] = {}
+    failed: set[str] = set()
+    for number in range(rounds):
+        for name, (_, task, data) in built.items():
+            try:
+                if number == 0 and isinstance(task, Task):
+                    trials[name] = Trial(task, data)
+                if name not in failed:
+                    trials[name].seconds.append(trials[name].time(updates) / updates)
+            except Exception:  # the run itself has said what is wrong, or never came so far
+                failed.add(name)
+    return {name: trial for name, trial in trials.items() if name not in failed}
 
 
 class Trial:
