@@ -71,7 +71,7 @@ def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
 
 
 def test_plan_lists_runs_and_cost(study):
-    before = study("plan")
+    before = study("plan", "--time")
     assert before.code == 0
     assert before.out.count("to run") == 8
     assert "16 epochs of training left" in before.out

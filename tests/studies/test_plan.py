@@ -141,6 +141,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
             "unknown checkpoint 'lst'; did you mean 'last'",
         ),
         (TEXT + "keep: [-1]", "after -1 epochs"),
+        (TEXT + "figures: [{name: ../../out}]", "figures.0.name"),
         (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
         (TEXT + "compare: model.network.dropot", "key to compare 'model.network.dropot'"),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),

@@ -24,7 +24,7 @@ def parser() -> Parser:
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
     commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report")
     about = {
-        "plan": "list the runs and what they cost",
+        "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
         "run": "train what is unfinished, then print the table",
         "show": "print the table: medians over seeds, intervals, published values",
         "report": "draw the figures beside the published curves",
@@ -53,6 +53,8 @@ def parser() -> Parser:
             "'{name: elu, alpha: 0.5}'",
         )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        if name == "plan":
+            sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
         if name == "run":
             sub.add_argument("--report", action="store_true", help="draw the figures as well")
             sub.add_argument(
@@ -76,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
     study = load(args.file, args.smoke, args.overrides, args.activations)
     root = args.runs_dir / study.name
     if args.command == "plan":
-        show_plan(study, root)
+        show_plan(study, root, args.time)
     elif args.command == "run":
         if args.max_stack is not None and args.max_stack < 1:
             raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
@@ -91,8 +93,8 @@ def main(argv: Sequence[str]) -> None:
         report(study, root)
 
 
-def show_plan(study: Study, root: Path) -> None:
-    """List the runs with their state, and what is left to do costs."""
+def show_plan(study: Study, root: Path, timed: bool) -> None:
+    """List the runs with their state, and say how much is left to do, in hours where ``timed``."""
     ready = stages.opened(study, root)
     runs = [r for stage in ready for r in stage.runs()]
     states = {r.id: state(RunFolder(root, r)) for r in runs}
@@ -105,7 +107,7 @@ def show_plan(study: Study, root: Path) -> None:
     for stage in study.stages[len(ready) :]:
         points = len(groups(ready[0]))
         print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
-    if todo:
+    if todo and timed:
         print(costs(ready[-1], todo))
 
 

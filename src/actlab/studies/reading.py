@@ -58,6 +58,13 @@ class _Probe(_Part):
     at: list[int | str] | int | str = "last"
 
 
+class _Figure(BaseModel):
+    """The part of a figure that is checked here: its name is a file's, below the study's folder."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    name: str = Field(default="curves", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+
+
 class _File(_Part):
     """The keys of a study file."""
 
@@ -74,7 +81,7 @@ class _File(_Part):
     keep: list[int | str] = []
     table: list[dict[str, Any]] = [{"metric": "test/error", "at": "last", "percent": True}]
     published: dict[str, Any] = {}
-    figures: list[dict[str, Any]] = []
+    figures: list[_Figure] = []
     reference: str = "relu"
     notes: list[str] = []
     smoke: dict[str, Any] = {}
@@ -125,7 +132,7 @@ def load(
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
         published=file.published,
-        figures=tuple(file.figures),
+        figures=tuple(figure.model_dump(exclude_unset=True) for figure in file.figures),
         reference=file.reference,
         notes=tuple(file.notes),
     )
