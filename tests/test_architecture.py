@@ -25,7 +25,7 @@ READERS = {*PLANS, "engines.folders", "analysis"}
 MAY_IMPORT = {
     "": set(),
     "errors": set(),
-    "files": set(),
+    "files": {"errors"},
     "mappings": {"errors"},
     "resources": {"errors"},
     "hashing": set(),

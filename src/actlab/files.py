@@ -1,12 +1,17 @@
-"""Files that a kill at any moment leaves whole: written beside their place, then renamed into it."""
+"""Files that a kill at any moment leaves whole, and whose damage shows: written beside, sealed, renamed."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from actlab.errors import ActlabError
 
 _PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
 
@@ -31,6 +36,46 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace a text file in one step, so that a kill leaves the old or the new one."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def write_sealed(path: Path, content: Any) -> None:
+    """Write nested values as JSON with a digest of them, by which `read_sealed` knows damage."""
+    plain = json.loads(json.dumps(content, default=str))
+    entries = plain if isinstance(plain, dict) else {"content": plain}
+    write_atomically(path, json.dumps({"digest": _digest(entries), **entries}, indent=1) + "\n")
+
+
+def read_sealed(path: Path, remedy: str) -> Any:
+    """The values in a file of `write_sealed`.
+
+    Args:
+        path: of the file; one without a digest is read as it is.
+        remedy: what to do when it is damaged.
+
+    Raises:
+        ActlabError: when it cannot be read or is not what was written.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise ActlabError(f"{path} is damaged ({' '.join(str(error).split())[:100]}): {remedy}") from error
+    if not isinstance(found, dict) or "digest" not in found:
+        return found
+    sealed = found.pop("digest")
+    if sealed != _digest(found):
+        raise ActlabError(f"{path} is damaged (it is not what was written): {remedy}")
+    return found["content"] if found.keys() == {"content"} else found
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Digest of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def remove_partials(folder: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from actlab import streams
 from actlab.engines.folders import holding
+from actlab.files import read_sealed
 from actlab.studies import reading, running
 
 STUDY = """\
@@ -61,7 +62,7 @@ def test_a_second_run_executes_nothing(study, tmp_path):
 
 def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
     study("run", "--engine", "sequential", "--set", "seeds=1")
-    costs = {c["compared"]: c for c in json.loads((tmp_path / "runs/tiny/cost.json").read_text())}
+    costs = {c["compared"]: c for c in read_sealed(tmp_path / "runs/tiny/cost.json", "")}
     assert costs.keys() == {"relu", "elu"}
     assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
     assert costs["elu"]["seconds_per_update"] > 0

@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from actlab.files import read_sealed, write_sealed
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
 from actlab.studies import reading, stages
@@ -72,11 +73,11 @@ def test_a_study_of_two_stages(study, tmp_path):
 def test_the_selection_is_made_once_and_kept(study, tmp_path):
     study(STAGED, "run")
     path = tmp_path / "runs/mine/selection.json"
-    stored = json.loads(path.read_text())
+    stored = read_sealed(path, "")
     assert {entry["chosen"]["model.optimizer.lr"] for entry in stored["compare"].values()} == {0.03}
     entry = next(e for e in stored["compare"].values() if e["point"]["model.activation"] == "elu")
     entry["chosen"]["model.optimizer.lr"] = 1e-5  # as if other runs had decided
-    path.write_text(json.dumps(stored))
+    write_sealed(path, stored)
     outcome = study(STAGED, "run")
     assert outcome.code == 0, outcome.err
     rates = {
@@ -86,7 +87,7 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path):
     # A unit that is added later is selected for by its own runs; what was selected stays.
     added = study(STAGED, "run", "--activation", "silu")
     assert added.code == 0, added.err
-    now = json.loads(path.read_text())["compare"]
+    now = read_sealed(path, "")["compare"]
     assert len(now) == 3
     assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
 

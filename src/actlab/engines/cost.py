@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from actlab import experiments
 from actlab.engines.devices import SMALL, threads, threads_for
 from actlab.engines.folders import hardware
 from actlab.experiments import Experiment
-from actlab.files import write_atomically
+from actlab.files import write_sealed
 from actlab.studies.keys import label
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
@@ -139,4 +138,4 @@ def kept_for_backward(task: Task, batch: Batch) -> int:
 
 def write(costs: Sequence[dict[str, Any]], root: Path) -> None:
     """Leave the measurement in the study's folder."""
-    write_atomically(root / FILE, json.dumps(costs, indent=1))
+    write_sealed(root / FILE, list(costs))

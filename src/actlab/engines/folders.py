@@ -27,7 +27,15 @@ import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
-from actlab.files import remove_partials, replacing, write_atomically
+from actlab.errors import ActlabError
+from actlab.files import (
+    digest_of,
+    read_sealed,
+    remove_partials,
+    replacing,
+    write_atomically,
+    write_sealed,
+)
 from actlab.studies.plan import Run
 
 FINISHED, DIVERGED = "finished", "diverged"
@@ -95,16 +103,43 @@ class RunFolder:
         """Whether a checkpoint waits to be resumed."""
         return not self.finished and self.checkpoint.exists()
 
+    def _parts(self) -> tuple[str, ...]:
+        """The files that a finished run consists of, besides its result."""
+        return "metrics.parquet", "config.yaml", str(self.checkpoint.relative_to(self.path))
+
+    def result(self, weights: bool = False) -> dict[str, Any]:
+        """What ``result.json`` of a finished run says.
+
+        Args:
+            weights: check the checkpoint as well, which may be large.
+
+        Raises:
+            ActlabError: when that file, or one that it names, is damaged or missing.
+        """
+        remedy = f"delete {self.path} and run the study again"
+        found = read_sealed(self._result, remedy)
+        if not isinstance(found, dict) or found.get("status") not in (FINISHED, DIVERGED):
+            raise ActlabError(f"{self._result} is no result of a run: {remedy}")
+        for name, digest in found.get("files", {}).items():
+            if name not in self._parts():
+                raise ActlabError(f"{self._result} names {name!r}, which is no part of a run: {remedy}")
+            path = self.path / name
+            if path == self.checkpoint and not weights:
+                continue
+            if not path.exists() or digest_of(path) != digest:
+                raise ActlabError(f"{path} is damaged or missing: {remedy}")
+        return found
+
     @property
     def failure(self) -> str | None:
         """Why the last attempt at the run failed; None when it did not."""
         if self.finished or not self._failure.exists():
             return None
-        return str(json.loads(self._failure.read_text(encoding="utf-8"))["error"])
+        return str(read_sealed(self._failure, "delete it")["error"])
 
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
-        write_atomically(self._failure, json.dumps({"id": self.run.id, "error": error}, indent=1))
+        write_sealed(self._failure, {"id": self.run.id, "error": error})
 
     @property
     def epochs(self) -> int:
@@ -157,8 +192,11 @@ class RunFolder:
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),
+            "files": {
+                name: digest_of(self.path / name) for name in self._parts() if (self.path / name).exists()
+            },
         }
-        write_atomically(self._result, json.dumps(result, indent=1))
+        write_sealed(self._result, result)
         self._rows.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +25,7 @@ from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
-from actlab.files import write_atomically
+from actlab.files import read_sealed, write_sealed
 from actlab.stacking import task as stacking
 from actlab.studies.keys import get_dotted, set_dotted
 from actlab.studies.plan import EPOCHS, SEED, Run
@@ -203,7 +204,7 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
         ActlabError: when an unfinished run is in a stack with one that is none of ``runs``.
     """
     path = root / FILE
-    entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    entries = _entries(path)
     by_id = {run.id: run for run in runs}
     jobs = []
     for entry in entries:
@@ -222,11 +223,29 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
 def write_stacks(root: Path, stacks: Sequence[Job]) -> None:
     """Remember the stacks, those of other settings of the study too."""
     path = root / FILE
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    known = _entries(path)
     ids = {entry["id"] for entry in known}
     fresh = [
         {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
         for job in stacks
         if job.id not in ids
     ]
-    write_atomically(path, json.dumps([*known, *fresh], indent=1))
+    write_sealed(path, [*known, *fresh])
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The stacks in ``stacks.json``.
+
+    Raises:
+        ActlabError: when it is damaged, or an id would leave the folder.
+    """
+    if not path.exists():
+        return []
+    remedy = "delete it; finished runs stay, unfinished stacks begin anew"
+    entries = read_sealed(path, remedy)
+    for entry in entries if isinstance(entries, list) else [None]:
+        known = isinstance(entry, dict) and entry.keys() == {"id", "members", "threads"}
+        if not known or entry is None or not re.fullmatch("[0-9a-f]+", str(entry["id"])):
+            raise ActlabError(f"{path} is damaged (no list of stacks): {remedy}")
+    found: list[dict[str, Any]] = entries
+    return found

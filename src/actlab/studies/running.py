@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import pydoc
 import warnings
@@ -17,7 +16,7 @@ from filelock import FileLock
 
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
-from actlab.files import write_atomically
+from actlab.files import read_sealed, write_sealed
 from actlab.studies import stages
 from actlab.studies.keys import get_dotted, label
 from actlab.studies.plan import Run, Study
@@ -138,7 +137,8 @@ def compile_masks(root: Path, updates: int) -> None:
     from actlab import streams
 
     path = root / "engine.json"
-    decided = json.loads(path.read_text(encoding="utf-8"))["compiled"] if path.exists() else None
+    remedy = "delete it; masks are then compiled or not as a new study decides"
+    decided = read_sealed(path, remedy)["compiled"] if path.exists() else None
     wanted = updates >= LONG if decided is None else decided
     reason = streams.compile_masks() if wanted else None
     if reason and decided:
@@ -146,7 +146,7 @@ def compile_masks(root: Path, updates: int) -> None:
     if reason:
         print(reason)
     if decided is None:
-        write_atomically(path, json.dumps({"compiled": wanted and not reason}) + "\n")
+        write_sealed(path, {"compiled": wanted and not reason})
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run], Any] | None:

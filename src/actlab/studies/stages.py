@@ -5,14 +5,13 @@ What was selected is stored once, in ``selection.json``, and kept by every later
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
-from actlab.files import write_atomically
+from actlab.files import read_sealed, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
 from actlab.studies.plan import Block, Stage, Study
@@ -74,7 +73,7 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
             return None
         for group in missing:
             chosen[identity(group.point)] = _entry(loaded, group)
-        write_atomically(root / FILE, json.dumps(stored, indent=1, default=str) + "\n")
+        write_sealed(root / FILE, stored)
     return chosen
 
 
@@ -94,5 +93,6 @@ def _entry(loaded: Results, group: Group) -> dict[str, Any]:
 def read(root: Path) -> dict[str, Chosen]:
     """What later stages have been given so far, by stage and grid point."""
     path = root / FILE
-    stored: dict[str, Chosen] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    remedy = "delete it; later stages are then selected for anew"
+    stored: dict[str, Chosen] = read_sealed(path, remedy) if path.exists() else {}
     return stored
