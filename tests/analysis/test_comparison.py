@@ -27,8 +27,8 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5, 0.15]})
     cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]
-    assert [cell.published for cell in cells] == [0.1, 0.2, 0.3, 0.3]
-    assert [cell.difference for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
+    assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
+    assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
 def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
@@ -42,18 +42,25 @@ def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
 
 def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
     gelu, relu, elu = (row.cells[0] for row in paired(tmp_path, 7))
-    assert (gelu.pairs, gelu.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
+    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
     assert gelu.p_wilcoxon == pytest.approx(2 / 128)
-    assert (elu.p, elu.p_holm) == (2 / 128, 4 / 128)
-    assert (relu.pairs, relu.p, relu.p_holm) == (0, None, None)
+    assert (elu.paired.p, elu.p_holm) == (2 / 128, 4 / 128)
+    assert (relu.paired.pairs, relu.paired.p, relu.p_holm) == (0, None, None)
+    # The differences are -0.010, -0.011, …, -0.016; 7 of 128 patterns must hold a shift that is not refused.
+    # Two hold any, and each mean of a part counts twice: the third of the outermost, after -0.016 and -0.0155.
+    assert gelu.paired.mean == pytest.approx(-0.013)
+    assert gelu.paired.median == pytest.approx(-0.013)
+    assert (gelu.paired.low, gelu.paired.high) == pytest.approx((-0.015, -0.011))
     assert gelu.interval is not None
     assert gelu.interval.kind == "interval"
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
     gelu = paired(tmp_path, 5)[0].cells[0]
-    assert (gelu.pairs, gelu.p, gelu.p_wilcoxon) == (5, None, None)
-    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range")
+    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_wilcoxon) == (5, None, None)
+    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range", 1 - 2 / 32)
+    assert gelu.paired.mean == pytest.approx(-0.012)
+    assert gelu.paired.low is None
 
 
 def test_the_cost_is_found_by_the_units_label(full: results.Results, tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ def test_another_key_can_be_compared(tmp_path: Path) -> None:
         write(tmp_path, run, {"test/error": [0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed]})
     (tmp_path / "cost.json").write_text(json.dumps([{"compared": "0.5"}]))
     rows = comparison.rows(results.load(plan, tmp_path))
-    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].p == 2 / 64] == [
+    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].paired.p == 2 / 64] == [
         ("relu", 0.5),
         ("elu", 0.5),
     ]
@@ -91,12 +98,28 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> No
     write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
     (row,) = comparison.rows(results.load(plan, tmp_path))
-    assert [cell.published for cell in row.cells] == [None, 0.4]
+    assert [cell.published for cell in row.cells] == [None, (0.4, None)]
+
+
+def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
+    values = [
+        {"where": {ACT: "relu"}, "metric": "test/error", "value": 0.2, "sd": 0.03},
+        {"where": {ACT: "gelu"}, "metric": "test/error", "value": 0.2},
+    ]
+    grids = ({ACT: ["relu", "gelu"]},)
+    plan = study(grids=grids, select=Selection(), published={"values": values}, seeds=(0, 1, 2))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [[0.1, 0.2, 0.6][run.seed]]})
+    relu, gelu = (row.cells[0] for row in comparison.rows(results.load(plan, tmp_path)))
+    assert relu.published == (0.2, 0.03)
+    assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
+    assert gelu.mean_and_sd is None
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
+        ({"metric": "test/error", "value": 1, "sd": -1}, "'sd' is a number from 0 on, not -1"),
         ({"metric": "test/error", "valu": 1}, "did you mean 'value'"),
         ({"metric": "test/error"}, "lacks 'value'"),
         ({"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}, "did you mean 'model.lr'"),

@@ -81,10 +81,27 @@ def test_diverged_runs_are_counted(written: Any) -> None:
 
 def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
     text = printed(written(overrides=["seeds=7"]))
-    assert "a bootstrap 95 % interval of the median" in text
+    assert "interval between order statistics of the median, which covers at least 95 % (98.4 % with 7" in text
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert gelu.count("0.016 / 0.12 / 0.016") == 2  # 2/128; times 8 comparisons
+    # Always 0.2 and 2 points apart from relu.
+    assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
+    assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
+    assert "interval that inverts the sign-flip test" in text
     assert "Holm over the table's 8 comparisons" in text
+
+
+def test_few_seeds_leave_the_columns_of_tests_out(written: Any) -> None:
+    head, _ = tables.grid(written())
+    assert not [name for name in head if "vs relu" in name or "difference to" in name]
+
+
+def test_a_published_sd_shows_mean_and_sd(written: Any) -> None:
+    text = printed(written(edit=lambda text: text.replace("value: 0.35}", "value: 0.35, sd: 0.02}")))
+    relu = next(line for line in text.splitlines() if line.startswith("relu"))
+    # Of 0.40 and 0.41: mean 0.405, sd 0.01/√2.
+    assert cells(relu)[-2:] == ["0.405 [0.400, 0.410], 0.405 ± 0.00707", "0.350 ± 0.0200 (+0.0550)"]
+    assert "±: mean and standard deviation over runs (n - 1)." in text
 
 
 def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
@@ -152,6 +169,14 @@ def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> No
     )
     assert relu["columns"][0]["values"] == pytest.approx({"0": 0.04, "1": 0.041})
     assert relu["columns"][1]["published"] == 0.35
+    assert relu["columns"][1]["interval"]["coverage"] == 0.5
+    gelu = record["rows"][0]["columns"][0]
+    assert gelu["paired"] == {
+        "mean": pytest.approx(-0.02),
+        "low": None,
+        "high": None,
+        "median": pytest.approx(-0.02),
+    }
     elu = next(row for row in record["rows"] if row["point"]["model.activation"] == "elu")
     assert elu["columns"][0]["values"]["1"] is None
     rows = list(csv.DictReader(io.StringIO(paths[2].read_text())))

@@ -7,25 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from actlab.analysis.columns import Column
+from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.points import matches
+from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
     FEWEST,
     Interval,
     holm,
+    mean_and_sd,
     median,
     median_interval,
-    paired_differences,
-    sign_flip_p,
     wilcoxon_p,
 )
 from actlab.engines.folders import DIVERGED
-from actlab.errors import ActlabError, unknown
 from actlab.studies.groups import Group, Setting
 from actlab.studies.keys import identity, label
-from actlab.studies.plan import Study
-
-_PUBLISHED = ("where", "metric", "at", "condition", "value")
 
 
 @dataclass(frozen=True)
@@ -37,27 +34,30 @@ class Cell:
         values: by seed; not finite where a run diverged.
         median: of the values; None without any.
         interval: of the median; None without any value.
-        published: the value that a paper gives, if it does.
-        pairs: number of seeds that the group shares with the reference.
-        p: of the sign-flip test over these pairs; None when they are too few.
-        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs.
-        p_holm: ``p`` corrected over the whole table.
+        published: what a paper gives, if it does.
+        paired: difference to the reference over the seeds that both have, with p and interval.
+        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs; None when they are too few.
+        p_holm: the p of ``paired`` corrected over the whole table.
     """
 
     column: Column
     values: dict[int, float]
     median: float | None
     interval: Interval | None
-    published: float | None
-    pairs: int = 0
-    p: float | None = None
+    published: Published | None
+    paired: Difference
     p_wilcoxon: float | None = None
     p_holm: float | None = None
 
     @property
-    def difference(self) -> float | None:
-        """Ours minus published."""
-        return None if self.median is None or self.published is None else self.median - self.published
+    def beyond_published(self) -> float | None:
+        """Our median minus the published value."""
+        return None if self.median is None or self.published is None else self.median - self.published.value
+
+    @property
+    def mean_and_sd(self) -> tuple[float, float] | None:
+        """Ours, where the paper published a standard deviation."""
+        return mean_and_sd(self.values.values()) if self.published and self.published.sd is not None else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def rows(results: Results) -> list[TableRow]:
         ActlabError: for a column or published value that is not understood, or that no run recorded.
     """
     plain = [_row(results, group) for group in results.groups]
-    corrected = iter(holm([cell.p for row in plain for cell in row.cells]))
+    corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells]))
     return [replace(row, cells=tuple(replace(c, p_holm=next(corrected)) for c in row.cells)) for row in plain]
 
 
@@ -131,16 +131,14 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     values = results.values(setting, column) if setting else {}
     mine, theirs = _pairs(results, group, values, column)
-    tested = len(mine) >= FEWEST
     return Cell(
         column,
         values,
         median=median(values.values()) if values else None,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        pairs=len(mine),
-        p=sign_flip_p(paired_differences(mine, theirs)) if tested else None,
-        p_wilcoxon=wilcoxon_p(mine, theirs) if tested else None,
+        paired=paired_difference(mine, theirs),
+        p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST else None,
     )
 
 
@@ -159,37 +157,3 @@ def _pairs(
     theirs = results.values(setting, column) if setting else {}
     seeds = [seed for seed in values if seed in theirs]
     return [values[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-
-
-def published(study: Study, point: Mapping[str, Any], column: Column) -> float | None:
-    """The published value of a column at a point.
-
-    An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts.
-
-    Raises:
-        ActlabError: for an entry with an unknown key, or without metric or value.
-    """
-    entries = study.published.get("values", ())
-    for entry in entries:
-        _check_published(entry, study)
-    fits = [
-        entry
-        for entry in entries
-        if entry["metric"] == column.metric
-        and entry.get("at", "last") == column.at
-        and entry.get("condition", "") == column.condition
-        and matches(entry.get("where", {}), point)
-    ]
-    return float(max(fits, key=lambda entry: len(entry.get("where", {})))["value"]) if fits else None
-
-
-def _check_published(entry: Mapping[str, Any], study: Study) -> None:
-    for key in entry:
-        if key not in _PUBLISHED:
-            raise unknown("key of a published value", str(key), _PUBLISHED)
-    for key in ("metric", "value"):
-        if key not in entry:
-            raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
-    for key in entry.get("where", {}):
-        if key not in study.keys:
-            raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

@@ -22,6 +22,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.analysis.statistics import FEWEST
 from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
 from actlab.studies.keys import label
@@ -90,19 +91,47 @@ def _count(row: TableRow) -> str:
 
 
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    column, name = cell.column, cell.column.name
-    ours, published, tests = number(cell.median, column), number(cell.published, column), _NONE
-    if cell.interval and len(cell.values) > 1:
-        ours += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
-    if cell.difference is not None:
-        published += f" ({number(cell.difference, column, signed=True)})"
-    if cell.p is not None:
-        tests = " / ".join(map(p_value, (cell.p, cell.p_holm, cell.p_wilcoxon)))
+    name, ps = cell.column.name, (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
     return {
-        f"{name}\nmedian": ours,
-        f"{name}\npublished (ours - it)": published,
-        f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": tests,
+        f"{name}\nmedian": _ours(cell),
+        f"{name}\npublished (ours - it)": _published(cell),
+        f"{name}, difference to {reference}\nmean [interval] / median": _difference(cell),
+        f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
+        if any(p is not None for p in ps)
+        else _NONE,
     }
+
+
+def _ours(cell: Cell) -> str:
+    """Median and interval; mean and standard deviation where a paper gives those."""
+    text, column = number(cell.median, cell.column), cell.column
+    if cell.interval and len(cell.values) > 1:
+        text += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
+    if cell.mean_and_sd:
+        text += f", {_plus_minus(*cell.mean_and_sd, column)}"
+    return text
+
+
+def _published(cell: Cell) -> str:
+    if cell.published is None:
+        return _NONE
+    text = _plus_minus(*cell.published, cell.column)
+    if cell.beyond_published is not None:
+        text += f" ({number(cell.beyond_published, cell.column, signed=True)})"
+    return text
+
+
+def _plus_minus(mean: float, sd: float | None, column: Column) -> str:
+    return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
+
+
+def _difference(cell: Cell) -> str:
+    """``-0.10 [-0.17, -0.03] / -0.09``; nothing for fewer pairs than a test needs."""
+    paired, column = cell.paired, cell.column
+    if paired.pairs < FEWEST:
+        return _NONE
+    mean, low, high, median = (number(v, column, signed=True) for v in paired[:4])
+    return f"{mean} [{low}, {high}] / {median}" if paired.low is not None else f"{mean} / {median}"
 
 
 def number(value: float | None, column: Column, signed: bool = False) -> str:
@@ -168,6 +197,8 @@ def to_json(results: Results) -> str:
 
 def _record(cell: Cell) -> dict[str, Any]:
     interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
+    mean, sd = cell.mean_and_sd or (None, None)
+    theirs, paired = cell.published, cell.paired
     return {
         "metric": cell.column.metric,
         "at": cell.column.at,
@@ -175,10 +206,14 @@ def _record(cell: Cell) -> dict[str, Any]:
         "n": len(cell.values),
         "median": finite(cell.median),
         "interval": {k: finite(v) for k, v in interval.items()} or None,
-        "published": cell.published,
-        "difference": finite(cell.difference),
-        "pairs": cell.pairs,
-        "p": cell.p,
+        "mean": mean,
+        "sd": sd,
+        "published": theirs.value if theirs else None,
+        "published_sd": theirs.sd if theirs else None,
+        "difference": finite(cell.beyond_published),
+        "pairs": paired.pairs,
+        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median")},
+        "p": paired.p,
         "p_holm": cell.p_holm,
         "p_wilcoxon": cell.p_wilcoxon,
         "values": {str(seed): finite(value) for seed, value in cell.values.items()},
