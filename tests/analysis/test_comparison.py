@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scipy import stats
 from written_runs import ACT, DROP, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
+from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
 from actlab.studies.plan import Selection
 
@@ -53,6 +56,49 @@ def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> 
     assert (gelu.paired.low, gelu.paired.high) == pytest.approx((-0.015, -0.011))
     assert gelu.interval is not None
     assert gelu.interval.kind == "interval"
+
+
+def diverging(tmp_path: Path, planned: tuple[str, ...], bad: str, seeds: int = 8, **changes: Any) -> Any:
+    """Cells by unit; every unit beats relu in all seeds but one, and one run of ``bad`` diverges."""
+    plan = study(seeds=tuple(range(seeds)), grids=({ACT: [*planned, "relu"]},), select=Selection(), **changes)
+    sign = -1 if plan.table[0].get("mode") == "max" else 1
+    for run in plan.runs():
+        better = 0.0 if run.point[ACT] == "relu" else 0.01 * (1 + 0.1 * run.seed) * (-1 if run.seed else 0.2)
+        status = DIVERGED if run.point[ACT] == bad and run.seed == 3 else FINISHED
+        write(tmp_path, run, {"test/error": [sign * (0.1 + better)]}, status)
+    return {row.point[ACT]: row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))}
+
+
+def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: Path) -> None:
+    units = ("gelu", "elu", "silu")
+    cells = diverging(tmp_path / "all", units, bad="none")
+    fewer = diverging(tmp_path / "fewer", units, bad="silu")
+    assert cells["gelu"].p_holm == 3 * cells["gelu"].paired.p
+    assert fewer["gelu"].p_holm == cells["gelu"].p_holm
+    assert (fewer["silu"].paired.p, fewer["silu"].p_holm, fewer["silu"].planned) == (None, None, True)
+
+
+def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
+    plan = study(seeds=tuple(range(6)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
+    for run in plan.runs():
+        if run.point[ACT] != "elu":
+            write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert comparison.hypotheses(rows) == 2
+    assert rows[0].cells[0].p_holm == 2 * 2 / 64
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: Path, mode: str) -> None:
+    table = ({"metric": "test/error", "mode": mode},)
+    worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
+    better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
+    for cell in (worse, better):
+        assert (cell.paired.pairs, cell.paired.p, cell.paired.mean, cell.paired.low) == (8, None, None, None)
+        assert cell.paired.median is not None
+    # In 1/100: .2, -1.1, -1.2, the diverged one, -1.4, -1.5, -1.6, -1.7; by their ranks:
+    assert worse.p_wilcoxon == stats.wilcoxon([1, -2, -3, 8, -4, -5, -6, -7]).pvalue
+    assert better.p_wilcoxon == stats.wilcoxon([1, -2, -3, -8, -4, -5, -6, -7]).pvalue
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:

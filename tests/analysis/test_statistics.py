@@ -122,10 +122,28 @@ def test_many_pairs_agree_with_scipys_permutation_test() -> None:
 def test_a_p_that_does_not_exist_is_none() -> None:
     assert sign_flip_p([]) is None
     assert sign_flip_p([1, math.inf]) is None
-    assert wilcoxon_p([1.0, math.inf], [1.0, math.inf]) is None
     assert wilcoxon_p([], []) is None
     assert equivalent([math.inf, 1], 0.1) is None
-    assert paired_differences([math.inf, 3], [math.inf, 1]).tolist() == [math.inf, 2]
+
+
+def test_a_diverged_run_is_worse_than_any_other_and_two_are_a_tie() -> None:
+    inf = math.inf
+    assert paired_differences([inf, 3, inf, 1], [inf, 1, 1, inf]).tolist() == [0, 2, inf, -inf]
+    assert paired_differences([-inf, 3, -inf, 1], [-inf, 1, 1, -inf]).tolist() == [0, 2, -inf, inf]
+
+
+def test_wilcoxon_gives_a_diverged_run_the_largest_rank() -> None:
+    zeros = [0.0] * 7
+    largest = [1.0, 2.0, -3.0, 4.0, 5.0, 6.0, 100.0]
+    assert wilcoxon_p([*largest[:-1], math.inf], zeros) == stats.wilcoxon(largest).pvalue
+    assert wilcoxon_p(zeros, [*largest[:-1], math.inf]) == stats.wilcoxon([-1, -2, 3, -4, -5, -6, -100]).pvalue
+    assert wilcoxon_p([1.0, 2.0, math.inf], [1.0, 2.0, math.inf]) == 1
+    assert wilcoxon_p([math.inf] * 6, [1.0] * 6) == stats.wilcoxon([1] * 6).pvalue
+
+
+def test_ranks_are_shared_by_differences_that_rounding_keeps_apart() -> None:
+    a, b = [0.3, 0.7, 0.9, 0.5, 0.4, 0.1, 0.8], [0.2, 0.6, 0.8, 0.4, 0.5, 0.3, 0.5]
+    assert wilcoxon_p(a, b) == stats.wilcoxon([1, 1, 1, 1, -1, -2, 3]).pvalue
 
 
 def test_wilcoxon_is_scipys_and_takes_equal_pairs() -> None:
@@ -142,7 +160,9 @@ def test_pairs_come_in_twos() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
+    assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
+    assert holm([None, None]) == [None, None]
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
 

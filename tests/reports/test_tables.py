@@ -88,7 +88,21 @@ def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
     assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
     assert "interval that inverts the sign-flip test" in text
-    assert "Holm over the table's 8 comparisons" in text
+    assert "Holm over the 8 comparisons that the table plans (one without a p counts as 1)" in text
+
+
+def test_a_diverged_run_leaves_wilcoxons_p_and_a_note(written: Any) -> None:
+    loaded = written(
+        overrides=["seeds=7"], diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1
+    )
+    text = printed(loaded)
+    elu = next(line for line in text.splitlines() if line.startswith("elu"))
+    # Six tied pairs of rank 3.5 for it, the diverged one of rank 7 against: 23 of 128 patterns sum to at most 7.
+    assert elu.count("- / - / 0.36") == 2
+    assert "- / -1.00" in elu
+    assert "Where a run of one side alone diverged its difference is infinite" in text
+    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    assert gelu.count("0.016 / 0.12 / 0.016") == 2  # the family is as large as without it
 
 
 def test_few_seeds_leave_the_columns_of_tests_out(written: Any) -> None:

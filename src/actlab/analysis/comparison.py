@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,8 @@ class Cell:
         published: what a paper gives, if it does.
         paired: difference to the reference over the seeds that both have, with p and interval.
         p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs; None when they are too few.
-        p_holm: the p of ``paired`` corrected over the whole table.
+        planned: whether the table plans a test of it: there is a reference that the group is compared with.
+        p_holm: the p of ``paired`` corrected over all tests that the table plans.
     """
 
     column: Column
@@ -47,6 +48,7 @@ class Cell:
     published: Published | None
     paired: Difference
     p_wilcoxon: float | None = None
+    planned: bool = False
     p_holm: float | None = None
 
     @property
@@ -94,13 +96,16 @@ def rows(results: Results) -> list[TableRow]:
         ActlabError: for a column or published value that is not understood, or that no run recorded.
     """
     plain = [_row(results, group) for group in results.groups]
-    corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells]))
-    return [replace(row, cells=tuple(replace(c, p_holm=next(corrected)) for c in row.cells)) for row in plain]
+    corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
+    return [
+        replace(row, cells=tuple(replace(c, p_holm=next(corrected)) if c.planned else c for c in row.cells))
+        for row in plain
+    ]
 
 
-def hypotheses(results: Results) -> int:
-    """Number of comparisons with the reference that the table makes."""
-    return len(results.columns) * sum(_reference(results, group) is not None for group in results.groups)
+def hypotheses(rows: Iterable[TableRow]) -> int:
+    """Number of comparisons with the reference that the table plans, whatever has finished or diverged."""
+    return sum(cell.planned for row in rows for cell in row.cells)
 
 
 def _row(results: Results, group: Group) -> TableRow:
@@ -139,6 +144,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
         paired=paired_difference(mine, theirs),
         p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST else None,
+        planned=_reference(results, group) is not None,
     )
 
 

@@ -1,7 +1,9 @@
 """Medians, intervals and tests for a handful of paired runs: pure functions of numbers.
 
-What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value; medians and
-their intervals may contain it. A p that does not exist is None, never nan.
+What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value (``-inf``
+where large values are good), and worse than any other run: its paired difference is infinite, 0 where both
+diverged. Medians, their intervals and Wilcoxon's ranks take that, the sign-flip test of the mean does not. A p
+that does not exist is None, never nan.
 """
 
 from __future__ import annotations
@@ -189,10 +191,11 @@ def drawn_flips(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
 def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Wilcoxon's signed-rank test of paired values, two-sided, as the ELU paper uses it.
 
-    Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1.
+    Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1. Differences that are equal up
+    to rounding share their rank. A pair of which one diverged has the largest rank.
 
     Returns:
-        p, or None without pairs or when a member of a pair diverged.
+        p, or None without pairs.
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
@@ -201,38 +204,41 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     0.03125
     """
     d = paired_differences(a, b)
-    if d.size == 0 or not np.isfinite(d).all():
+    if d.size == 0:
         return None
-    return float(stats.wilcoxon(d, zero_method="wilcox").pvalue) if d.any() else 1.0
+    finite = np.isfinite(d)
+    largest = float(np.abs(d[finite]).max(initial=0.0)) or 1.0
+    ranked = np.where(finite, np.round(np.where(finite, d, 0) / largest, 12), 2 * np.sign(d))
+    return float(stats.wilcoxon(ranked, zero_method="wilcox").pvalue) if ranked.any() else 1.0
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
-    """``a - b`` pair by pair; not finite where a member diverged.
+    """``a - b`` pair by pair; infinite where one of them diverged, 0 where both did.
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
 
-    >>> paired_differences([3, math.inf], [1, math.inf]).tolist()
-    [2.0, inf]
+    >>> paired_differences([3, math.inf, 1, math.inf], [1, 1, math.inf, math.inf]).tolist()
+    [2.0, inf, -inf, 0.0]
     """
     if len(a) != len(b):
         raise ActlabError(f"paired values must be as many on both sides, not {len(a)} and {len(b)}")
     x, y = np.asarray(a, float), np.asarray(b, float)
-    finite = np.isfinite(x) & np.isfinite(y)
-    return np.where(finite, np.where(finite, x, 0) - np.where(finite, y, 0), np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.where(x == y, 0.0, x - y)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction; a hypothesis without a p stays None and is not counted.
+    """Holm's step-down correction over what was planned: a hypothesis without a p counts as 1, and stays None.
 
     >>> holm([0.01, None, 0.04])
-    [0.02, None, 0.04]
+    [0.03, None, 0.08]
     """
     known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
     for rank, (p, i) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        largest = max(largest, min(1.0, p * (len(ps) - rank)))
         corrected[i] = largest
     return corrected
 

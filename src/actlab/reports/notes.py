@@ -81,21 +81,29 @@ def _choice(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    count, reference = comparison.hypotheses(results), results.study.reference
+    count, reference = comparison.hypotheses(rows), results.study.reference
     if not count:
         return ""
-    if tested := sum(cell.paired.p is not None for row in rows for cell in row.cells):
+    cells = [cell for row in rows for cell in row.cells if cell.planned]
+    pairs = max(cell.paired.pairs for cell in cells)
+    if pairs < FEWEST:
         return (
-            f"p against {reference}, paired by seed: exact two-sided sign-flip test of the mean difference; "
-            f"the same corrected by Holm over the table's {tested} comparisons; Wilcoxon's signed-rank test. "
-            "Beside the mean difference the 95 % interval that inverts the sign-flip test (0 lies outside it "
-            "exactly when p < 0.05), not corrected for the number of comparisons."
+            f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
+            f"{pairs_needed(count)} for the table's {count} comparisons together."
         )
-    pairs = max((cell.paired.pairs for row in rows for cell in row.cells), default=0)
-    return (
-        f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
-        f"{pairs_needed(count)} for the table's {count} comparisons together."
+    text = (
+        f"p against {reference}, paired by seed: exact two-sided sign-flip test of the mean difference; the "
+        f"same corrected by Holm over the {count} comparisons that the table plans (one without a p counts as "
+        "1); "
+        "Wilcoxon's signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
+        "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
+    if any(cell.paired.pairs >= FEWEST and cell.paired.mean is None for cell in cells):
+        text += (
+            " Where a run of one side alone diverged its difference is infinite: there is no mean difference "
+            "and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
+        )
+    return text
 
 
 def provenance(results: Results) -> str:
