@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from scipy import stats
-from written_runs import ACT, DROP, one_unit, probe, study, write
+from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
 from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
+from actlab.reports import tables
+from actlab.studies.keys import identity
 from actlab.studies.plan import Selection
 
 
@@ -99,6 +101,38 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: P
     # In 1/100: .2, -1.1, -1.2, the diverged one, -1.4, -1.5, -1.6, -1.7; by their ranks:
     assert worse.p_wilcoxon == stats.wilcoxon([1, -2, -3, 8, -4, -5, -6, -7]).pvalue
     assert better.p_wilcoxon == stats.wilcoxon([1, -2, -3, -8, -4, -5, -6, -7]).pvalue
+
+
+SELECTED = ({"metric": "val/loss", "at": "best"}, {"metric": "val/loss"}, {"metric": "test/error"})
+
+
+def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path: Path) -> None:
+    grids = ({ACT: ["gelu", "elu"], LR: [0.1]}, {ACT: ["relu"], LR: [0.1, 0.01, 0.001]})
+    plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED)
+    for run in plan.runs():
+        loss = 0.1 * run.seed + (run.point[ACT] == "relu")
+        write(tmp_path, run, {"val/loss": [loss], "test/error": [loss]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
+    best, last, error = rows[0].cells
+    for cell in (best, last):
+        assert (cell.paired.p, cell.paired.low, cell.p_wilcoxon, cell.p_holm) == (None,) * 4
+        assert (cell.planned, cell.tuned_on) == (False, True)
+        assert cell.paired.mean == pytest.approx(-1)
+    assert (error.paired.p, error.p_holm) == (2 / 64, 4 / 64)  # of two comparisons
+    head, body = tables.grid(results.load(plan, tmp_path))
+    assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
+
+
+def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
+    tried = {identity({ACT: unit}): 3 for unit in ("gelu", "relu")}
+    grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
+    plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
+    for run in plan.runs():
+        write(tmp_path, run, {"val/loss": [1.0], "test/error": [1.0]})
+    gelu, _ = comparison.rows(results.load(plan, tmp_path))
+    assert (gelu.tried, gelu.reference_tried) == (3, 3)
+    assert [cell.planned for cell in gelu.cells] == [False, False, True]
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ class Cell:
         published: what a paper gives, if it does.
         paired: difference to the reference over the seeds that both have, with p and interval.
         p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs; None when they are too few.
-        planned: whether the table plans a test of it: there is a reference that the group is compared with.
+        planned: whether the table plans a test of it: there is a reference that the group is compared with, and
+            the quantity did not choose either's setting.
+        tuned_on: whether it did: then the chosen values are the best of several and would be tested on that.
         p_holm: the p of ``paired`` corrected over all tests that the table plans.
     """
 
@@ -49,6 +51,7 @@ class Cell:
     paired: Difference
     p_wilcoxon: float | None = None
     planned: bool = False
+    tuned_on: bool = False
     p_holm: float | None = None
 
     @property
@@ -70,6 +73,7 @@ class TableRow:
         point: what is compared.
         chosen: the tuned values chosen; empty as long as no run has ended.
         tried: number of settings the group was given.
+        reference_tried: the same of the reference; None without one.
         planned: number of runs at the chosen setting.
         finished: how many of them reached their end.
         diverged: how many of them diverged.
@@ -81,6 +85,7 @@ class TableRow:
     point: dict[str, Any]
     chosen: dict[str, Any]
     tried: int
+    reference_tried: int | None
     planned: int
     finished: int
     diverged: int
@@ -109,13 +114,14 @@ def hypotheses(rows: Iterable[TableRow]) -> int:
 
 
 def _row(results: Results, group: Group) -> TableRow:
-    setting = results.chosen(group)
+    setting, reference = results.chosen(group), _reference(results, group)
     runs = setting.runs if setting else group.settings[0].runs
     ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
     return TableRow(
         point=group.point,
         chosen=setting.tuned if setting else {},
-        tried=results.study.tried.get(identity(group.point), len(group.settings)),
+        tried=_tried(results, group),
+        reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
@@ -135,17 +141,32 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     values = results.values(setting, column) if setting else {}
-    mine, theirs = _pairs(results, group, values, column)
+    reference = _reference(results, group)
+    mine, theirs = _pairs(results, reference, values, column)
+    paired, tuned_on = paired_difference(mine, theirs), _tuned_on(results, group, reference, column)
     return Cell(
         column,
         values,
         median=median(values.values()) if values else None,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        paired=paired_difference(mine, theirs),
-        p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST else None,
-        planned=_reference(results, group) is not None,
+        paired=paired.untested if tuned_on else paired,
+        p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST and not tuned_on else None,
+        planned=reference is not None and not tuned_on,
+        tuned_on=tuned_on,
     )
+
+
+def _tried(results: Results, group: Group) -> int:
+    """Number of settings that a group was given, in this stage or an earlier one."""
+    return results.study.tried.get(identity(group.point), len(group.settings))
+
+
+def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
+    """Whether a column is the metric by which the setting of a group or of its reference was chosen."""
+    if reference is None or (column.metric, column.condition) != (results.study.select.metric, ""):
+        return False
+    return max(_tried(results, group), _tried(results, reference)) > 1
 
 
 def _reference(results: Results, group: Group) -> Group | None:
@@ -155,10 +176,9 @@ def _reference(results: Results, group: Group) -> Group | None:
 
 
 def _pairs(
-    results: Results, group: Group, values: Mapping[int, float], column: Column
+    results: Results, reference: Group | None, values: Mapping[int, float], column: Column
 ) -> tuple[list[float], list[float]]:
-    """Values of a group and of the reference, seed by seed."""
-    reference = _reference(results, group)
+    """The values of a group and those of its reference, seed by seed."""
     setting = results.chosen(reference) if reference else None
     theirs = results.values(setting, column) if setting else {}
     seeds = [seed for seed in values if seed in theirs]

@@ -17,7 +17,7 @@ def footnotes(results: Results) -> list[str]:
     """The state of the study, how to read the values, where they come from and the study's own notes."""
     rows = comparison.rows(results)
     texts = [state(results), _gaps(results, rows), _reading(results, rows), _choice(results, rows)]
-    texts.append(_tests(results, rows))
+    texts += [_tests(results, rows), _untested(results, rows)]
     if results.study.published.get("values"):
         texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")
     costs = [row.cost for row in rows if row.cost]
@@ -104,6 +104,22 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             "and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
         )
     return text
+
+
+def _untested(results: Results, rows: Sequence[TableRow]) -> str:
+    """Why there is no p on the metric that chose, and what unequal numbers of settings mean."""
+    text, reference = "", results.study.reference
+    if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
+        text = (
+            f"No p and no interval against {reference} for {' and '.join(names)}: settings were chosen by this "
+            "metric, so its chosen values are the best of those tried and flatter whoever tried more."
+        )
+    if any(row.reference_tried not in (None, row.tried) for row in rows):
+        text += (
+            f" Rows that tried another number of settings than {reference} show both numbers; more settings "
+            "are an advantage."
+        )
+    return text.strip()
 
 
 def provenance(results: Results) -> str:

@@ -73,7 +73,7 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
     line = {names[key]: label(value) for key, value in row.point.items()}
     for key in tune:
         line[f"{names[key]}\n(chosen)"] = label(row.chosen[key]) + star if key in row.chosen else ""
-    line["settings\ntried"] = str(row.tried) if tune else ""
+    line["settings\ntried"] = _settings(row, reference) if tune else ""
     line["runs"] = _count(row)
     for cell in row.cells:
         line |= _cells(cell, reference)
@@ -81,6 +81,12 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
     line[f"time\n/ {reference}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
     line[f"memory\n/ {reference}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
     return line
+
+
+def _settings(row: TableRow, reference: str) -> str:
+    """Number of settings tried; the reference's beside it where that is another: ``9 (relu 3)``."""
+    unequal = row.reference_tried is not None and row.reference_tried != row.tried
+    return f"{row.tried} ({reference} {row.reference_tried})" if unequal else str(row.tried)
 
 
 def _count(row: TableRow) -> str:
@@ -172,6 +178,7 @@ def to_json(results: Results) -> str:
             "point": row.point,
             "chosen": row.chosen,
             "settings": row.tried,
+            "reference_settings": row.reference_tried,
             "planned": row.planned,
             "finished": row.finished,
             "diverged": row.diverged,
