@@ -157,6 +157,64 @@ def test_a_cost_may_say_what_it_compares(full: results.Results, tmp_path: Path) 
     assert [row.cost["compared"] for row in rows if row.cost] == ["gelu", "relu"]
 
 
+def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> None:
+    values = [{"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1}]
+    mine = "./mine.py:relu"
+    plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.5 if run.point[ACT] == mine else 0.4]})
+    costs = [{"compared": "relu", "point": {ACT: "relu"}, "relative_to_reference": 1.0}]
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    ours, registered = comparison.rows(results.load(plan, tmp_path))
+    assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
+    assert [row.cost for row in (ours, registered)] == [None, costs[0]]
+    assert ours.cells[0].paired.mean == pytest.approx(
+        0.1
+    )  # relu itself is the reference, not the unit of the file
+    assert registered.cells[0].paired.pairs == 0
+
+
+def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
+    alike = [f"./{name}.py:bent" for name in ("one", "two")]
+    plan = study(grids=({ACT: [*alike, {"name": "elu", "alpha": 2}]},), select=Selection())
+    costs = [
+        {"compared": "bent", "point": {ACT: alike[1]}, "relative_to_reference": 1.0},
+        {"compared": "elu(alpha=2)", "point": {ACT: {"alpha": 2, "name": "elu"}}, "relative_to_reference": 2.0},
+    ]
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    loaded = results.load(plan, tmp_path)
+    assert [row.cost for row in comparison.rows(loaded)] == [None, *costs]
+    assert comparison.cost_base(loaded) == "./two.py:bent"
+
+
+def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
+    plan = study(grids=({ACT: ["gelu", "./mine.py:bent"]},), select=Selection(), reference="glu")
+    with pytest.raises(
+        ActlabError, match=r"unknown reference 'glu'; did you mean 'gelu'.*Allowed: ./mine\.py:bent"
+    ):
+        comparison.rows(results.load(plan, tmp_path))
+
+
+@pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
+def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
+    plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert comparison.hypotheses(rows) == 0
+    assert [cell.paired.pairs for row in rows for cell in row.cells] == [0, 0]
+
+
+def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
+    elu = {"name": "elu", "alpha": 2.0}
+    plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
+    loaded = results.load(plan, tmp_path)
+    gelu, _ = comparison.rows(loaded)
+    assert (gelu.cells[0].paired.pairs, comparison.reference_text(loaded)) == (6, "elu(alpha=2)")
+
+
 def test_another_key_can_be_compared(tmp_path: Path) -> None:
     grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")

@@ -154,11 +154,34 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
         "bytes_relative": 2,
         "hardware": "this machine",
     }
-    (root / "cost.json").write_text(json.dumps([cost]))
+    base = {**cost, "activation": "relu", "relative_to_reference": 1.0, "bytes_relative": 1.0}
+    (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
+    assert "/ relu" in text
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert cells(gelu)[-3:] == ["2.10", "1.25", "2.00"]
     assert "measured on this machine." in text
+    # Without relu the first one was the base: the head names it. Without any base nothing is relative.
+    bases = [
+        ([{**base, "activation": "elu"}, cost], ["time\n/ elu", "memory\n/ elu"]),
+        ([cost], []),
+    ]
+    for entries, heads in bases:
+        (root / "cost.json").write_text(json.dumps(entries))
+        head, _ = tables.grid(results.load(written().study, root))
+        assert [name for name in head if "\n/ " in name] == heads
+
+
+def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: Path) -> None:
+    loaded = written(activations=["./mine.py:relu", "{name: './mine.py:elu', alpha: 2}", "./mine.py:bent"])
+    head, body = tables.grid(loaded)
+    units = ["gelu_tanh", "relu", "elu", f"{Path.cwd()}/mine.py:relu", "elu(alpha=2)", "bent"]
+    assert sorted({line[0] for line in body}) == sorted(units)
+    assert not [name for name in head if "published" in name and name.startswith("test error")]
+    column = head.index("val loss (best)\npublished (ours - it)")
+    assert [line[0] for line in body if line[column] != "-"] == ["relu"]
+    rows = csv.DictReader(io.StringIO(tables.to_csv(loaded)))
+    assert {row["model.activation"] for row in rows} == set(units)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
-from actlab.analysis.points import matches
+from actlab.analysis.points import in_full, same
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
@@ -21,8 +21,10 @@ from actlab.analysis.statistics import (
     wilcoxon_p,
 )
 from actlab.engines.folders import DIVERGED
+from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity, label
+from actlab.studies.keys import identity
+from actlab.studies.plan import Study
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,10 @@ def rows(results: Results) -> list[TableRow]:
     """The table of a study, one row for each group, in the order of its file.
 
     Raises:
-        ActlabError: for a column or published value that is not understood, or that no run recorded.
+        ActlabError: for a column or published value that is not understood, or that no run recorded; for a
+            reference that the grid lacks.
     """
+    _check_reference(results)
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
     return [
@@ -132,11 +136,22 @@ def _row(results: Results, group: Group) -> TableRow:
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """The cost of what the group compares; older files call it ``activation``."""
-    compared = label(group.point.get(results.study.compare, ""))
-    return next(
-        (cost for cost in results.costs if cost.get("compared", cost.get("activation")) == compared), None
-    )
+    """The cost of what the group compares."""
+    mine = group.point.get(results.study.compare)
+    return next((cost for cost in results.costs if same(_costs_of(results, cost), mine)), None)
+
+
+def _costs_of(results: Results, cost: Mapping[str, Any]) -> Any:
+    """Whose an entry of ``cost.json`` is; older files have its text alone, and call it ``activation``."""
+    text = cost.get("compared", cost.get("activation"))
+    return cost.get("point", {}).get(results.study.compare, text)
+
+
+def cost_base(results: Results) -> str | None:
+    """What the costs are relative to: the reference where it was measured; None where no entry says so."""
+    reference = [cost for cost in results.costs if same(_costs_of(results, cost), results.study.reference)]
+    bases = [cost for cost in [*reference, *results.costs] if cost.get("relative_to_reference") == 1]
+    return results.text(results.study.compare, _costs_of(results, bases[0])) if bases else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
@@ -170,9 +185,34 @@ def _tuned_on(results: Results, group: Group, reference: Group | None, column: C
 
 
 def _reference(results: Results, group: Group) -> Group | None:
-    """The group of the reference at the same point; None for that group itself."""
-    point = {**group.point, results.study.compare: results.study.reference}
-    return next((g for g in results.groups if g is not group and matches(point, g.point)), None)
+    """The group of the reference at the same point; None for that group itself, and where it is absent."""
+    here = _beside_compared(results, group)
+    candidates = (g for g in results.groups if _refers(results, g) and _beside_compared(results, g) == here)
+    found = next(candidates, None)
+    return None if found is group else found
+
+
+def _beside_compared(results: Results, group: Group) -> dict[str, Any]:
+    return {key: value for key, value in group.point.items() if key != results.study.compare}
+
+
+def _refers(results: Results, group: Group) -> bool:
+    return same(group.point.get(results.study.compare), results.study.reference)
+
+
+def _check_reference(results: Results) -> None:
+    """Raise an ActlabError for a reference that the grid lacks, unless it is the default one."""
+    study = results.study
+    if study.reference in ("", Study.reference) or any(_refers(results, group) for group in results.groups):
+        return
+    values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
+    raise unknown("reference", study.reference, values, f"'reference' names a value of {study.compare}.")
+
+
+def reference_text(results: Results) -> str:
+    """The reference as the table writes it."""
+    values = [group.point.get(results.study.compare) for group in results.groups if _refers(results, group)]
+    return results.text(results.study.compare, values[0]) if values else results.study.reference
 
 
 def _pairs(

@@ -81,7 +81,7 @@ def _choice(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    count, reference = comparison.hypotheses(rows), results.study.reference
+    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
     if not count:
         return ""
     cells = [cell for row in rows for cell in row.cells if cell.planned]
@@ -108,7 +108,7 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
     """Why there is no p on the metric that chose, and what unequal numbers of settings mean."""
-    text, reference = "", results.study.reference
+    text, reference = "", comparison.reference_text(results)
     if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
         text = (
             f"No p and no interval against {reference} for {' and '.join(names)}: settings were chosen by this "

@@ -25,7 +25,6 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST
 from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
-from actlab.studies.keys import label
 
 _NONE = "-"
 _WIDEST = 10_000  # characters: wide enough for any table, to measure what it needs
@@ -67,19 +66,26 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def _line(results: Results, row: TableRow) -> dict[str, str]:
     """The printed values of one row by their headers, which have one or two lines."""
-    tune, reference, cost = results.study.select.tune, results.study.reference, row.cost
+    tune, reference = results.study.select.tune, comparison.reference_text(results)
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
-    line = {names[key]: label(value) for key, value in row.point.items()}
+    line = {names[key]: results.text(key, value) for key, value in row.point.items()}
     for key in tune:
-        line[f"{names[key]}\n(chosen)"] = label(row.chosen[key]) + star if key in row.chosen else ""
+        line[f"{names[key]}\n(chosen)"] = results.text(key, row.chosen[key]) + star if key in row.chosen else ""
     line["settings\ntried"] = _settings(row, reference) if tune else ""
     line["runs"] = _count(row)
     for cell in row.cells:
         line |= _cells(cell, reference)
-    line["ms per\nupdate"] = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
-    line[f"time\n/ {reference}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
-    line[f"memory\n/ {reference}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
+    return line | _cost(row.cost, comparison.cost_base(results))
+
+
+def _cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
+    """Time and memory of an update; relative ones only where it is known to what."""
+    seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
+    line = {"ms per\nupdate": seconds}
+    if base is not None:
+        line[f"time\n/ {base}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
+        line[f"memory\n/ {base}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
     return line
 
 
@@ -243,7 +249,7 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [results.value(run, column) for column in results.columns]
-                point = [label(run.point[key]) for key in keys]
+                point = [results.text(key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
                 writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
     return text.getvalue()
