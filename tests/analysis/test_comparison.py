@@ -103,7 +103,12 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: P
     assert better.p_wilcoxon == stats.wilcoxon([1, -2, -3, -8, -4, -5, -6, -7]).pvalue
 
 
-SELECTED = ({"metric": "val/loss", "at": "best"}, {"metric": "val/loss"}, {"metric": "test/error"})
+SELECTED = (
+    {"metric": "val/loss", "at": "best"},
+    {"metric": "val/loss"},
+    {"metric": "test/error"},
+    {"metric": "val/loss", "at": "best_epoch"},
+)
 
 
 def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path: Path) -> None:
@@ -114,12 +119,13 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
         write(tmp_path, run, {"val/loss": [loss], "test/error": [loss]})
     rows = comparison.rows(results.load(plan, tmp_path))
     assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
-    best, last, error = rows[0].cells
+    best, last, error, epoch = rows[0].cells
     for cell in (best, last):
         assert (cell.paired.p, cell.paired.low, cell.p_wilcoxon, cell.p_holm) == (None,) * 4
         assert (cell.planned, cell.tuned_on) == (False, True)
         assert cell.paired.mean == pytest.approx(-1)
-    assert (error.paired.p, error.p_holm) == (2 / 64, 4 / 64)  # of two comparisons
+    assert (error.paired.p, error.p_holm) == (2 / 64, 4 * 2 / 64)  # of four comparisons
+    assert (epoch.paired.p, epoch.tuned_on) == (1, False)  # the epoch of the best value is another quantity
     head, body = tables.grid(results.load(plan, tmp_path))
     assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
 
@@ -132,7 +138,7 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
         write(tmp_path, run, {"val/loss": [1.0], "test/error": [1.0]})
     gelu, _ = comparison.rows(results.load(plan, tmp_path))
     assert (gelu.tried, gelu.reference_tried) == (3, 3)
-    assert [cell.planned for cell in gelu.cells] == [False, False, True]
+    assert [cell.planned for cell in gelu.cells] == [False, False, True, True]
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:

@@ -178,8 +178,12 @@ def _tried(results: Results, group: Group) -> int:
 
 
 def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
-    """Whether a column is the metric by which the setting of a group or of its reference was chosen."""
-    if reference is None or (column.metric, column.condition) != (results.study.select.metric, ""):
+    """Whether a column is the metric by which the setting of a group or of its reference was chosen.
+
+    The epoch of its best value is another quantity: nothing was chosen for being early.
+    """
+    chose = (column.metric, column.condition) == (results.study.select.metric, "") and column.at != "best_epoch"
+    if reference is None or not chose:
         return False
     return max(_tried(results, group), _tried(results, reference)) > 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def paired_difference(
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size)
     scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    low, high, p = _inverted(d / scale, level, seed)
+    low, high, p = _inverted(tuple(d / scale), level, seed)
     return Difference(mean, scale * low, scale * high, middle, p, d.size)
 
 
@@ -87,9 +88,10 @@ def _median(d: Array) -> float | None:
     return None if middle[0] == -math.inf and middle[1] == math.inf else float(middle.mean())
 
 
-def _inverted(d: Array, level: float, seed: int) -> tuple[float, float, float]:
+@lru_cache(maxsize=4096)  # a table is written several times over; 20 pairs take a tenth of a second
+def _inverted(d: tuple[float, ...], level: float, seed: int) -> tuple[float, float, float]:
     """The ends of the interval of shifts whose p reaches ``level``, and the p of no shift."""
-    low, high, always, total = _spans(d, seed)
+    low, high, always, total = _spans(np.array(d), seed)
     p = (always + int(((low <= 0) & (high >= 0)).sum())) / total
     needed = math.ceil(level * total) - always  # so many spans must hold a shift that is not refused
     if needed <= 0:

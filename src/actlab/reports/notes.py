@@ -111,8 +111,8 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
     text, reference = "", comparison.reference_text(results)
     if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
         text = (
-            f"No p and no interval against {reference} for {' and '.join(names)}: settings were chosen by this "
-            "metric, so its chosen values are the best of those tried and flatter whoever tried more."
+            f"No p or interval for {' and '.join(names)} where a row or {reference} tried several settings: "
+            "they were chosen by this metric, so its values are the best of those tried, not a fair sample."
         )
     if any(row.reference_tried not in (None, row.tried) for row in rows):
         text += (
