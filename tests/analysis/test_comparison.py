@@ -2,12 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from written_runs import ACT, DROP, one_unit, probe, study, write
+from scipy import stats
+from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
+from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
+from actlab.reports import tables
+from actlab.studies.keys import identity
 from actlab.studies.plan import Selection
 
 
@@ -27,8 +32,8 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5, 0.15]})
     cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]
-    assert [cell.published for cell in cells] == [0.1, 0.2, 0.3, 0.3]
-    assert [cell.difference for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
+    assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
+    assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
 def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
@@ -42,18 +47,106 @@ def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
 
 def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
     gelu, relu, elu = (row.cells[0] for row in paired(tmp_path, 7))
-    assert (gelu.pairs, gelu.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
+    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
     assert gelu.p_wilcoxon == pytest.approx(2 / 128)
-    assert (elu.p, elu.p_holm) == (2 / 128, 4 / 128)
-    assert (relu.pairs, relu.p, relu.p_holm) == (0, None, None)
+    assert (elu.paired.p, elu.p_holm) == (2 / 128, 4 / 128)
+    assert (relu.paired.pairs, relu.paired.p, relu.p_holm) == (0, None, None)
+    # The differences are -0.010, -0.011, …, -0.016; 7 of 128 patterns must hold a shift that is not refused.
+    # Two hold any, and each mean of a part counts twice: the third of the outermost, after -0.016 and -0.0155.
+    assert gelu.paired.mean == pytest.approx(-0.013)
+    assert gelu.paired.median == pytest.approx(-0.013)
+    assert (gelu.paired.low, gelu.paired.high) == pytest.approx((-0.015, -0.011))
     assert gelu.interval is not None
     assert gelu.interval.kind == "interval"
 
 
+def diverging(tmp_path: Path, planned: tuple[str, ...], bad: str, seeds: int = 8, **changes: Any) -> Any:
+    """Cells by unit; every unit beats relu in all seeds but one, and one run of ``bad`` diverges."""
+    plan = study(seeds=tuple(range(seeds)), grids=({ACT: [*planned, "relu"]},), select=Selection(), **changes)
+    sign = -1 if plan.table[0].get("mode") == "max" else 1
+    for run in plan.runs():
+        better = 0.0 if run.point[ACT] == "relu" else 0.01 * (1 + 0.1 * run.seed) * (-1 if run.seed else 0.2)
+        status = DIVERGED if run.point[ACT] == bad and run.seed == 3 else FINISHED
+        write(tmp_path, run, {"test/error": [sign * (0.1 + better)]}, status)
+    return {row.point[ACT]: row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))}
+
+
+def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: Path) -> None:
+    units = ("gelu", "elu", "silu")
+    cells = diverging(tmp_path / "all", units, bad="none")
+    fewer = diverging(tmp_path / "fewer", units, bad="silu")
+    assert cells["gelu"].p_holm == 3 * cells["gelu"].paired.p
+    assert fewer["gelu"].p_holm == cells["gelu"].p_holm
+    assert (fewer["silu"].paired.p, fewer["silu"].p_holm, fewer["silu"].planned) == (None, None, True)
+
+
+def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
+    plan = study(seeds=tuple(range(6)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
+    for run in plan.runs():
+        if run.point[ACT] != "elu":
+            write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert comparison.hypotheses(rows) == 2
+    assert rows[0].cells[0].p_holm == 2 * 2 / 64
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: Path, mode: str) -> None:
+    table = ({"metric": "test/error", "mode": mode},)
+    worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
+    better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
+    for cell in (worse, better):
+        assert (cell.paired.pairs, cell.paired.p, cell.paired.mean, cell.paired.low) == (8, None, None, None)
+        assert cell.paired.median is not None
+    # In 1/100: .2, -1.1, -1.2, the diverged one, -1.4, -1.5, -1.6, -1.7; by their ranks:
+    assert worse.p_wilcoxon == stats.wilcoxon([1, -2, -3, 8, -4, -5, -6, -7]).pvalue
+    assert better.p_wilcoxon == stats.wilcoxon([1, -2, -3, -8, -4, -5, -6, -7]).pvalue
+
+
+SELECTED = (
+    {"metric": "val/loss", "at": "best"},
+    {"metric": "val/loss"},
+    {"metric": "test/error"},
+    {"metric": "val/loss", "at": "best_epoch"},
+)
+
+
+def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path: Path) -> None:
+    grids = ({ACT: ["gelu", "elu"], LR: [0.1]}, {ACT: ["relu"], LR: [0.1, 0.01, 0.001]})
+    plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED)
+    for run in plan.runs():
+        loss = 0.1 * run.seed + (run.point[ACT] == "relu")
+        write(tmp_path, run, {"val/loss": [loss], "test/error": [loss]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
+    best, last, error, epoch = rows[0].cells
+    for cell in (best, last):
+        assert (cell.paired.p, cell.paired.low, cell.p_wilcoxon, cell.p_holm) == (None,) * 4
+        assert (cell.planned, cell.tuned_on) == (False, True)
+        assert cell.paired.mean == pytest.approx(-1)
+    assert (error.paired.p, error.p_holm) == (2 / 64, 4 * 2 / 64)  # of four comparisons
+    assert (epoch.paired.p, epoch.tuned_on) == (1, False)  # the epoch of the best value is another quantity
+    head, body = tables.grid(results.load(plan, tmp_path))
+    assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
+
+
+def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
+    tried = {identity({ACT: unit}): 3 for unit in ("gelu", "relu")}
+    grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
+    plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
+    for run in plan.runs():
+        write(tmp_path, run, {"val/loss": [1.0], "test/error": [1.0]})
+    gelu, _ = comparison.rows(results.load(plan, tmp_path))
+    assert (gelu.tried, gelu.reference_tried) == (3, 3)
+    assert [cell.planned for cell in gelu.cells] == [False, False, True, True]
+
+
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
     gelu = paired(tmp_path, 5)[0].cells[0]
-    assert (gelu.pairs, gelu.p, gelu.p_wilcoxon) == (5, None, None)
-    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range")
+    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_wilcoxon) == (5, None, None)
+    assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range", 1 - 2 / 32)
+    assert gelu.paired.mean == pytest.approx(-0.012)
+    assert gelu.paired.low is None
 
 
 def test_the_cost_is_found_by_the_units_label(full: results.Results, tmp_path: Path) -> None:
@@ -70,6 +163,64 @@ def test_a_cost_may_say_what_it_compares(full: results.Results, tmp_path: Path) 
     assert [row.cost["compared"] for row in rows if row.cost] == ["gelu", "relu"]
 
 
+def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> None:
+    values = [{"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1}]
+    mine = "./mine.py:relu"
+    plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.5 if run.point[ACT] == mine else 0.4]})
+    costs = [{"compared": "relu", "point": {ACT: "relu"}, "relative_to_reference": 1.0}]
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    ours, registered = comparison.rows(results.load(plan, tmp_path))
+    assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
+    assert [row.cost for row in (ours, registered)] == [None, costs[0]]
+    assert ours.cells[0].paired.mean == pytest.approx(
+        0.1
+    )  # relu itself is the reference, not the unit of the file
+    assert registered.cells[0].paired.pairs == 0
+
+
+def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
+    alike = [f"./{name}.py:bent" for name in ("one", "two")]
+    plan = study(grids=({ACT: [*alike, {"name": "elu", "alpha": 2}]},), select=Selection())
+    costs = [
+        {"compared": "bent", "point": {ACT: alike[1]}, "relative_to_reference": 1.0},
+        {"compared": "elu(alpha=2)", "point": {ACT: {"alpha": 2, "name": "elu"}}, "relative_to_reference": 2.0},
+    ]
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    loaded = results.load(plan, tmp_path)
+    assert [row.cost for row in comparison.rows(loaded)] == [None, *costs]
+    assert comparison.cost_base(loaded) == "./two.py:bent"
+
+
+def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
+    plan = study(grids=({ACT: ["gelu", "./mine.py:bent"]},), select=Selection(), reference="glu")
+    with pytest.raises(
+        ActlabError, match=r"unknown reference 'glu'; did you mean 'gelu'.*Allowed: ./mine\.py:bent"
+    ):
+        comparison.rows(results.load(plan, tmp_path))
+
+
+@pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
+def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
+    plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
+    rows = comparison.rows(results.load(plan, tmp_path))
+    assert comparison.hypotheses(rows) == 0
+    assert [cell.paired.pairs for row in rows for cell in row.cells] == [0, 0]
+
+
+def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
+    elu = {"name": "elu", "alpha": 2.0}
+    plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
+    loaded = results.load(plan, tmp_path)
+    gelu, _ = comparison.rows(loaded)
+    assert (gelu.cells[0].paired.pairs, comparison.reference_text(loaded)) == (6, "elu(alpha=2)")
+
+
 def test_another_key_can_be_compared(tmp_path: Path) -> None:
     grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
@@ -77,7 +228,7 @@ def test_another_key_can_be_compared(tmp_path: Path) -> None:
         write(tmp_path, run, {"test/error": [0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed]})
     (tmp_path / "cost.json").write_text(json.dumps([{"compared": "0.5"}]))
     rows = comparison.rows(results.load(plan, tmp_path))
-    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].p == 2 / 64] == [
+    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].paired.p == 2 / 64] == [
         ("relu", 0.5),
         ("elu", 0.5),
     ]
@@ -91,12 +242,28 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> No
     write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
     (row,) = comparison.rows(results.load(plan, tmp_path))
-    assert [cell.published for cell in row.cells] == [None, 0.4]
+    assert [cell.published for cell in row.cells] == [None, (0.4, None)]
+
+
+def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
+    values = [
+        {"where": {ACT: "relu"}, "metric": "test/error", "value": 0.2, "sd": 0.03},
+        {"where": {ACT: "gelu"}, "metric": "test/error", "value": 0.2},
+    ]
+    grids = ({ACT: ["relu", "gelu"]},)
+    plan = study(grids=grids, select=Selection(), published={"values": values}, seeds=(0, 1, 2))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [[0.1, 0.2, 0.6][run.seed]]})
+    relu, gelu = (row.cells[0] for row in comparison.rows(results.load(plan, tmp_path)))
+    assert relu.published == (0.2, 0.03)
+    assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
+    assert gelu.mean_and_sd is None
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
+        ({"metric": "test/error", "value": 1, "sd": -1}, "'sd' is a number from 0 on, not -1"),
         ({"metric": "test/error", "valu": 1}, "did you mean 'value'"),
         ({"metric": "test/error"}, "lacks 'value'"),
         ({"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}, "did you mean 'model.lr'"),

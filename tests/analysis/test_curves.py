@@ -4,13 +4,14 @@ import math
 from pathlib import Path
 
 import pytest
-from written_runs import LR, one_unit, probe, write
+from written_runs import ACT, LR, one_unit, probe, study, write
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.analysis.curves import Curve, over_conditions, over_epochs
 from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
+from actlab.studies.plan import Selection
 
 LOSS = Column("val/loss")
 
@@ -37,6 +38,44 @@ def test_a_curve_is_infinite_from_where_most_runs_diverged(tmp_path: Path) -> No
     assert curve is not None
     assert curve.band.median.tolist() == [1, math.inf, math.inf]
     assert curve.band.low.tolist() == [1, 2, 3]
+
+
+def test_a_run_that_diverged_before_it_recorded_anything_is_the_worst_from_the_start(tmp_path: Path) -> None:
+    plan = one_unit(seeds=3)
+    for run in plan.runs():
+        write(tmp_path, run, {} if run.seed else {"val/loss": [3.0, 2.0]}, DIVERGED if run.seed else FINISHED)
+    loaded = results.load(plan, tmp_path)
+    curve = over_epochs(loaded, loaded.groups[0], LOSS)
+    assert curve is not None
+    assert (curve.n, curve.x.tolist()) == (3, [1, 2])
+    assert curve.band.median.tolist() == [math.inf, math.inf]
+    assert curve.band.low.tolist() == [3, 2]
+    accuracy = Column("val/loss", mode="max")
+    turned = over_epochs(loaded, loaded.groups[0], accuracy)
+    assert turned is not None
+    assert turned.band.median.tolist() == [-math.inf, -math.inf]
+
+
+def test_a_group_of_which_all_diverged_at_once_is_infinite_where_others_were_measured(tmp_path: Path) -> None:
+    plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
+    for run in plan.runs():
+        bad = run.point[ACT] == "elu"
+        write(tmp_path, run, {} if bad else {"val/loss": [3.0, 2.0]}, DIVERGED if bad else FINISHED)
+    loaded = results.load(plan, tmp_path)
+    curve = over_epochs(loaded, loaded.groups[1], LOSS)
+    assert curve is not None
+    assert (curve.n, curve.x.tolist(), curve.band.median.tolist()) == (2, [1, 2], [math.inf] * 2)
+    assert over_epochs(loaded, loaded.groups[1], Column("val/none")) is None
+
+
+def test_a_recorded_nan_is_the_worst_value_and_cuts_no_epoch(tmp_path: Path) -> None:
+    plan = one_unit(seeds=3)
+    for run in plan.runs():
+        write(tmp_path, run, {"val/loss": [1.0, math.nan if run.seed == 2 else 2.0 + run.seed]})
+    loaded = results.load(plan, tmp_path)
+    curve = over_epochs(loaded, loaded.groups[0], LOSS)
+    assert curve is not None
+    assert (curve.band.median.tolist(), curve.band.high.tolist()) == ([1, 3], [1, math.inf])
 
 
 def noisy(tmp_path: Path, seeds: int = 3, diverge: int = -1, skip: int = -1) -> results.Results:
@@ -71,6 +110,20 @@ def test_a_diverged_run_is_the_worst_at_every_condition(tmp_path: Path) -> None:
     assert curve.n == 3
     assert curve.band.median.tolist() == pytest.approx([0.1, 0.6, 1.1])
     assert curve.band.high.tolist() == [math.inf] * 3
+
+
+def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: Path) -> None:
+    plan = one_unit(seeds=3)
+    for run in plan.runs():
+        write(tmp_path, run, {} if run.seed else {"test/error": [0.5]}, DIVERGED if run.seed else FINISHED)
+    probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
+    curve = across(results.load(plan, tmp_path))
+    assert curve is not None
+    assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
+    loaded = results.load(plan, tmp_path)
+    along = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=1"))
+    assert along is not None
+    assert (along.n, along.band.median.tolist()) == (3, [math.inf])
 
 
 def test_a_run_without_the_probe_is_left_out(tmp_path: Path) -> None:

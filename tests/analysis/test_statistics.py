@@ -26,27 +26,40 @@ numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 
 
 def test_few_values_give_their_range() -> None:
-    assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range")
+    assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range", 1 - 2 / 32)
+    assert median_interval([3.0]) == (3.0, 3.0, "range", 0.0)
 
 
-def test_the_interval_agrees_with_scipys_bootstrap() -> None:
-    values = np.random.default_rng(1).normal(size=25)
-    ours = median_interval(values)
-    scipys = stats.bootstrap((values,), np.median, method="percentile", n_resamples=5000, rng=0)
-    assert ours.kind == "interval"
-    assert ours[:2] == pytest.approx(tuple(scipys.confidence_interval), abs=0.12)
+@pytest.mark.parametrize("n", range(6, 21))
+def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_percent(n: int) -> None:
+    draws = np.random.default_rng(n).exponential(size=(n, 20_000))  # skewed: its median is log 2
+    band = median_band(draws)
+    covered = np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high))
+    assert band.coverage >= 0.95
+    assert covered == pytest.approx(band.coverage, abs=0.006)  # 4 standard errors of the simulation
+    assert covered > 0.945
 
 
-def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
-    draws = np.random.default_rng(2).exponential(size=(200, 15))
-    band = median_band(draws.T)
-    assert 0.9 <= np.mean((band.low <= math.log(2)) & (math.log(2) <= band.high)) <= 1
+@pytest.mark.parametrize("n", range(6, 21))
+def test_the_interval_is_scipys_by_the_binomial_quantile(n: int) -> None:
+    found = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
+    interval = median_interval(range(1, n + 1))
+    k = int(interval.low)
+    assert (interval.low, interval.high) == pytest.approx(tuple(found))
+    assert interval.coverage == pytest.approx(1 - 2 * stats.binom.cdf(k - 1, n, 0.5))
+    assert 1 - 2 * stats.binom.cdf(k, n, 0.5) < 0.95  # one further in would be too narrow
+
+
+def test_six_to_eight_values_give_the_smallest_and_the_largest() -> None:
+    for n in (6, 7, 8):
+        assert median_interval(range(n))[:3] == (0, n - 1, "interval")
 
 
 def test_a_diverged_run_is_the_worst_value() -> None:
-    assert median_interval([1.0, 2.0, math.inf]) == (1.0, math.inf, "range")
-    assert median_interval([1, 2, 3, 4, 5, 6, math.inf]).high in (6, math.inf)
-    assert median_interval([math.inf] * 7) == (math.inf, math.inf, "interval")
+    assert median_interval([1.0, 2.0, math.inf])[:3] == (1.0, math.inf, "range")
+    assert median_interval([1, 2, 3, 4, 5, 6, math.inf])[:2] == (1, math.inf)
+    assert median_interval([*range(8), math.inf])[:2] == (1, 7)
+    assert median_interval([math.inf] * 7)[:3] == (math.inf, math.inf, "interval")
 
 
 def test_a_band_is_an_interval_at_each_place() -> None:
@@ -109,10 +122,28 @@ def test_many_pairs_agree_with_scipys_permutation_test() -> None:
 def test_a_p_that_does_not_exist_is_none() -> None:
     assert sign_flip_p([]) is None
     assert sign_flip_p([1, math.inf]) is None
-    assert wilcoxon_p([1.0, math.inf], [1.0, math.inf]) is None
     assert wilcoxon_p([], []) is None
     assert equivalent([math.inf, 1], 0.1) is None
-    assert paired_differences([math.inf, 3], [math.inf, 1]).tolist() == [math.inf, 2]
+
+
+def test_a_diverged_run_is_worse_than_any_other_and_two_are_a_tie() -> None:
+    inf = math.inf
+    assert paired_differences([inf, 3, inf, 1], [inf, 1, 1, inf]).tolist() == [0, 2, inf, -inf]
+    assert paired_differences([-inf, 3, -inf, 1], [-inf, 1, 1, -inf]).tolist() == [0, 2, -inf, inf]
+
+
+def test_wilcoxon_gives_a_diverged_run_the_largest_rank() -> None:
+    zeros = [0.0] * 7
+    largest = [1.0, 2.0, -3.0, 4.0, 5.0, 6.0, 100.0]
+    assert wilcoxon_p([*largest[:-1], math.inf], zeros) == stats.wilcoxon(largest).pvalue
+    assert wilcoxon_p(zeros, [*largest[:-1], math.inf]) == stats.wilcoxon([-1, -2, 3, -4, -5, -6, -100]).pvalue
+    assert wilcoxon_p([1.0, 2.0, math.inf], [1.0, 2.0, math.inf]) == 1
+    assert wilcoxon_p([math.inf] * 6, [1.0] * 6) == stats.wilcoxon([1] * 6).pvalue
+
+
+def test_ranks_are_shared_by_differences_that_rounding_keeps_apart() -> None:
+    a, b = [0.3, 0.7, 0.9, 0.5, 0.4, 0.1, 0.8], [0.2, 0.6, 0.8, 0.4, 0.5, 0.3, 0.5]
+    assert wilcoxon_p(a, b) == stats.wilcoxon([1, 1, 1, 1, -1, -2, 3]).pvalue
 
 
 def test_wilcoxon_is_scipys_and_takes_equal_pairs() -> None:
@@ -129,7 +160,9 @@ def test_pairs_come_in_twos() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
+    assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
+    assert holm([None, None]) == [None, None]
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
 

@@ -80,6 +80,17 @@ def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
     assert figures.draw(loaded, tmp_path / "f")
 
 
+def test_a_unit_of_a_file_has_a_line_of_its_own_and_no_published_curve(written: Any) -> None:
+    loaded = written(activations=["./mine.py:relu"])
+    lines = [x for x in read_entry(loaded, loaded.study.figures[0]).panels[0].lines if x.metric == "val/loss"]
+    assert [(x.label, x.published is not None) for x in lines] == [
+        ("gelu_tanh", False),
+        ("relu", True),
+        ("elu", False),
+        (f"{Path.cwd()}/mine.py:relu", False),
+    ]
+
+
 def test_tuned_keys_can_be_the_lines(written: Any) -> None:
     def by_lr(text: str) -> str:
         text = text.replace("lines: model.activation", "lines: model.lr")

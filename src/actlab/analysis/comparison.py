@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import matches
+from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.points import in_full, same
+from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
     FEWEST,
     Interval,
     holm,
+    mean_and_sd,
     median,
     median_interval,
-    paired_differences,
-    sign_flip_p,
     wilcoxon_p,
 )
 from actlab.engines.folders import DIVERGED
-from actlab.errors import ActlabError, unknown
+from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity, label
+from actlab.studies.keys import identity
 from actlab.studies.plan import Study
-
-_PUBLISHED = ("where", "metric", "at", "condition", "value")
 
 
 @dataclass(frozen=True)
@@ -37,27 +36,35 @@ class Cell:
         values: by seed; not finite where a run diverged.
         median: of the values; None without any.
         interval: of the median; None without any value.
-        published: the value that a paper gives, if it does.
-        pairs: number of seeds that the group shares with the reference.
-        p: of the sign-flip test over these pairs; None when they are too few.
-        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs.
-        p_holm: ``p`` corrected over the whole table.
+        published: what a paper gives, if it does.
+        paired: difference to the reference over the seeds that both have, with p and interval.
+        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs; None when they are too few.
+        planned: whether the table plans a test of it: there is a reference that the group is compared with, and
+            the quantity did not choose either's setting.
+        tuned_on: whether it did: then the chosen values are the best of several and would be tested on that.
+        p_holm: the p of ``paired`` corrected over all tests that the table plans.
     """
 
     column: Column
     values: dict[int, float]
     median: float | None
     interval: Interval | None
-    published: float | None
-    pairs: int = 0
-    p: float | None = None
+    published: Published | None
+    paired: Difference
     p_wilcoxon: float | None = None
+    planned: bool = False
+    tuned_on: bool = False
     p_holm: float | None = None
 
     @property
-    def difference(self) -> float | None:
-        """Ours minus published."""
-        return None if self.median is None or self.published is None else self.median - self.published
+    def beyond_published(self) -> float | None:
+        """Our median minus the published value."""
+        return None if self.median is None or self.published is None else self.median - self.published.value
+
+    @property
+    def mean_and_sd(self) -> tuple[float, float] | None:
+        """Ours, where the paper published a standard deviation."""
+        return mean_and_sd(self.values.values()) if self.published and self.published.sd is not None else None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class TableRow:
         point: what is compared.
         chosen: the tuned values chosen; empty as long as no run has ended.
         tried: number of settings the group was given.
+        reference_tried: the same of the reference; None without one.
         planned: number of runs at the chosen setting.
         finished: how many of them reached their end.
         diverged: how many of them diverged.
@@ -79,6 +87,7 @@ class TableRow:
     point: dict[str, Any]
     chosen: dict[str, Any]
     tried: int
+    reference_tried: int | None
     planned: int
     finished: int
     diverged: int
@@ -91,26 +100,32 @@ def rows(results: Results) -> list[TableRow]:
     """The table of a study, one row for each group, in the order of its file.
 
     Raises:
-        ActlabError: for a column or published value that is not understood, or that no run recorded.
+        ActlabError: for a column or published value that is not understood, or that no run recorded; for a
+            reference that the grid lacks.
     """
+    _check_reference(results)
     plain = [_row(results, group) for group in results.groups]
-    corrected = iter(holm([cell.p for row in plain for cell in row.cells]))
-    return [replace(row, cells=tuple(replace(c, p_holm=next(corrected)) for c in row.cells)) for row in plain]
+    corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
+    return [
+        replace(row, cells=tuple(replace(c, p_holm=next(corrected)) if c.planned else c for c in row.cells))
+        for row in plain
+    ]
 
 
-def hypotheses(results: Results) -> int:
-    """Number of comparisons with the reference that the table makes."""
-    return len(results.columns) * sum(_reference(results, group) is not None for group in results.groups)
+def hypotheses(rows: Iterable[TableRow]) -> int:
+    """Number of comparisons with the reference that the table plans, whatever has finished or diverged."""
+    return sum(cell.planned for row in rows for cell in row.cells)
 
 
 def _row(results: Results, group: Group) -> TableRow:
-    setting = results.chosen(group)
+    setting, reference = results.chosen(group), _reference(results, group)
     runs = setting.runs if setting else group.settings[0].runs
     ended = [results.results[run.id]["status"] for run in runs if run.id in results.results]
     return TableRow(
         point=group.point,
         chosen=setting.tuned if setting else {},
-        tried=results.study.tried.get(identity(group.point), len(group.settings)),
+        tried=_tried(results, group),
+        reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
@@ -121,75 +136,94 @@ def _row(results: Results, group: Group) -> TableRow:
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """The cost of what the group compares; older files call it ``activation``."""
-    compared = label(group.point.get(results.study.compare, ""))
-    return next(
-        (cost for cost in results.costs if cost.get("compared", cost.get("activation")) == compared), None
-    )
+    """The cost of what the group compares."""
+    mine = group.point.get(results.study.compare)
+    return next((cost for cost in results.costs if same(_costs_of(results, cost), mine)), None)
+
+
+def _costs_of(results: Results, cost: Mapping[str, Any]) -> Any:
+    """Whose an entry of ``cost.json`` is; older files have its text alone, and call it ``activation``."""
+    text = cost.get("compared", cost.get("activation"))
+    return cost.get("point", {}).get(results.study.compare, text)
+
+
+def cost_base(results: Results) -> str | None:
+    """What the costs are relative to: the reference where it was measured; None where no entry says so."""
+    reference = [cost for cost in results.costs if same(_costs_of(results, cost), results.study.reference)]
+    bases = [cost for cost in [*reference, *results.costs] if cost.get("relative_to_reference") == 1]
+    return results.text(results.study.compare, _costs_of(results, bases[0])) if bases else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     values = results.values(setting, column) if setting else {}
-    mine, theirs = _pairs(results, group, values, column)
-    tested = len(mine) >= FEWEST
+    reference = _reference(results, group)
+    mine, theirs = _pairs(results, reference, values, column)
+    paired, tuned_on = paired_difference(mine, theirs), _tuned_on(results, group, reference, column)
     return Cell(
         column,
         values,
         median=median(values.values()) if values else None,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        pairs=len(mine),
-        p=sign_flip_p(paired_differences(mine, theirs)) if tested else None,
-        p_wilcoxon=wilcoxon_p(mine, theirs) if tested else None,
+        paired=paired.untested if tuned_on else paired,
+        p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST and not tuned_on else None,
+        planned=reference is not None and not tuned_on,
+        tuned_on=tuned_on,
     )
 
 
+def _tried(results: Results, group: Group) -> int:
+    """Number of settings that a group was given, in this stage or an earlier one."""
+    return results.study.tried.get(identity(group.point), len(group.settings))
+
+
+def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
+    """Whether a column is the metric by which the setting of a group or of its reference was chosen.
+
+    The epoch of its best value is another quantity: nothing was chosen for being early.
+    """
+    chose = (column.metric, column.condition) == (results.study.select.metric, "") and column.at != "best_epoch"
+    if reference is None or not chose:
+        return False
+    return max(_tried(results, group), _tried(results, reference)) > 1
+
+
 def _reference(results: Results, group: Group) -> Group | None:
-    """The group of the reference at the same point; None for that group itself."""
-    point = {**group.point, results.study.compare: results.study.reference}
-    return next((g for g in results.groups if g is not group and matches(point, g.point)), None)
+    """The group of the reference at the same point; None for that group itself, and where it is absent."""
+    here = _beside_compared(results, group)
+    candidates = (g for g in results.groups if _refers(results, g) and _beside_compared(results, g) == here)
+    found = next(candidates, None)
+    return None if found is group else found
+
+
+def _beside_compared(results: Results, group: Group) -> dict[str, Any]:
+    return {key: value for key, value in group.point.items() if key != results.study.compare}
+
+
+def _refers(results: Results, group: Group) -> bool:
+    return same(group.point.get(results.study.compare), results.study.reference)
+
+
+def _check_reference(results: Results) -> None:
+    """Raise an ActlabError for a reference that the grid lacks, unless it is the default one."""
+    study = results.study
+    if study.reference in ("", Study.reference) or any(_refers(results, group) for group in results.groups):
+        return
+    values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
+    raise unknown("reference", study.reference, values, f"'reference' names a value of {study.compare}.")
+
+
+def reference_text(results: Results) -> str:
+    """The reference as the table writes it."""
+    values = [group.point.get(results.study.compare) for group in results.groups if _refers(results, group)]
+    return results.text(results.study.compare, values[0]) if values else results.study.reference
 
 
 def _pairs(
-    results: Results, group: Group, values: Mapping[int, float], column: Column
+    results: Results, reference: Group | None, values: Mapping[int, float], column: Column
 ) -> tuple[list[float], list[float]]:
-    """Values of a group and of the reference, seed by seed."""
-    reference = _reference(results, group)
+    """The values of a group and those of its reference, seed by seed."""
     setting = results.chosen(reference) if reference else None
     theirs = results.values(setting, column) if setting else {}
     seeds = [seed for seed in values if seed in theirs]
     return [values[seed] for seed in seeds], [theirs[seed] for seed in seeds]
-
-
-def published(study: Study, point: Mapping[str, Any], column: Column) -> float | None:
-    """The published value of a column at a point.
-
-    An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts.
-
-    Raises:
-        ActlabError: for an entry with an unknown key, or without metric or value.
-    """
-    entries = study.published.get("values", ())
-    for entry in entries:
-        _check_published(entry, study)
-    fits = [
-        entry
-        for entry in entries
-        if entry["metric"] == column.metric
-        and entry.get("at", "last") == column.at
-        and entry.get("condition", "") == column.condition
-        and matches(entry.get("where", {}), point)
-    ]
-    return float(max(fits, key=lambda entry: len(entry.get("where", {})))["value"]) if fits else None
-
-
-def _check_published(entry: Mapping[str, Any], study: Study) -> None:
-    for key in entry:
-        if key not in _PUBLISHED:
-            raise unknown("key of a published value", str(key), _PUBLISHED)
-    for key in ("metric", "value"):
-        if key not in entry:
-            raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
-    for key in entry.get("where", {}):
-        if key not in study.keys:
-            raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

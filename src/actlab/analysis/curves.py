@@ -45,6 +45,8 @@ def over_epochs(
 ) -> Curve | None:
     """How a quantity develops; after a run has diverged its value is the worst one.
 
+    A run that diverged before it recorded anything is the worst from the start on, as it is in the table.
+
     Args:
         results: of the study.
         group: one of its groups.
@@ -52,25 +54,38 @@ def over_epochs(
         fixed: tuned values to draw in place of the chosen ones.
 
     Returns:
-        None when no run of the setting recorded the quantity. Epochs that a run lacks are left out.
+        None when no run of the setting recorded the quantity or diverged. Epochs that a run lacks are left out.
     """
     drawn = setting(results, group, fixed or {})
     key = column.metric, column.condition
-    runs = [run for run in drawn.runs if (run.id, *key) in results.series] if drawn else []
-    if not runs:
-        return None
-    places = np.unique(np.concatenate([results.series[run.id, *key][0] for run in runs]))
+    runs = [r for r in drawn.runs if (r.id, *key) in results.series or _diverged(results, r)] if drawn else []
+    places = _epochs(results, runs, column)
     return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
 
 
+def _diverged(results: Results, run: Run) -> bool:
+    return run.id in results.results and results.results[run.id]["status"] == DIVERGED
+
+
+def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
+    """The epochs at which the runs recorded a column; where none of them did, those of any run of the study."""
+    key = column.metric, column.condition
+    own = [results.series[run.id, *key][0] for run in runs if (run.id, *key) in results.series]
+    anyones = [epochs for (_, *of), (epochs, _) in results.series.items() if (*of,) == key]
+    return np.unique(np.concatenate([np.empty(0), *(own or anyones)]))
+
+
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
-    """A run's values at given epochs; nan where it has none, the worst one after it diverged."""
-    epochs, values = results.series[run.id, column.metric, column.condition]
-    found = dict(zip(epochs.tolist(), values.tolist(), strict=True))
-    diverged = results.results[run.id]["status"] == DIVERGED
-    return np.array(
-        [found.get(e, column.worst if diverged and e > epochs[-1] else math.nan) for e in places.tolist()]
-    )
+    """A run's values at given epochs; nan where it has none, the worst one for a recorded nan.
+
+    Of a run that diverged it is the worst one after the last recorded epoch too.
+    """
+    nothing = np.empty(0), np.empty(0)
+    epochs, values = results.series.get((run.id, column.metric, column.condition), nothing)
+    recorded = np.where(np.isnan(values), column.worst, values)
+    found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
+    end = epochs.max(initial=-math.inf) if _diverged(results, run) else math.inf
+    return np.array([found.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
 
 
 def over_conditions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,12 @@ import numpy as np
 
 from actlab.analysis import reading
 from actlab.analysis.columns import Column, column, read_at
+from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
 from actlab.studies.groups import Group, Setting, groups
+from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
 
 
@@ -48,6 +50,14 @@ class Results:
     def runs(self) -> list[Run]:
         """All planned runs."""
         return self.study.runs()
+
+    @cached_property
+    def _printers(self) -> dict[str, Callable[[Any], str]]:
+        return {key: printer(run.point[key] for run in self.runs) for key in self.study.keys}
+
+    def text(self, key: str, value: Any) -> str:
+        """A value of a grid key for people; values that would look alike are written in full."""
+        return self._printers[key](value) if key in self._printers else label(value)
 
     @cached_property
     def diverged(self) -> int:

@@ -1,8 +1,9 @@
 """Medians, intervals and tests for a handful of paired runs: pure functions of numbers.
 
-What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value; a median may
-contain it, but a paired difference with such a run is not finite, and then there is no p. A p that does not
-exist is None, never nan.
+What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value (``-inf``
+where large values are good), and worse than any other run: its paired difference is infinite, 0 where both
+diverged. Medians, their intervals and Wilcoxon's ranks take that, the sign-flip test of the mean does not. A p
+that does not exist is None, never nan.
 """
 
 from __future__ import annotations
@@ -21,29 +22,31 @@ Array = npt.NDArray[np.float64]
 Alternative = Literal["two-sided", "less", "greater"]
 
 FEWEST = 6  # 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
-_EXACT = 20  # 2^20 sign patterns take 8 MB; more differences are sampled
+EXACT = 20  # 2^20 sign patterns take 8 MB; more differences are sampled
 _DRAWS = 100_000
-_RESAMPLES = 2_000
 
 
 class Interval(NamedTuple):
-    """Where a median lies.
+    """Where a median lies: between two of the sorted values.
 
-    ``kind`` is ``interval`` for a bootstrap confidence interval, ``range`` for the smallest and largest value.
+    ``kind`` is ``interval`` where ``coverage``, the chance that such an interval holds the true median, is as
+    high as was asked for. With too few values for that it is ``range``: the smallest and the largest.
     """
 
     low: float
     high: float
     kind: Literal["interval", "range"]
+    coverage: float
 
 
 class Band(NamedTuple):
-    """A median and its interval at each of E places; arrays of shape ``[E]``."""
+    """A median and its interval at each of E places; arrays of shape ``[E]``; the rest as in `Interval`."""
 
     median: Array
     low: Array
     high: Array
     kind: Literal["interval", "range"]
+    coverage: float
 
 
 def median(values: Iterable[float], default: float = math.nan) -> float:
@@ -56,36 +59,46 @@ def median(values: Iterable[float], default: float = math.nan) -> float:
     return float(np.median(listed)) if listed else default
 
 
-def median_interval(values: Iterable[float], confidence: float = 0.95, seed: int = 0) -> Interval:
-    """The interval of a median.
+def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
+    """Mean and standard deviation (n - 1); None with fewer than two values or one that is not finite.
+
+    >>> mean_and_sd([1, 2, 3]), mean_and_sd([1, math.inf])
+    ((2.0, 1.0), None)
+    """
+    listed = np.fromiter(values, float)
+    if listed.size < 2 or not np.isfinite(listed).all():
+        return None
+    return float(listed.mean()), float(listed.std(ddof=1))
+
+
+def median_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
+    """The interval of a median between two order statistics, whatever the distribution.
 
     Args:
         values: one number a run; ``inf`` is allowed, nan is not.
-        confidence: coverage aimed at, in (0, 1).
-        seed: of the resampling.
+        confidence: lowest coverage, in (0, 1).
 
     Returns:
-        From `FEWEST` values on the percentile bootstrap interval, below that the range.
+        The narrowest symmetric one that covers enough, from `FEWEST` values on at 95 %; else the range.
 
     Raises:
         ActlabError: without any value.
 
     >>> median_interval([3, 1, 2])
-    Interval(low=1.0, high=3.0, kind='range')
-    >>> median_interval(range(1, 10)).kind
-    'interval'
+    Interval(low=1.0, high=3.0, kind='range', coverage=0.75)
+    >>> median_interval(range(1, 10))
+    Interval(low=2.0, high=8.0, kind='interval', coverage=0.9609375)
     """
-    band = median_band(np.fromiter(values, float)[:, None], confidence, seed)
-    return Interval(float(band.low[0]), float(band.high[0]), band.kind)
+    band = median_band(np.fromiter(values, float)[:, None], confidence)
+    return Interval(float(band.low[0]), float(band.high[0]), band.kind, band.coverage)
 
 
-def median_band(values: Array, confidence: float = 0.95, seed: int = 0) -> Band:
+def median_band(values: Array, confidence: float = 0.95) -> Band:
     """The median and its interval along a curve.
 
     Args:
         values: shape ``[n, E]``: n runs at E epochs, without nan.
-        confidence: coverage aimed at, in (0, 1), at each epoch by itself.
-        seed: of the resampling, which takes whole runs.
+        confidence: lowest coverage, in (0, 1), at each epoch by itself.
 
     Raises:
         ActlabError: without any run.
@@ -96,15 +109,28 @@ def median_band(values: Array, confidence: float = 0.95, seed: int = 0) -> Band:
     n = len(values)
     if n == 0:
         raise ActlabError("a median needs at least one value")
-    median = np.median(values, axis=0)
-    if n < FEWEST:
-        return Band(median, values.min(axis=0), values.max(axis=0), "range")
-    chosen = np.random.default_rng(seed).integers(n, size=(_RESAMPLES, n))
-    medians = np.stack([np.median(column[chosen], axis=1) for column in values.T], axis=1)
-    # Quantiles that are values themselves: interpolating between infinities would give nan.
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(medians, [tail, 1 - tail], axis=0, method="inverted_cdf")
-    return Band(median, low, high, "interval")
+    k, sorted_values = order_statistic(n, confidence), np.sort(values, axis=0)
+    covered = coverage(n, k)
+    kind: Literal["interval", "range"] = "interval" if covered >= confidence else "range"
+    return Band(np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered)
+
+
+def coverage(n: int, k: int) -> float:
+    """Chance that the median lies from the k-th smallest to the k-th largest of n: 1 - 2 P(Bin(n, 1/2) < k).
+
+    >>> coverage(6, 1), coverage(10, 2)
+    (0.96875, 0.978515625)
+    """
+    return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
+
+
+def order_statistic(n: int, confidence: float = 0.95) -> int:
+    """The largest k whose `coverage` reaches ``confidence``; 1 where none does.
+
+    >>> [order_statistic(n) for n in (5, 6, 8, 9, 11, 12, 20)]
+    [1, 1, 1, 2, 2, 3, 6]
+    """
+    return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= confidence), default=1)
 
 
 def sign_flip_p(
@@ -144,27 +170,32 @@ def sign_flip_p(
     if alternative == "two-sided":
         observed, sums = abs(observed), np.abs(sums)
     extreme = int((sums >= observed - 1e-12 * d.size).sum())
-    return extreme / sums.size if d.size <= _EXACT else (extreme + 1) / (sums.size + 1)
+    return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
 
 
 def _flipped_sums(d: Array, seed: int) -> Array:
     """The sum of ``d`` under every pattern of signs, or under drawn ones when those are too many."""
-    if d.size <= _EXACT:
+    if d.size <= EXACT:
         sums = np.zeros(1)
         for value in d:
             sums = np.concatenate([sums + value, sums - value])
         return sums
-    signs = np.random.default_rng(seed).integers(0, 2, (_DRAWS, d.size), dtype=np.int8) * 2 - 1
-    return np.asarray(signs @ d, dtype=float)
+    return np.asarray(np.where(drawn_flips(d.size, seed), -1, 1) @ d, dtype=float)
+
+
+def drawn_flips(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Drawn patterns of signs for too many differences to take every one: which of n turn, a row each."""
+    return np.asarray(np.random.default_rng(seed).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
 def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Wilcoxon's signed-rank test of paired values, two-sided, as the ELU paper uses it.
 
-    Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1.
+    Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1. Differences that are equal up
+    to rounding share their rank. A pair of which one diverged has the largest rank.
 
     Returns:
-        p, or None without pairs or when a member of a pair diverged.
+        p, or None without pairs.
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
@@ -173,38 +204,41 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     0.03125
     """
     d = paired_differences(a, b)
-    if d.size == 0 or not np.isfinite(d).all():
+    if d.size == 0:
         return None
-    return float(stats.wilcoxon(d, zero_method="wilcox").pvalue) if d.any() else 1.0
+    finite = np.isfinite(d)
+    largest = float(np.abs(d[finite]).max(initial=0.0)) or 1.0
+    ranked = np.where(finite, np.round(np.where(finite, d, 0) / largest, 12), 2 * np.sign(d))
+    return float(stats.wilcoxon(ranked, zero_method="wilcox").pvalue) if ranked.any() else 1.0
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
-    """``a - b`` pair by pair; not finite where a member diverged.
+    """``a - b`` pair by pair; infinite where one of them diverged, 0 where both did.
 
     Raises:
         ActlabError: when ``a`` and ``b`` are not of one length.
 
-    >>> paired_differences([3, math.inf], [1, math.inf]).tolist()
-    [2.0, inf]
+    >>> paired_differences([3, math.inf, 1, math.inf], [1, 1, math.inf, math.inf]).tolist()
+    [2.0, inf, -inf, 0.0]
     """
     if len(a) != len(b):
         raise ActlabError(f"paired values must be as many on both sides, not {len(a)} and {len(b)}")
     x, y = np.asarray(a, float), np.asarray(b, float)
-    finite = np.isfinite(x) & np.isfinite(y)
-    return np.where(finite, np.where(finite, x, 0) - np.where(finite, y, 0), np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.where(x == y, 0.0, x - y)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction; a hypothesis without a p stays None and is not counted.
+    """Holm's step-down correction over what was planned: a hypothesis without a p counts as 1, and stays None.
 
     >>> holm([0.01, None, 0.04])
-    [0.02, None, 0.04]
+    [0.03, None, 0.08]
     """
     known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
     for rank, (p, i) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        largest = max(largest, min(1.0, p * (len(ps) - rank)))
         corrected[i] = largest
     return corrected
 

@@ -9,6 +9,8 @@ from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.reports.panels import Line, Panel
 
+INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
+
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
     """The caption in one paragraph.
@@ -42,7 +44,7 @@ def _spread(results: Results, lines: Sequence[Line]) -> str:
     """How many runs a line stands for, and what is shaded."""
     counts = sorted({line.ours.n for line in lines})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    kinds = {"interval": "bootstrap 95 % interval of the median", "range": "their range"}
+    kinds = {"interval": INTERVAL, "range": "their range"}
     spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
     seeds = ", ".join(map(str, results.study.seeds))
     shaded = f" Shaded: {spread}." if counts[-1] > 1 else ""

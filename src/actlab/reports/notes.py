@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from actlab.analysis import comparison
-from actlab.analysis.comparison import TableRow
+from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
+from actlab.reports.captions import INTERVAL
 
 
 def footnotes(results: Results) -> list[str]:
     """The state of the study, how to read the values, where they come from and the study's own notes."""
     rows = comparison.rows(results)
     texts = [state(results), _gaps(results, rows), _reading(results, rows), _choice(results, rows)]
-    texts.append(_tests(results, rows))
+    texts += [_tests(results, rows), _untested(results, rows)]
     if results.study.published.get("values"):
         texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")
     costs = [row.cost for row in rows if row.cost]
@@ -47,16 +48,24 @@ def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _reading(results: Results, rows: Sequence[TableRow]) -> str:
-    kinds = {c.interval.kind for row in rows for c in row.cells if c.interval and len(c.values) > 1}
+    cells = [cell for row in rows for cell in row.cells if cell.interval and len(cell.values) > 1]
+    kinds = {cell.interval.kind for cell in cells if cell.interval}
     meaning = {
-        "interval": "a bootstrap 95 % interval of the median",
+        "interval": f"{INTERVAL} ({_coverages(cells)})",
         "range": f"the range of the runs (fewer than {FEWEST} give no interval)",
     }
     if not kinds:
         return ""
     words = " or ".join(meaning[kind] for kind in sorted(kinds))
     worst = " A diverged run counts as the worst value." if results.diverged else ""
-    return f"Medians over seeds; in brackets {words}.{worst}"
+    means = " ±: mean and standard deviation over runs (n - 1)." if any(c.mean_and_sd for c in cells) else ""
+    return f"Medians over seeds; in brackets {words}.{worst}{means}"
+
+
+def _coverages(cells: Sequence[Cell]) -> str:
+    """The exact coverage by number of runs: ``96.9 % with 6 runs``."""
+    found = {len(c.values): c.interval.coverage for c in cells if c.interval and c.interval.kind == "interval"}
+    return ", ".join(f"{100 * found[n]:.1f} % with {n} runs" for n in sorted(found))
 
 
 def _choice(results: Results, rows: Sequence[TableRow]) -> str:
@@ -72,19 +81,45 @@ def _choice(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    count, reference = comparison.hypotheses(results), results.study.reference
+    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
     if not count:
         return ""
-    if tested := sum(cell.p is not None for row in rows for cell in row.cells):
+    cells = [cell for row in rows for cell in row.cells if cell.planned]
+    pairs = max(cell.paired.pairs for cell in cells)
+    if pairs < FEWEST:
         return (
-            f"p against {reference}, paired by seed: exact two-sided sign-flip test; the same corrected by "
-            f"Holm over the table's {tested} comparisons; Wilcoxon's signed-rank test."
+            f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
+            f"{pairs_needed(count)} for the table's {count} comparisons together."
         )
-    pairs = max((cell.pairs for row in rows for cell in row.cells), default=0)
-    return (
-        f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
-        f"{pairs_needed(count)} for the table's {count} comparisons together."
+    text = (
+        f"p against {reference}, paired by seed: exact two-sided sign-flip test of the mean difference; the "
+        f"same corrected by Holm over the {count} comparisons that the table plans (one without a p counts as "
+        "1); "
+        "Wilcoxon's signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
+        "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
+    if any(cell.paired.pairs >= FEWEST and cell.paired.mean is None for cell in cells):
+        text += (
+            " Where a run of one side alone diverged its difference is infinite: there is no mean difference "
+            "and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
+        )
+    return text
+
+
+def _untested(results: Results, rows: Sequence[TableRow]) -> str:
+    """Why there is no p on the metric that chose, and what unequal numbers of settings mean."""
+    text, reference = "", comparison.reference_text(results)
+    if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
+        text = (
+            f"No p or interval for {' and '.join(names)} where a row or {reference} tried several settings: "
+            "they were chosen by this metric, so its values are the best of those tried, not a fair sample."
+        )
+    if any(row.reference_tried not in (None, row.tried) for row in rows):
+        text += (
+            f" Rows that tried another number of settings than {reference} show both numbers; more settings "
+            "are an advantage."
+        )
+    return text.strip()
 
 
 def provenance(results: Results) -> str:

@@ -39,7 +39,6 @@ from actlab.reports.captions import caption
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.groups import Group
-from actlab.studies.keys import label
 
 _SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")
 _ENTRY = ("name", "lines", "fixed", "panels", *_SHARED)
@@ -143,7 +142,8 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
 
 def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> Iterator[Line]:
     """The lines of a panel, in the order of the study's grid."""
-    for text, group, fixed in _subjects(results, panel):
+    for value, group, fixed in _subjects(results, panel):
+        text = results.text(panel["lines"], value)
         for metric, curve in _metrics(results, panel).items():
             shown = _column(results, panel, metric)
             ours = (
@@ -152,11 +152,11 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 else curves.over_conditions(results, group, shown, panel["x"], fixed)
             )
             if ours:
-                yield Line(text, metric, ours, published.get(panel["published"], text, curve))
+                yield Line(text, metric, ours, published.get(panel["published"], value, curve))
 
 
-def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[str, Group, dict[str, Any]]]:
-    """Whose lines a panel draws: label, group and the tuned values that are fixed.
+def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
+    """Whose lines a panel draws: grid value, group and the tuned values that are fixed.
 
     Raises:
         ActlabError: when the panel leaves open which of several groups a line is.
@@ -168,14 +168,14 @@ def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[str,
     seen: dict[str, Group] = {}
     for group in (g for g in results.groups if matches(compared, g.point)):
         values = [s.tuned[key] for s in group.settings] if key in tune else [group.point[key]]
-        for text, value in {label(value): value for value in values}.items():
+        for text, value in {results.text(key, value): value for value in values}.items():
             if (other := seen.setdefault(text, group)) is not group:
                 open_keys = [k for k in group.point if group.point[k] != other.point[k]]
                 raise ActlabError(
                     f"figure {panel['name']!r}: {text} is at several grid points; "
                     f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
                 )
-            yield text, group, {**fixed, key: value} if key in tune else fixed
+            yield value, group, {**fixed, key: value} if key in tune else fixed
 
 
 def _read(results: Results, panel: Mapping[str, Any]) -> str:
@@ -189,8 +189,8 @@ def _read(results: Results, panel: Mapping[str, Any]) -> str:
 def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:
     """The tuned values that were chosen for each line of a panel, in words."""
     found = {}
-    for text, group, fixed in _subjects(results, panel):
+    for value, group, fixed in _subjects(results, panel):
         setting = curves.setting(results, group, fixed)
         if setting and (chosen := {k: v for k, v in setting.tuned.items() if k not in fixed}):
-            found[text] = in_words(chosen)
+            found[results.text(panel["lines"], value)] = in_words(chosen)
     return found

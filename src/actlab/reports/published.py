@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from actlab.analysis.points import same
 from actlab.errors import ActlabError, unknown
 from actlab.resources import resource
 
@@ -21,7 +22,7 @@ class PublishedCurves:
     """Curves of a paper.
 
     Args:
-        curves: places on the x axis and values, by panel of the paper, our label and name of the curve.
+        curves: places on the x axis and values, by panel of the paper, our name and name of the curve.
         panels: those of the file.
         names: the curves' names in the file.
         figure: whose curves they are, for messages.
@@ -39,13 +40,16 @@ class PublishedCurves:
         if curve is not None and curve not in self.names:
             raise unknown("published curve", str(curve), self.names, f"In 'y' of figure {self.figure!r}.")
 
-    def get(self, panel: str | None, label: str, curve: str | None) -> tuple[Any, Any] | None:
-        """The curve with a label of ours; None where there is none."""
-        return None if panel is None or curve is None else self.curves.get((panel, label, curve))
+    def get(self, panel: str | None, value: Any, curve: str | None) -> tuple[Any, Any] | None:
+        """The curve of a grid value, such as a unit; None where there is none."""
+        if panel is None or curve is None:
+            return None
+        drawn = {ours: c for (p, ours, name), c in self.curves.items() if (p, name) == (panel, curve)}
+        return next((c for ours, c in drawn.items() if same(ours, value)), None)
 
 
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
-    """The curves of a figure's ``published``: a ``file``, and ``names``, which map our labels to the file's.
+    """The curves of a figure's ``published``: a ``file``, and ``names``, which map our values to the file's.
 
     Raises:
         ActlabError: for an unknown key or name, or a file without the columns.

@@ -22,9 +22,9 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.analysis.statistics import FEWEST
 from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
-from actlab.studies.keys import label
 
 _NONE = "-"
 _WIDEST = 10_000  # characters: wide enough for any table, to measure what it needs
@@ -66,20 +66,33 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def _line(results: Results, row: TableRow) -> dict[str, str]:
     """The printed values of one row by their headers, which have one or two lines."""
-    tune, reference, cost = results.study.select.tune, results.study.reference, row.cost
+    tune, reference = results.study.select.tune, comparison.reference_text(results)
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
-    line = {names[key]: label(value) for key, value in row.point.items()}
+    line = {names[key]: results.text(key, value) for key, value in row.point.items()}
     for key in tune:
-        line[f"{names[key]}\n(chosen)"] = label(row.chosen[key]) + star if key in row.chosen else ""
-    line["settings\ntried"] = str(row.tried) if tune else ""
+        line[f"{names[key]}\n(chosen)"] = results.text(key, row.chosen[key]) + star if key in row.chosen else ""
+    line["settings\ntried"] = _settings(row, reference) if tune else ""
     line["runs"] = _count(row)
     for cell in row.cells:
         line |= _cells(cell, reference)
-    line["ms per\nupdate"] = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
-    line[f"time\n/ {reference}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
-    line[f"memory\n/ {reference}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
+    return line | _cost(row.cost, comparison.cost_base(results))
+
+
+def _cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
+    """Time and memory of an update; relative ones only where it is known to what."""
+    seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
+    line = {"ms per\nupdate": seconds}
+    if base is not None:
+        line[f"time\n/ {base}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
+        line[f"memory\n/ {base}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
     return line
+
+
+def _settings(row: TableRow, reference: str) -> str:
+    """Number of settings tried; the reference's beside it where that is another: ``9 (relu 3)``."""
+    unequal = row.reference_tried is not None and row.reference_tried != row.tried
+    return f"{row.tried} ({reference} {row.reference_tried})" if unequal else str(row.tried)
 
 
 def _count(row: TableRow) -> str:
@@ -90,19 +103,47 @@ def _count(row: TableRow) -> str:
 
 
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    column, name = cell.column, cell.column.name
-    ours, published, tests = number(cell.median, column), number(cell.published, column), _NONE
-    if cell.interval and len(cell.values) > 1:
-        ours += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
-    if cell.difference is not None:
-        published += f" ({number(cell.difference, column, signed=True)})"
-    if cell.p is not None:
-        tests = " / ".join(map(p_value, (cell.p, cell.p_holm, cell.p_wilcoxon)))
+    name, ps = cell.column.name, (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
     return {
-        f"{name}\nmedian": ours,
-        f"{name}\npublished (ours - it)": published,
-        f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": tests,
+        f"{name}\nmedian": _ours(cell),
+        f"{name}\npublished (ours - it)": _published(cell),
+        f"{name}, difference to {reference}\nmean [interval] / median": _difference(cell),
+        f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
+        if any(p is not None for p in ps)
+        else _NONE,
     }
+
+
+def _ours(cell: Cell) -> str:
+    """Median and interval; mean and standard deviation where a paper gives those."""
+    text, column = number(cell.median, cell.column), cell.column
+    if cell.interval and len(cell.values) > 1:
+        text += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
+    if cell.mean_and_sd:
+        text += f", {_plus_minus(*cell.mean_and_sd, column)}"
+    return text
+
+
+def _published(cell: Cell) -> str:
+    if cell.published is None:
+        return _NONE
+    text = _plus_minus(*cell.published, cell.column)
+    if cell.beyond_published is not None:
+        text += f" ({number(cell.beyond_published, cell.column, signed=True)})"
+    return text
+
+
+def _plus_minus(mean: float, sd: float | None, column: Column) -> str:
+    return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
+
+
+def _difference(cell: Cell) -> str:
+    """``-0.10 [-0.17, -0.03] / -0.09``; nothing for fewer pairs than a test needs."""
+    paired, column = cell.paired, cell.column
+    if paired.pairs < FEWEST:
+        return _NONE
+    mean, low, high, median = (number(v, column, signed=True) for v in paired[:4])
+    return f"{mean} [{low}, {high}] / {median}" if paired.low is not None else f"{mean} / {median}"
 
 
 def number(value: float | None, column: Column, signed: bool = False) -> str:
@@ -143,6 +184,7 @@ def to_json(results: Results) -> str:
             "point": row.point,
             "chosen": row.chosen,
             "settings": row.tried,
+            "reference_settings": row.reference_tried,
             "planned": row.planned,
             "finished": row.finished,
             "diverged": row.diverged,
@@ -168,6 +210,8 @@ def to_json(results: Results) -> str:
 
 def _record(cell: Cell) -> dict[str, Any]:
     interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
+    mean, sd = cell.mean_and_sd or (None, None)
+    theirs, paired = cell.published, cell.paired
     return {
         "metric": cell.column.metric,
         "at": cell.column.at,
@@ -175,10 +219,14 @@ def _record(cell: Cell) -> dict[str, Any]:
         "n": len(cell.values),
         "median": finite(cell.median),
         "interval": {k: finite(v) for k, v in interval.items()} or None,
-        "published": cell.published,
-        "difference": finite(cell.difference),
-        "pairs": cell.pairs,
-        "p": cell.p,
+        "mean": mean,
+        "sd": sd,
+        "published": theirs.value if theirs else None,
+        "published_sd": theirs.sd if theirs else None,
+        "difference": finite(cell.beyond_published),
+        "pairs": paired.pairs,
+        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median")},
+        "p": paired.p,
         "p_holm": cell.p_holm,
         "p_wilcoxon": cell.p_wilcoxon,
         "values": {str(seed): finite(value) for seed, value in cell.values.items()},
@@ -201,7 +249,7 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [results.value(run, column) for column in results.columns]
-                point = [label(run.point[key]) for key in keys]
+                point = [results.text(key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
                 writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
     return text.getvalue()

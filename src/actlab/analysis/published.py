@@ -1,0 +1,61 @@
+"""The values that papers published, as a study file gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from actlab.analysis.columns import Column
+from actlab.analysis.points import matches
+from actlab.errors import ActlabError, unknown
+from actlab.studies.plan import Study
+
+_KEYS = ("where", "metric", "at", "condition", "value", "sd")
+
+
+class Published(NamedTuple):
+    """A value, and the standard deviation over runs where the paper gives one: then the value is a mean."""
+
+    value: float
+    sd: float | None = None
+
+
+def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
+    """The published value of a column at a point.
+
+    An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts.
+
+    Raises:
+        ActlabError: for an entry with an unknown key, without metric or value, or with an ``sd`` below 0.
+    """
+    entries = study.published.get("values", ())
+    for entry in entries:
+        _check(entry, study)
+    fits = [
+        entry
+        for entry in entries
+        if entry["metric"] == column.metric
+        and entry.get("at", "last") == column.at
+        and entry.get("condition", "") == column.condition
+        and matches(entry.get("where", {}), point)
+    ]
+    if not fits:
+        return None
+    entry = max(fits, key=lambda entry: len(entry.get("where", {})))
+    return Published(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
+
+
+def _check(entry: Mapping[str, Any], study: Study) -> None:
+    for key in entry:
+        if key not in _KEYS:
+            raise unknown("key of a published value", str(key), _KEYS)
+    for key in ("metric", "value"):
+        if key not in entry:
+            raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
+    sd = entry.get("sd")
+    if sd is not None and not (isinstance(sd, int | float) and 0 <= sd < math.inf):
+        raise ActlabError(f"published value {dict(entry)!r}: 'sd' is a number from 0 on, not {sd!r}")
+    for key in entry.get("where", {}):
+        if key not in study.keys:
+            raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

@@ -1,0 +1,148 @@
+"""The mean paired difference: its p and interval against brute force, bisection and simulation."""
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.statistics import sign_flip_p
+from actlab.errors import ActlabError
+
+LEVEL = 0.05
+coarse = st.lists(st.integers(-40, 40).map(lambda i: i / 10), min_size=6, max_size=10)  # many ties
+
+
+def of(d: list[float]) -> Difference:
+    return paired_difference(d, [0.0] * len(d))
+
+
+def p_at(d: list[float], shift: float) -> float:
+    """The exact p of a shift, by all patterns of signs."""
+    moved = np.array(d) - shift
+    sums = np.abs(np.array(list(product((1, -1), repeat=len(d)))) @ moved)
+    return float(np.mean(sums >= abs(moved.sum()) - 1e-9))
+
+
+def end(d: list[float], outside: float) -> float:
+    """The end of the shifts with p ≥ LEVEL towards ``outside``, by bisection from the mean."""
+    inside = float(np.mean(d))
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if p_at(d, middle) >= LEVEL else (inside, middle)
+    return inside
+
+
+@pytest.mark.parametrize("n", [6, 7, 9, 11])
+def test_the_ends_are_those_of_a_bisection_on_the_shift(n: int) -> None:
+    d = list(np.random.default_rng(n).exponential(size=n) - 0.5)
+    found = of(d)
+    assert found.low == pytest.approx(end(d, min(d) - 1), abs=1e-8)
+    assert found.high == pytest.approx(end(d, max(d) + 1), abs=1e-8)
+
+
+@pytest.mark.parametrize("n", [6, 8, 10])
+def test_the_ends_are_means_of_parts(n: int) -> None:
+    d = list(np.random.default_rng(n).normal(size=n))
+    parts = [[x for x, kept in zip(d, mask, strict=True) if kept] for mask in product((0, 1), repeat=n)]
+    means = np.array([np.mean(part) for part in parts if part])
+    found = of(d)
+    assert found.low is not None
+    assert found.high is not None
+    for value in (found.low, found.high):
+        assert np.abs(means - value).min() < 1e-12
+        assert p_at(d, value) >= LEVEL
+    assert p_at(d, found.low - 1e-6) < LEVEL
+    assert p_at(d, found.high + 1e-6) < LEVEL
+
+
+@given(coarse)
+def test_0_lies_outside_exactly_when_p_is_below_the_level(d: list[float]) -> None:
+    found = of(d)
+    assert found.p == sign_flip_p(d)
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low <= 0 <= found.high) == (found.p >= LEVEL)
+    assert found.mean is not None
+    assert found.low - 1e-12 <= found.mean <= found.high + 1e-12
+
+
+@pytest.mark.parametrize("n", [21, 40])
+def test_many_pairs_are_sampled_and_agree_with_their_p(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for shift in (0.0, 0.3, 0.45, 1.0):
+        d = list(rng.normal(shift, size=n))
+        found = of(d)
+        assert found.p == pytest.approx(sign_flip_p(d), abs=1e-12)
+        assert found.low is not None
+        assert found.high is not None
+        assert (found.low <= 0 <= found.high) == (found.p >= LEVEL)
+        width = 2 * 2.0 * np.std(d, ddof=1) / math.sqrt(n)  # of Student's interval, about
+        assert found.high - found.low == pytest.approx(width, rel=0.1)
+
+
+SYMMETRIC: dict[str, Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]] = {
+    "normal": lambda rng, n: (rng.normal(size=n), np.zeros(n)),
+    "two skewed sides": lambda rng, n: (rng.exponential(size=n), rng.exponential(size=n)),
+    "two peaks": lambda rng, n: (rng.choice([-1.0, 1.0], n) + 0.1 * rng.normal(size=n), np.zeros(n)),
+}
+
+
+@pytest.mark.parametrize("n", [6, 8, 11])
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_the_interval_covers_the_true_shift(name: str, n: int) -> None:
+    rng, covered = np.random.default_rng(n), []
+    for _ in range(1500):
+        a, b = SYMMETRIC[name](rng, n)
+        found = paired_difference(list(a + 3), list(b))
+        assert found.low is not None
+        assert found.high is not None
+        covered.append(found.low <= 3 <= found.high)
+    assert 0.95 - 0.015 <= np.mean(covered) <= 0.99  # exact up to the steps of p: 62/64 with six pairs
+
+
+def test_units_and_sides_turn_the_interval_with_them() -> None:
+    d = list(np.random.default_rng(1).normal(0.4, size=9))
+    found, turned, tiny = of(d), of([-x for x in d]), of([1e-200 * x for x in d])
+    assert found.low is not None
+    assert found.high is not None
+    assert (turned.low, turned.high, turned.p) == pytest.approx((-found.high, -found.low, found.p))
+    assert (tiny.low, tiny.high) == pytest.approx((1e-200 * found.low, 1e-200 * found.high))
+
+
+def test_equal_differences_and_none_at_all() -> None:
+    assert of([0.5] * 6) == (0.5, 0.5, 0.5, 0.5, 2 / 64, 6)
+    assert of([0.0] * 6) == (0, 0, 0, 0, 1, 6)
+    assert of([]) == (None, None, None, None, None, 0)
+
+
+def test_fewer_than_six_pairs_have_no_p_and_no_interval() -> None:
+    assert of([1.0, 2.0, 3.0, 4.0, 10.0]) == (4.0, None, None, 3.0, None, 5)
+
+
+def test_the_mean_stands_beside_the_median() -> None:
+    found = of([1.0, 1.0, 1.0, 1.0, 1.0, 7.0])
+    assert (found.mean, found.median) == (2, 1)
+
+
+def test_without_a_test_the_difference_stays() -> None:
+    found = of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert found.untested == (found.mean, None, None, found.median, None, 6)
+
+
+def test_a_diverged_run_leaves_the_median_alone() -> None:
+    inf, one = math.inf, [1.0] * 6
+    assert paired_difference([inf, 2, 2, 2, 2, 2], one) == (None, None, None, 1, None, 6)
+    assert paired_difference([2, 2, inf, inf, inf, inf], one).median == inf
+    assert paired_difference(one, [inf] * 6).median == -inf
+    assert paired_difference([inf, inf, inf, 1, 1, 1], [1, 1, 1, inf, inf, inf]).median is None
+    assert paired_difference([inf, 2, 3, 4, 5, 6], [inf, 1, 1, 1, 1, 1]).mean == 2.5  # both diverged: a tie
+
+
+def test_pairs_come_in_twos() -> None:
+    with pytest.raises(ActlabError, match="not 2 and 1"):
+        paired_difference([1, 2], [1])

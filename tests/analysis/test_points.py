@@ -1,0 +1,62 @@
+"""Grid values: which are the same, and how they are told apart in words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actlab.analysis.points import in_full, matches, printer, same
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("relu", "relu"),
+        ("relu", {"name": "relu"}),
+        ({"name": "elu", "alpha": 2}, {"alpha": 2.0, "name": "elu"}),
+        ("elu(alpha=2)", {"name": "elu", "alpha": 2}),
+        ("elu(alpha=2)", {"name": "elu", "alpha": 2.0}),
+        ("./mine.py:bent(k=1)", {"name": "./mine.py:bent", "k": 1}),
+        ("./mine.py:bent", str(Path.cwd() / "mine.py") + ":bent"),
+        ("pkg.Unit(k=1)", {"class_path": "pkg.Unit", "init_args": {"k": 1}}),
+        ("0", 0.0),
+        ("1e-3", 0.001),
+        (0, 0.0),
+        ("[8, 8]", [8, 8]),
+    ],
+)
+def test_same_values(one: Any, other: Any) -> None:
+    assert same(one, other)
+    assert same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("relu", "./mine.py:relu"),
+        ("relu", "pkg.units:relu"),
+        ("relu", {"name": "./mine.py:relu"}),
+        ("relu", {"class_path": "pkg.relu"}),
+        ("elu(alpha=2)", {"name": "./mine.py:elu", "alpha": 2}),
+        ("elu", {"name": "elu", "alpha": 2}),
+        ({"name": "elu"}, {"name": "elu", "alpha": 2}),
+        (0.1, 0.1 + 1e-9),
+        ("0.1", 0.1 + 1e-9),
+        ("relu", None),
+    ],
+)
+def test_other_values(one: Any, other: Any) -> None:
+    assert not same(one, other)
+    assert not same(other, one)
+    assert not matches({"a": one}, {"a": other})
+
+
+def test_a_point_without_the_key_does_not_match() -> None:
+    assert not matches({"a": None}, {})
+
+
+def test_values_that_look_alike_are_written_in_full() -> None:
+    alike = ["pkg.one:Unit", {"class_path": "pkg.two.Unit"}, 0.12345678, 0.12345679, "gelu"]
+    text = printer(alike)
+    assert [text(value) for value in alike] == [*map(in_full, alike[:4]), "gelu"]
+    assert len({text(value) for value in alike}) == len(alike)
