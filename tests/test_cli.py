@@ -9,10 +9,12 @@ import torch
 import yaml
 
 from actlab.activations import names
+from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build, without_denormals
 from actlab.resources import resource
 from actlab.studies import plan
+from actlab.tasks import ClassificationTask
 
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
 QUICK = [
@@ -366,3 +368,81 @@ def test_training_computes_without_denormal_numbers():
     with without_denormals():
         assert (tiny * 1).item() == 0
     assert (tiny * 1).item() > 0
+
+
+def value_of(outcome, name="test/loss"):
+    return float(outcome.out.split(name)[1].split()[1])
+
+
+@pytest.fixture
+def elu(fit, tmp_path):
+    """The checkpoint of an ELU network of 12 units a layer, and its test loss as it is."""
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
+    assert fit(*words).code == 0
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    return path
+
+
+def test_a_checkpoint_says_what_it_is(cli, elu):
+    outcome = cli("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
+    assert outcome.code == 0, outcome.err
+    task = ClassificationTask.load_from_checkpoint(elu).eval()
+    data = MNISTDataModule(sample=True)
+    data.prepare_data()
+    data.setup("test")
+    losses = [(task.loss(batch), len(batch[1])) for batch in data.test_dataloader()]
+    expected = sum(float(loss.detach()) * n for loss, n in losses) / sum(n for _, n in losses)
+    assert value_of(outcome) == pytest.approx(expected, rel=1e-4)
+    for command in ("validate", "predict"):
+        assert cli(command, "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
+    data_of_words = cli("test", "--ckpt_path", elu, "--data.eval_batch_size", "17")
+    assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--model.activation", "gelu"], ["model.activation is 'gelu'", "'elu'"]),
+        (["-c", "mnist_classifier"], ["model.activation is 'gelu_tanh'", "'elu'"]),
+        (["--model.network.hidden", "[12, 12]"], ["model.network.hidden", "[12, 12]", "[12]"]),
+        (["--model.network.init", "he"], ["model.network.init", "'he'", "'unit_norm_rows'"]),
+        (["--data.dataset", "./nothing", "--data.sample", "false"], ["./nothing"]),
+    ],
+)
+def test_words_that_contradict_the_checkpoint_are_refused(cli, elu, words, parts):
+    outcome = cli("test", *words, "--ckpt_path", elu)
+    assert outcome.code == 2
+    lines = outcome.err.strip().splitlines()
+    assert all(part in lines[-1] for part in parts), lines[-1]
+    assert "Traceback" not in outcome.err
+
+
+def test_training_goes_on_with_what_was_trained(fit, elu):
+    words = ["--model.network.hidden", "[12]", "--ckpt_path", elu, "--trainer.max_epochs", "2"]
+    outcome = fit(*words, "--seed_everything", "3")
+    assert (outcome.code, "model.activation is 'gelu_tanh'" in outcome.err) == (2, True)
+    outcome = fit(*words, "--model.activation", "elu")
+    assert (outcome.code, "seed_everything is 0" in outcome.err) == (2, True)
+    assert fit(*words, "--model.activation", "elu", "--seed_everything", "3").code == 0
+
+
+def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
+    checkpoint = torch.load(elu, weights_only=True)
+    del checkpoint["actlab"]
+    torch.save(checkpoint, elu)
+    outcome = cli("test", "--ckpt_path", elu)
+    assert outcome.code == 2
+    assert "holds no config" in outcome.err
+    assert "-c FILE" in outcome.err
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]"]
+    assert fit(*words, "--ckpt_path", elu, command="test").code == 0
+
+
+@pytest.mark.parametrize("path", ["http://localhost:1/a.ckpt", "s3://a/b.ckpt", "registry:a", "."])
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, path):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli(command, "-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert repr(path) in outcome.err
