@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "signatures": {"errors"},
     "configs": {"signatures", "errors"},
     "records": {"configs"},
+    "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
     "experiments": {
         "configs",
@@ -51,7 +52,7 @@ MAY_IMPORT = {
         "activations",
         *LEAVES,
     },
-    "cli": {"experiments", "checkpoints", "records", "configs", "words", *LEAVES},
+    "cli": {"experiments", "checkpoints", "records", "fits", "configs", "signatures", "words", *LEAVES},
     "studies": set(),
     "studies.keys": {"errors"},
     "studies.plan": {"studies.keys", "errors"},
