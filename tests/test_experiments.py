@@ -104,9 +104,10 @@ def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path)
     resolved = yaml.safe_load((folder / "config.yaml").read_text())
     assert {name: resolved["model"]["init_args"].get(name) for name in given} == given
     (checkpoint,) = (folder / "checkpoints").glob("*.ckpt")
-    outcome = cli("test", "-c", folder / "config.yaml", "--ckpt_path", checkpoint)
-    assert outcome.code == 0, outcome.err
-    assert "test/loss" in outcome.out
+    for words in ([], ["-c", folder / "config.yaml"]):
+        outcome = cli("test", *words, "--ckpt_path", checkpoint)
+        assert outcome.code == 0, outcome.err
+        assert "test/loss" in outcome.out
 
 
 def test_shapes_and_seed_reach_a_users_classes():
@@ -124,6 +125,9 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     for given in ([], ["-c", config]):
         outcome = cli("test", *given, "--ckpt_path", checkpoint)
         assert outcome.code == 0, outcome.err
+    model = ("--model", "theirs.Needs", "--model.num_classes", "5", "--data", "theirs.Data")
+    outcome = cli("test", *model, "--ckpt_path", checkpoint)
+    assert (outcome.code, "model.num_classes is 5" in outcome.err) == (2, True)
 
 
 def test_a_value_of_the_config_counts_where_the_data_has_none():

@@ -18,6 +18,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from actlab import checkpoints, configs, fits, records, words
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
+from actlab.predictions import PredictionTable
 from actlab.signatures import locate, parameters
 from actlab.words import Option
 
@@ -111,6 +112,8 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        if self.subcommand == "predict":
+            trainer.callbacks.append(PredictionTable(self.folder / "predictions.parquet"))  # type: ignore[attr-defined]
         return trainer
 
 

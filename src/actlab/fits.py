@@ -6,6 +6,7 @@
         config.yaml       the resolved config
         checkpoints/      last.ckpt, and what the config's ModelCheckpoint keeps
         wandb/, …         what its loggers write
+        predictions.parquet   from ``actlab predict``
 
 The digest is of the resolved config without what leaves the trained network as it is (devices, loggers,
 folders) or only says how long it is trained. So the same command finds its folder again, to go on with
@@ -28,7 +29,7 @@ from actlab.configs import SECTIONS, SEED
 from actlab.errors import ActlabError
 
 # Arguments of the Trainer that name no other run.
-_LENGTHS = ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "fast_dev_run")
+_LENGTHS = ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time")
 _WHERE = ("accelerator", "strategy", "devices", "num_nodes", "default_root_dir", "plugins")
 _SHOWN = (
     *("logger", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"),
