@@ -1,6 +1,7 @@
 """``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,10 +10,12 @@ import torch
 import yaml
 
 from actlab.activations import names
+from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build, without_denormals
 from actlab.resources import resource
 from actlab.studies import plan
+from actlab.tasks import ClassificationTask
 
 CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
 QUICK = [
@@ -41,6 +44,12 @@ def fit(cli, tmp_path, monkeypatch):
     return run
 
 
+def only_run(path, config="mnist_classifier"):
+    """The folder of the only run of a config."""
+    (folder,) = (path / "runs" / config).iterdir()
+    return folder
+
+
 def test_there_are_configs():
     assert "mnist_classifier" in CONFIGS
 
@@ -48,49 +57,113 @@ def test_there_are_configs():
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_config_runs_on_its_sample(fit, config, tmp_path):
     assert fit(config=config).code == 0
-    folder = tmp_path / "runs" / config
+    folder = only_run(tmp_path, config)
     assert (folder / "checkpoints" / "last.ckpt").exists()
     assert "activation:" in (folder / "config.yaml").read_text()
 
 
 def test_resume_is_the_run_uninterrupted(fit, tmp_path):
-    last = tmp_path / "runs/mnist_classifier/checkpoints/last.ckpt"
     settings = ["--model.activation", "soi", "--model.network.dropout", "0.2"]
     assert fit(*settings, "--trainer.max_epochs", "3").code == 0
-    straight = torch.load(last, weights_only=True)["state_dict"]
-    last.unlink()
+    straight = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    shutil.rmtree(tmp_path / "runs")
     assert fit(*settings, "--trainer.max_epochs", "1").code == 0
     assert fit(*settings, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
-    newest = max(last.parent.glob("last*.ckpt"), key=lambda path: path.stat().st_mtime)
+    lasts = (only_run(tmp_path) / "checkpoints").glob("last*.ckpt")
+    newest = max(lasts, key=lambda path: path.stat().st_mtime)
     resumed = torch.load(newest, weights_only=True)
     assert resumed["epoch"] == 2
     assert all(torch.equal(resumed["state_dict"][name], value) for name, value in straight.items())
 
 
-def test_another_config_in_the_same_folder_is_kept_beside(fit, tmp_path):
-    fit()
-    fit("--model.activation", "elu")
-    texts = [
-        (tmp_path / "runs/mnist_classifier" / name).read_text() for name in ("config.yaml", "config-1.yaml")
-    ]
-    assert ["activation: elu" in text for text in texts] == [False, True]
+def files_of(folder):
+    """Every file of a folder but logs, with its contents."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--model.activation", "elu"],
+        ["--seed_everything", "4"],
+        ["--model.network.dropout", "0.1"],
+        ["--trainer.limit_train_batches", "5"],
+        ["--trainer.gradient_clip_val", "0.1"],
+        ["--data.batch_size", "64"],
+    ],
+)
+def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, tmp_path, words):
+    assert fit().code == 0
+    first = only_run(tmp_path)
+    before = files_of(first)
+    outcome = fit(*words, "--ckpt_path", "last")
+    assert (outcome.code, "no checkpoint 'last' of this run" in outcome.err) == (2, True)
+    assert len(outcome.err.strip().splitlines()) == 1 or "Seed set" in outcome.err
+    assert fit(*words).code == 0
+    assert files_of(first) == before
+    (second,) = (folder for folder in first.parent.iterdir() if folder != first)
+    assert (second / "checkpoints/last.ckpt").exists()
+    unit, seed = words[1] if "elu" in words else "gelu_tanh", 4 if "4" in words else 0
+    assert second.name.startswith(f"{unit}-seed{seed}-")
+
+
+def test_the_same_fit_again_keeps_the_first_ones_files_and_last_goes_on_with_the_newest(fit, tmp_path):
+    assert fit("--trainer.max_epochs", "2").code == 0
+    first = only_run(tmp_path)
+    before = files_of(first)
+    assert fit().code == 0
+    second = first.with_name(f"{first.name}-1")
+    assert {folder.name for folder in first.parent.iterdir()} == {first.name, second.name}
+    assert fit("--trainer.max_epochs", "4", "--ckpt_path", "last").code == 0
+    assert files_of(first) == before
+    epochs = [torch.load(path, weights_only=True)["epoch"] for path in second.glob("checkpoints/last*.ckpt")]
+    assert max(epochs) == 3
+    assert fit("--trainer.max_epochs", "3", "--ckpt_path", first / "checkpoints/last.ckpt").code == 0
+    epochs = [torch.load(path, weights_only=True)["epoch"] for path in first.glob("checkpoints/last*.ckpt")]
+    assert max(epochs) == 2
+    assert len(list(first.parent.iterdir())) == 2
+
+
+def test_one_option_moves_everything(fit, cli, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    assert fit("--trainer.default_root_dir", tmp_path / "there", *logger).code == 0
+    (folder,) = (tmp_path / "there").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "checkpoints", "wandb"}
+    assert list((tmp_path / "here").iterdir()) == []
+    # The config that it left runs again, beside it.
+    assert cli("fit", "-c", folder / "config.yaml").code == 0
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {folder.name, f"{folder.name}-1"}
+    assert (tmp_path / "there" / f"{folder.name}-1" / "wandb").exists()
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_last_and_best_are_of_the_run_that_the_words_say(fit, tmp_path, which):
+    outcome = fit("--ckpt_path", which, command="test")
+    assert (outcome.code, f"no checkpoint {which!r} of this run" in outcome.err) == (2, True)
+    assert fit("--trainer.max_epochs", "2").code == 0
+    outcome = fit("--ckpt_path", which, command="test")
+    assert outcome.code == 0, outcome.err
+    (path,) = (only_run(tmp_path) / "checkpoints").glob(f"{which}*.ckpt")
+    assert value_of(fit("--ckpt_path", path, command="test")) == value_of(outcome)
 
 
 @pytest.mark.parametrize("command", ["validate", "test", "predict"])
 def test_the_other_commands(fit, command):
     fit()
-    outcome = fit("--ckpt_path", "runs/mnist_classifier/checkpoints/last.ckpt", command=command)
+    outcome = fit("--ckpt_path", "last", command=command)
     assert outcome.code == 0
     if command != "predict":
         assert {"validate": "val/error", "test": "test/error"}[command] in outcome.out
 
 
-def test_learning_on_the_sample(fit):
+def test_learning_on_the_sample(fit, tmp_path):
     outcome = fit(
         "--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1.0", "--model.network.hidden", "[64]"
     )
     assert outcome.code == 0
-    last = "runs/mnist_classifier/checkpoints/last.ckpt"
+    (last,) = tmp_path.glob("runs/**/last.ckpt")
     outcome = fit("--ckpt_path", last, "--model.network.hidden", "[64]", command="test")
     error = float(outcome.out.split("test/error")[1].split()[1])
     assert error < 0.2
@@ -310,7 +383,7 @@ def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypa
 
 def test_a_resolved_config_runs_again(fit, cli, tmp_path):
     assert fit().code == 0
-    folder = tmp_path / "runs/mnist_classifier"
+    folder = only_run(tmp_path)
     last = folder / "checkpoints/last.ckpt"
     assert cli("test", "-c", folder / "config.yaml", "--ckpt_path", last).code == 0
     # As LightningCLI writes it where it has options for both.
@@ -366,3 +439,81 @@ def test_training_computes_without_denormal_numbers():
     with without_denormals():
         assert (tiny * 1).item() == 0
     assert (tiny * 1).item() > 0
+
+
+def value_of(outcome, name="test/loss"):
+    return float(outcome.out.split(name)[1].split()[1])
+
+
+@pytest.fixture
+def elu(fit, tmp_path):
+    """The checkpoint of an ELU network of 12 units a layer, and its test loss as it is."""
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
+    assert fit(*words).code == 0
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    return path
+
+
+def test_a_checkpoint_says_what_it_is(cli, elu):
+    outcome = cli("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
+    assert outcome.code == 0, outcome.err
+    task = ClassificationTask.load_from_checkpoint(elu).eval()
+    data = MNISTDataModule(sample=True)
+    data.prepare_data()
+    data.setup("test")
+    losses = [(task.loss(batch), len(batch[1])) for batch in data.test_dataloader()]
+    expected = sum(float(loss.detach()) * n for loss, n in losses) / sum(n for _, n in losses)
+    assert value_of(outcome) == pytest.approx(expected, rel=1e-4)
+    for command in ("validate", "predict"):
+        assert cli(command, "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
+    data_of_words = cli("test", "--ckpt_path", elu, "--data.eval_batch_size", "17")
+    assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--model.activation", "gelu"], ["model.activation is 'gelu'", "'elu'"]),
+        (["-c", "mnist_classifier"], ["model.activation is 'gelu_tanh'", "'elu'"]),
+        (["--model.network.hidden", "[12, 12]"], ["model.network.hidden", "[12, 12]", "[12]"]),
+        (["--model.network.init", "he"], ["model.network.init", "'he'", "'unit_norm_rows'"]),
+        (["--data.dataset", "./nothing", "--data.sample", "false"], ["./nothing"]),
+    ],
+)
+def test_words_that_contradict_the_checkpoint_are_refused(cli, elu, words, parts):
+    outcome = cli("test", *words, "--ckpt_path", elu)
+    assert outcome.code == 2
+    lines = outcome.err.strip().splitlines()
+    assert all(part in lines[-1] for part in parts), lines[-1]
+    assert "Traceback" not in outcome.err
+
+
+def test_training_goes_on_with_what_was_trained(fit, elu):
+    words = ["--model.network.hidden", "[12]", "--ckpt_path", elu, "--trainer.max_epochs", "2"]
+    outcome = fit(*words, "--seed_everything", "3")
+    assert (outcome.code, "model.activation is 'gelu_tanh'" in outcome.err) == (2, True)
+    outcome = fit(*words, "--model.activation", "elu")
+    assert (outcome.code, "seed_everything is 0" in outcome.err) == (2, True)
+    assert fit(*words, "--model.activation", "elu", "--seed_everything", "3").code == 0
+
+
+def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
+    checkpoint = torch.load(elu, weights_only=True)
+    del checkpoint["actlab"]
+    torch.save(checkpoint, elu)
+    outcome = cli("test", "--ckpt_path", elu)
+    assert outcome.code == 2
+    assert "holds no config" in outcome.err
+    assert "-c FILE" in outcome.err
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]"]
+    assert fit(*words, "--ckpt_path", elu, command="test").code == 0
+
+
+@pytest.mark.parametrize("path", ["http://localhost:1/a.ckpt", "s3://a/b.ckpt", "registry:a", "."])
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, path):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli(command, "-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert repr(path) in outcome.err

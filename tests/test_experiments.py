@@ -100,12 +100,14 @@ def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     outcome = cli("fit", "-c", "config.yaml", *QUIET)
     assert outcome.code == 0, outcome.err
-    resolved = yaml.safe_load((tmp_path / "out/config.yaml").read_text())
+    (folder,) = (tmp_path / "out").iterdir()
+    resolved = yaml.safe_load((folder / "config.yaml").read_text())
     assert {name: resolved["model"]["init_args"].get(name) for name in given} == given
-    (checkpoint,) = (tmp_path / "out/checkpoints").glob("*.ckpt")
-    outcome = cli("test", "-c", "out/config.yaml", "--ckpt_path", checkpoint)
-    assert outcome.code == 0, outcome.err
-    assert "test/loss" in outcome.out
+    (checkpoint,) = (folder / "checkpoints").glob("*.ckpt")
+    for words in ([], ["-c", folder / "config.yaml"]):
+        outcome = cli("test", *words, "--ckpt_path", checkpoint)
+        assert outcome.code == 0, outcome.err
+        assert "test/loss" in outcome.out
 
 
 def test_shapes_and_seed_reach_a_users_classes():
@@ -117,9 +119,15 @@ def test_shapes_and_seed_reach_a_users_classes():
 def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config_of("theirs.Needs", "theirs.Shaped")))
     assert cli("fit", "-c", "config.yaml", *QUIET).code == 0
-    (checkpoint,) = (tmp_path / "out/checkpoints").glob("*.ckpt")
+    (checkpoint,) = tmp_path.glob("out/*/checkpoints/*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["hyper_parameters"]["num_classes"] == 4
-    assert cli("test", "-c", "out/config.yaml", "--ckpt_path", checkpoint).code == 0
+    config = checkpoint.parents[1] / "config.yaml"
+    for given in ([], ["-c", config]):
+        outcome = cli("test", *given, "--ckpt_path", checkpoint)
+        assert outcome.code == 0, outcome.err
+    model = ("--model", "theirs.Needs", "--model.num_classes", "5", "--data", "theirs.Data")
+    outcome = cli("test", *model, "--ckpt_path", checkpoint)
+    assert (outcome.code, "model.num_classes is 5" in outcome.err) == (2, True)
 
 
 def test_a_value_of_the_config_counts_where_the_data_has_none():

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytorch_lightning as pl
 import yaml
-from pytorch_lightning.cli import SaveConfigCallback
+from jsonargparse import Namespace
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
-from actlab import configs, words
+from actlab import checkpoints, configs, fits, records, words
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
+from actlab.predictions import PredictionTable
+from actlab.signatures import locate, parameters
+from actlab.words import Option
+
+LIGHTNINGS = ("best", "last", "hpc")  # words that stand for a checkpoint
 
 
 class RecordConfig(SaveConfigCallback):
@@ -21,13 +31,16 @@ class RecordConfig(SaveConfigCallback):
     A later run in the same folder with another config writes ``config-1.yaml`` and so on: none is replaced.
     """
 
+    def __init__(self, *args: Any, text: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.text = text  # the config before the run's folder was put into it
+
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the file and hand the values to the logger."""
-        text = self.parser.dump(self.config, skip_none=False)
         if stage == "fit":
-            keep_version(Path(trainer.default_root_dir) / "config.yaml", text)
+            keep_version(Path(trainer.default_root_dir) / "config.yaml", self.text)
         if trainer.logger is not None:
-            trainer.logger.log_hyperparams(yaml.safe_load(text))
+            trainer.logger.log_hyperparams(yaml.safe_load(self.text))
 
 
 def keep_version(path: Path, text: str) -> None:
@@ -40,6 +53,80 @@ def keep_version(path: Path, text: str) -> None:
     candidate.write_text(text, encoding="utf-8")
 
 
+class CommandLine(ActlabCLI):
+    """The command line: each run has a folder, and what is asked for must be what the checkpoint holds.
+
+    Args:
+        args: the words of the command.
+        given: what they say as nested values.
+        name: of the config, under which the runs' folders are, unless ``trainer.default_root_dir`` says where.
+        trainer_defaults: Trainer arguments where the config is silent.
+    """
+
+    def __init__(
+        self, args: list[str], given: Mapping[str, Any], name: str | None, **trainer_defaults: Any
+    ) -> None:
+        self.name = name
+        self.folder = Path()
+        super().__init__(args, given, run=True, record=RecordConfig, **trainer_defaults)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; find the run's folder and its checkpoint.
+
+        Raises:
+            ActlabError: for a model that is not the checkpoint's, or a checkpoint that is not there.
+        """
+        super().parse_arguments(parser, args)
+        command = str(self.config["subcommand"])
+        config = self.config[command]
+        root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
+        config.trainer.default_root_dir = root
+        asked, config.ckpt_path = config.get("ckpt_path"), None
+        self.save_config_kwargs["text"] = self._parser(command).dump(config, skip_unset=False)
+        if command != "fit" and asked is not None and asked not in LIGHTNINGS:
+            self.folder = fits.folder_of(Path(asked))
+        else:
+            self.folder = fits.folder_for(Path(root), fits.name_of(records.plain(config)), asked)
+        config.ckpt_path = str(fits.checkpoint_in(self.folder, asked)) if asked in ("last", "best") else asked
+        set_save_dirs(config.trainer.logger, self.folder)
+        if (trained := trained_config(config.get("ckpt_path"))) is not None:
+            self._check_model(command, config, trained, config.ckpt_path)
+
+    def _check_model(self, command: str, config: Namespace, trained: Mapping[str, Any], path: str) -> None:
+        """Compare the parsed model with a checkpoint's, which is parsed alone to be as complete."""
+        given = [name for name in configs.SHAPES if configs.gives(self.given, name)]
+        alone = self._parser(command).parse_object(records.without_shapes(trained, given))
+        asked, held = (records.record(parsed, {}) for parsed in (config, alone))
+        keys = ("model", configs.SEED) if command == "fit" else ("model",)
+        for key in keys:
+            if found := records.difference(asked[key], held[key], key):
+                where, one, other = found
+                raise ActlabError(
+                    f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
+                    + (f"give --{where} {other}" if command == "fit" else f"leave {where}, or -c, out")
+                )
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """Build the Trainer; what it writes goes into the run's folder, but where the config names another."""
+        trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
+        for callback in trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        if self.subcommand == "predict":
+            trainer.callbacks.append(PredictionTable(self.folder / "predictions.parquet"))  # type: ignore[attr-defined]
+        return trainer
+
+
+def set_save_dirs(logger: Any, folder: Path) -> None:
+    """Let loggers of a parsed config write into a folder, those whose ``save_dir`` was left as it is."""
+    for one in logger if isinstance(logger, list) else [logger]:
+        arguments = one.get("init_args") if isinstance(one, Namespace) else None
+        if arguments is not None and "save_dir" in arguments:
+            taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
+            if taken is not None and arguments.save_dir in (None, taken.default):
+                arguments.save_dir = str(folder)
+
+
 def main(args: Sequence[str]) -> None:
     """Run ``fit``, ``validate``, ``test`` or ``predict``; a config may be named without its path.
 
@@ -48,24 +135,58 @@ def main(args: Sequence[str]) -> None:
     """
     command, *rest = args
     options = words.options_of(rest)
+    path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
+    check_checkpoint(path)
+    name = next((Path(str(o.value)).stem for o in options if o.name == "--config"), None)
+    with checkpoint_config(None if command == "fit" else path) as base:
+        run(command, [*base, *options], name)
+
+
+def run(command: str, options: Sequence[Option], name: str | None = None) -> None:
+    """Run a command with its options, or answer what they ask for; ``name`` is that of its config."""
     given: dict[str, Any] = {} if any(o.asks_help for o in options) else words.nested(options, command)
     if not any(o.asks for o in options) or configs.SECTIONS.keys() <= given.keys():
-        configs.check(given, command)
         check_checkpoint(given.get("ckpt_path"))
-    with one_line_errors(given), without_denormals():
-        ActlabCLI([command, *words.joined(options)], given, run=True, record=RecordConfig)
+        if given.get("model") is None and given.get("ckpt_path") is not None:
+            raise ActlabError(
+                f"the checkpoint {given['ckpt_path']!r} holds no config of what was trained: "
+                "give one with -c FILE"
+            )
+        configs.check(given, command)
+    quiet = {} if command == "fit" else {"logger": False}
+    with one_line_errors(given), without_denormals(), warnings.catch_warnings():
+        if command != "fit":  # what callbacks remember of the training counts for nothing
+            warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
+        CommandLine([command, *words.joined(options)], given, name, **quiet)
+
+
+@contextmanager
+def checkpoint_config(path: str | None) -> Iterator[list[Option]]:
+    """What a checkpoint says was trained, as an option to set others over; no option if it says nothing."""
+    config = trained_config(path)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "checkpoint.yaml"
+        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+        yield [] if config is None else [Option("--config", str(file))]
+
+
+def trained_config(path: str | None) -> Mapping[str, Any] | None:
+    """What a checkpoint says was trained; None where it does not, or where there is no path."""
+    found = checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
+    return found.get(checkpoints.CONFIG)
 
 
 def check_checkpoint(path: str | None) -> None:
-    """Check that a checkpoint exists where a path is given.
-
-    Args:
-        path: a path; Lightning's words, such as ``last``, and addresses elsewhere are left to it.
+    """Check that a checkpoint is a local file; Lightning's words, such as ``last``, are left to it.
 
     Raises:
-        ActlabError: where there is no such file or folder.
+        ActlabError: where there is no such file, or it lies elsewhere.
     """
-    if path is None or path in ("best", "last", "hpc") or path.startswith("registry") or "://" in path:
+    if path is None or path in LIGHTNINGS:
         return
+    if "://" in path or path.startswith("registry"):
+        raise ActlabError(f"the checkpoint {path!r} is not on this computer: download it and give its path")
+    if Path(path).is_dir():
+        raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
     if not Path(path).exists():
         raise ActlabError(f"there is no checkpoint {path!r}: give its path, or last, or best")

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 from jsonargparse import SUPPRESS, ArgumentError
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import activations, configs
+from actlab import activations, configs, records
+from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError
 from actlab.signatures import locate
 from actlab.tasks import Task
@@ -61,7 +63,6 @@ class ActlabCLI(LightningCLI):
             save_config_kwargs={"save_to_log_dir": False} if record else None,
             parser_kwargs={"exit_on_error": False, **(described if run else {})},
             trainer_defaults={
-                "plugins": [{"class_path": "actlab.checkpoints.AtomicCheckpointIO"}],
                 "use_distributed_sampler": False,  # our batches are sliced by rank, whatever their number
                 **trainer_defaults,
             },
@@ -119,21 +120,38 @@ class ActlabCLI(LightningCLI):
             activations.factory(self._arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Raise an error where the config gives a task another shape than the data has."""
+        """Tell checkpoints what is trained.
+
+        Raises:
+            ActlabError: where the config gives a task another shape than the data has.
+        """
         for name in configs.SHAPES if issubclass(self._model, Task) else ():
             if configs.gives(self.given, name):
                 check_shape(name, self._arguments.get(name), self.datamodule)
+        config = records.record(self.config.get(str(self.subcommand), self.config), self._linked_shapes())
+        if isinstance(self.model, Task):
+            self.model.config = config
+        if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+            writer.config = config
+
+    def _linked_shapes(self) -> dict[str, Any]:
+        """The shapes that the model was given by the data."""
+        linked = [n for n in configs.SHAPES if n in self._arguments and not configs.gives(self.given, n)]
+        return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer.
+        """Build the Trainer; it writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
 
         Raises:
             ActlabError: for a value that Lightning refuses, such as an unknown strategy.
         """
         try:
-            return super().instantiate_trainer(**kwargs)
+            trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, TypeError, ValueError) as error:
             raise ActlabError(f"trainer: {one_line(error)}") from error
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        return trainer
 
 
 def run_seed(value: bool | int) -> int:

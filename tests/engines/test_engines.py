@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from actlab.engines import folders, packing, queue, sizing, stacked
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import reading
+from actlab.studies.plan import Keep
+from actlab.tasks import ClassificationTask
 
 EARLY_STOPPING = (
     "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
@@ -283,23 +286,24 @@ def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
         packed(study(overrides=["seeds=1"]).runs(), tmp_path)
 
 
-def test_a_member_is_an_ordinary_checkpoint(study, tmp_path, cli):
-    wanted = study().runs()[:4]
-    execute(wanted, tmp_path)
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("with_config", [True, False])
+def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_path, cli, stacked, with_config):
+    keep = Keep(epochs=(1,), best="val/loss")
+    wanted = [replace(run, keep=keep) for run in study(overrides=["model.activation=elu"]).runs()[:4]]
+    execute(wanted, tmp_path, stacked)
     run = wanted[2]
     folder = tmp_path / run.id
-    outcome = cli(
-        "test",
-        "-c",
-        folder / "config.yaml",
-        "--ckpt_path",
-        folder / "checkpoints" / "last.ckpt",
-        "--trainer.logger",
-        "false",
-    )
-    assert outcome.code == 0
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    given = ("-c", folder / "config.yaml") if with_config else ()
+    outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
+    assert outcome.code == 0, outcome.err
     final = result(tmp_path, run)["final"]["test/error"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == pytest.approx(final)
+    for path in checkpoint.parent.glob("*.ckpt"):
+        task = ClassificationTask.load_from_checkpoint(path)
+        assert (task.seed, task.config["model"]["init_args"]["activation"]) == (run.seed, "elu")
+    assert {path.stem for path in checkpoint.parent.glob("*.ckpt")} == {"last", "best", "epoch=1"}
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def diverged(rows: list[Row]) -> bool:
     return any(is_loss(row) and not math.isfinite(row.value) for row in rows)
 
 
-def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: Path) -> None:
+def write_checkpoint(
+    state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
+) -> None:
     """Write weights as an ordinary checkpoint that ``actlab test`` and a Trainer load.
 
     Args:
@@ -95,6 +97,7 @@ def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: P
         epoch: number of epochs trained.
         step: number of updates.
         path: of the file.
+        config: what was trained, as `actlab.records` has it; None where it is not known.
     """
     checkpoint = {
         "state_dict": dict(state),
@@ -102,7 +105,9 @@ def write_checkpoint(state: Mapping[str, Tensor], epoch: int, step: int, path: P
         "global_step": step,
         "pytorch-lightning_version": version("pytorch-lightning"),
     }
-    AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+    writer = AtomicCheckpointIO()
+    writer.config = config
+    writer.save_checkpoint(checkpoint, path)
 
 
 def fraction_done(trainer: pl.Trainer) -> float:

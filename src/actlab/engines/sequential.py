@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 from torch import Tensor
 
 from actlab import experiments
+from actlab.checkpoints import config_of
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.recording import (
@@ -80,7 +81,8 @@ class Recorder(TimedRecorder):
     def _keep(self, trainer: pl.Trainer, task: pl.LightningModule, epoch: int) -> None:
         for name in self.kept_names(self.folder.run, epoch, self.pending):
             if trainer.is_global_zero:
-                write_checkpoint(task.state_dict(), epoch, trainer.global_step, self.folder.kept(name))
+                path, config = self.folder.kept(name), config_of(trainer)
+                write_checkpoint(task.state_dict(), epoch, trainer.global_step, path, config)
 
 
 def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

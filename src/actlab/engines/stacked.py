@@ -17,6 +17,7 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab import experiments
+from actlab.checkpoints import AtomicCheckpointIO
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.devices import threads
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -116,7 +117,8 @@ class StackRecorder(TimedRecorder):
     def _keep(self, r: int, task: StackedTask, epoch: int, rows: list[Row]) -> None:
         folder = self.folders[r]
         for name in self.kept_names(folder.run, epoch, rows):
-            write_checkpoint(state_of(task.network, r), epoch, task.global_step, folder.kept(name))
+            state, config = state_of(task.network, r), task.members[r].config
+            write_checkpoint(state, epoch, task.global_step, folder.kept(name), config)
 
     def _log(self, r: int, rows: Iterable[Row]) -> None:
         if self.loggers:
@@ -130,7 +132,8 @@ class StackRecorder(TimedRecorder):
         folder = self.folders[r]
         network = task.network if status == FINISHED else self._last_good(task.network)
         if network is not None:
-            write_checkpoint(state_of(network, r), last_good_epoch, updates, folder.checkpoint)
+            state, config = state_of(network, r), task.members[r].config
+            write_checkpoint(state, last_good_epoch, updates, folder.checkpoint, config)
         folder.finish(
             status,
             engine="stacked",
@@ -191,6 +194,9 @@ def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experimen
     trainer, _, data = experiments.build(
         copy.deepcopy(longest.config), callbacks=[recorder], default_root_dir=str(path)
     )
+    writer = trainer.strategy.checkpoint_io
+    if isinstance(writer, AtomicCheckpointIO):
+        writer.config = None  # it is of one member; the stack's own checkpoint holds them all
     assert isinstance(data, TensorDataModule)  # the only ones that say they can serve a stack
     data.seed = [run.seed for run in runs]
     return Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)

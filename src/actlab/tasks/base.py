@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import IO, Any, Literal, Self, cast
 
 import pytorch_lightning as pl
 import torch
@@ -17,13 +18,14 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab import activations, hashing, optim, streams
+from actlab import activations, checkpoints, hashing, optim, streams
 from actlab.errors import ActlabError
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.tasks.quantities import Quantity, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
+from actlab.tasks.restoring import rebuilt
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, ...]
@@ -55,6 +57,7 @@ class Task(pl.LightningModule, ABC):
     """
 
     metric_names: tuple[str, ...] = ("loss",)
+    config: Mapping[str, Any] | None = None  # that it was built from, as its checkpoints keep it
 
     def __init__(
         self,
@@ -237,6 +240,25 @@ class Task(pl.LightningModule, ABC):
         """Take up what plateau schedules have seen."""
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:
+        """The task that was trained, on the CPU, built from the config in its checkpoint.
+
+        With any further argument it is Lightning's own method, to which all of the task's arguments are given.
+
+        Raises:
+            ActlabError: for a checkpoint without a config when no arguments are given, or of another class.
+        """
+        if args or kwargs:
+            kwargs = {"weights_only": True, **kwargs}
+            loaded: Self = super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
+            return loaded
+        checkpoint = checkpoints.read(checkpoint_path)
+        task = cast(Self, rebuilt(cls, checkpoint.get(checkpoints.CONFIG)))
+        task.on_load_checkpoint(checkpoint)
+        task.load_state_dict(checkpoint["state_dict"])
+        return task
 
 
 def check_optimizer(optimizer: Optimizer, task: Task) -> None:

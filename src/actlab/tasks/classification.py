@@ -25,6 +25,7 @@ class ClassificationTask(Task):
     """
 
     metric_names = ("loss", "error", "accuracy")
+    prediction = "probability"  # what `predict_step` gives
 
     def __init__(
         self,

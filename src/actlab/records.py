@@ -1,0 +1,68 @@
+"""What was trained, as its checkpoint keeps it: seed, model and data of the resolved config, plain values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jsonargparse import Namespace
+
+from actlab.configs import SECTIONS, SEED, SHAPES
+
+_NOTHING = "nothing"  # how a key that one side lacks is shown
+
+
+def plain(value: Any) -> Any:
+    """Nested values as YAML and ``torch.load(weights_only=True)`` read them; a class becomes its path."""
+    if isinstance(value, Namespace):
+        value = value.as_dict()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value)
+
+
+def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a resolved config.
+
+    Args:
+        config: as LightningCLI has parsed it.
+        shapes: arguments that the model takes from the data.
+    """
+    found = {key: plain(config[key]) for key in (SEED, *SECTIONS)}
+    for section in SECTIONS:
+        found[section].setdefault("init_args", {}).pop("seed", None)  # it follows the config's seed
+    found["model"]["init_args"].update(plain(shapes))
+    return found
+
+
+def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    """A record as a config that leaves shapes to the data, apart from some that are given."""
+    config = copy.deepcopy(dict(found))
+    for name in SHAPES:
+        if name not in given:
+            config["model"]["init_args"].pop(name, None)
+    return config
+
+
+def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:
+    """The first place where two nested values differ: its dotted key, as a config is given, and both values."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in _names(one, other):
+            below = key if name in ("class_path", "init_args") else f"{key}.{name}"
+            if found := difference(one.get(name, _NOTHING), other.get(name, _NOTHING), below):
+                return found
+        return None
+    return None if one == other else (key, one, other)
+
+
+def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of two mappings, each once, those of the first one first: a class before its arguments."""
+    yield from one
+    yield from (name for name in other if name not in one)

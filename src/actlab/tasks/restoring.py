@@ -1,0 +1,47 @@
+"""A task as its checkpoint holds it: built anew from the config that was trained, with the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+from jsonargparse import ArgumentError, ArgumentParser
+
+from actlab.errors import ActlabError
+from actlab.signatures import locate, parameters
+
+
+def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) -> Any:
+    """A task with fresh weights.
+
+    Args:
+        kind: what it must be an instance of.
+        config: as checkpoints keep it, with ``model`` and ``seed_everything``; None where they have none.
+
+    Raises:
+        ActlabError: for no config, one of another class, or one that this version cannot build.
+    """
+    if config is None:
+        raise ActlabError(
+            "the checkpoint holds no config of what was trained (it is older, or not of actlab): "
+            f"give {kind.__name__}'s arguments"
+        )
+    model = config["model"]
+    found = locate(model["class_path"])
+    if not issubclass(found, kind):
+        raise ActlabError(
+            f"the checkpoint is of {model['class_path']}, not of {kind.__qualname__}: load it with that class"
+        )
+    arguments = dict(model["init_args"])
+    if "seed" in (parameters(found) or ()):
+        arguments["seed"] = config["seed_everything"]
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(kind, "task")
+    try:
+        parsed = parser.parse_object({"task": {**model, "init_args": arguments}})
+    except ArgumentError as error:
+        raise ActlabError(f"the checkpoint's config cannot be built: {' '.join(str(error).split())}") from error
+    task = parser.instantiate_classes(parsed).task
+    task.config = config
+    return task

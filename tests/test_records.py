@@ -1,0 +1,136 @@
+"""A checkpoint knows what it is: the config of what was trained, compared with what is asked for."""
+
+import pickle
+
+import pytest
+import torch
+
+from actlab.checkpoints import AtomicCheckpointIO, read
+from actlab.errors import ActlabError
+from actlab.experiments import build
+from actlab.records import difference, plain
+from actlab.tasks import ClassificationTask
+
+ELU = {
+    "activation": {"name": "elu", "alpha": 0.5},
+    "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [16, 8], "dropout": 0.2}},
+    "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
+}
+DATA = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
+
+
+def config_of(**arguments):
+    return {
+        "seed_everything": 3,
+        "model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments},
+        "data": DATA,
+        "trainer": {"max_epochs": 1, "limit_train_batches": 2},
+    }
+
+
+def trained(tmp_path, **arguments):
+    trainer, task, data = build(config_of(**arguments), default_root_dir=str(tmp_path))
+    trainer.fit(task, datamodule=data)
+    path = tmp_path / "a.ckpt"
+    trainer.save_checkpoint(path)
+    return task, path
+
+
+def test_a_checkpoint_holds_the_resolved_config(tmp_path):
+    _, path = trained(tmp_path, **ELU)
+    found = torch.load(path, weights_only=True)["actlab"]
+    assert found["seed_everything"] == 3
+    arguments = found["model"]["init_args"]
+    assert arguments["activation"] == ELU["activation"]
+    assert arguments["network"]["init_args"] == {"hidden": [16, 8], "dropout": 0.2, "init": "unit_norm_rows"}
+    assert (arguments["num_classes"], arguments["input_shape"]) == (10, [1, 28, 28])
+    assert found["data"]["init_args"]["sample"] is True
+    assert found["data"]["init_args"]["batch_size"] == 128
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_a_plugin_of_another_kind_or_weights_alone_lose_nothing(tmp_path, weights_only):
+    config = config_of(**ELU)
+    config["trainer"]["plugins"] = [
+        {"class_path": "pytorch_lightning.plugins.environments.LightningEnvironment"}
+    ]
+    trainer, task, data = build(config, default_root_dir=str(tmp_path))
+    trainer.fit(task, datamodule=data)
+    trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=weights_only)
+    assert "actlab" in read(tmp_path / "a.ckpt")
+
+
+@pytest.mark.parametrize("arguments", [{}, ELU], ids=["defaults", "elu"])
+def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, arguments):
+    task, path = trained(tmp_path, **arguments)
+    loaded = ClassificationTask.load_from_checkpoint(path)
+    x = torch.rand(5, 1, 28, 28)
+    assert torch.equal(loaded.eval()(x), task.eval()(x))
+    assert [type(m) for m in loaded.network] == [type(m) for m in task.network]
+    assert loaded.seed == 3
+    assert type(loaded.configure_optimizers()) is type(task.configure_optimizers())
+
+
+def test_a_subclass_or_its_base_may_load_it_and_another_class_may_not(tmp_path):
+    class Other(ClassificationTask):
+        """Of the user's own."""
+
+    _, path = trained(tmp_path, **ELU)
+    with pytest.raises(ActlabError, match=r"actlab\.tasks\.ClassificationTask, not of .*Other"):
+        Other.load_from_checkpoint(path)
+
+
+def test_without_a_config_arguments_are_asked_for_and_taken(tmp_path):
+    task, path = trained(tmp_path)
+    checkpoint = torch.load(path, weights_only=True)
+    del checkpoint["actlab"]
+    torch.save(checkpoint, path)
+    with pytest.raises(ActlabError, match="no config"):
+        ClassificationTask.load_from_checkpoint(path)
+    loaded = ClassificationTask.load_from_checkpoint(path, activation="gelu_tanh")
+    x = torch.rand(5, 1, 28, 28)
+    assert torch.equal(loaded.eval()(x), task.eval()(x))
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return print, ("this ran",)
+
+
+def test_only_plain_values_are_read_whatever_is_asked_for(tmp_path, capsys):
+    torch.save({"state_dict": {}, "x": Evil()}, tmp_path / "a.ckpt")
+    with pytest.raises(ActlabError, match="plain values"):
+        AtomicCheckpointIO().load_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+    (tmp_path / "b.ckpt").write_bytes(pickle.dumps(Evil(), protocol=2))
+    (tmp_path / "c.ckpt").write_text("no checkpoint")
+    (tmp_path / "d.ckpt").touch()
+    torch.save([1], tmp_path / "e.ckpt")
+    for name in "bcde":
+        with pytest.raises(ActlabError, match=name):
+            read(tmp_path / f"{name}.ckpt")
+    assert "this ran" not in capsys.readouterr().out
+
+
+def test_the_first_difference_is_named_as_a_config_names_it():
+    one = {
+        "class_path": "a.Task",
+        "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": 1}}},
+    }
+    assert difference(one, one, "model") is None
+    two = {
+        "class_path": "a.Task",
+        "init_args": {"x": [1], "net": {"class_path": "a.Net", "init_args": {"w": 2}}},
+    }
+    assert difference(one, two, "model") == ("model.net.w", 1, 2)
+    two["init_args"]["net"] = {"class_path": "a.Conv", "init_args": {"k": 2}}
+    assert difference(one, two, "model") == ("model.net", "a.Net", "a.Conv")
+    assert difference({"x": 1}, {}, "model") == ("model.x", 1, "nothing")
+
+
+def test_plain_values():
+    assert plain({"a": (1, None), "b": {"c": torch.optim.SGD}}) == {
+        "a": [1, None],
+        "b": {"c": "torch.optim.sgd.SGD"},
+    }
