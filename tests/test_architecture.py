@@ -85,7 +85,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "engines.folders": {*PLANS, "files", "errors"},
-    "analysis": {*PLANS, "engines.folders", "errors", "resources"},
+    "analysis": {*PLANS, "engines.folders", "errors", "files", "resources"},
     "analysis.statistics": {"errors"},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},

@@ -13,6 +13,11 @@ from typing import Any
 
 from actlab.errors import ActlabError
 
+
+class DamagedError(ActlabError):
+    """A file is not what was written to it; the message names it and the remedy."""
+
+
 _PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
 
 
@@ -53,17 +58,17 @@ def read_sealed(path: Path, remedy: str) -> Any:
         remedy: what to do when it is damaged.
 
     Raises:
-        ActlabError: when it cannot be read or is not what was written.
+        DamagedError: when it cannot be read or is not what was written.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise ActlabError(f"{path} is damaged ({' '.join(str(error).split())[:100]}): {remedy}") from error
+        raise DamagedError(f"{path} is damaged ({' '.join(str(error).split())[:100]}): {remedy}") from error
     if not isinstance(found, dict) or "digest" not in found:
         return found
     sealed = found.pop("digest")
     if sealed != _digest(found):
-        raise ActlabError(f"{path} is damaged (it is not what was written): {remedy}")
+        raise DamagedError(f"{path} is damaged (it is not what was written): {remedy}")
     return found["content"] if found.keys() == {"content"} else found
 
 

@@ -1,7 +1,6 @@
 """``actlab study`` through its public door, on a study of seconds."""
 
 import csv
-import json
 
 import pytest
 

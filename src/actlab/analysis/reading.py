@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from actlab.analysis.statistics import Array
 from actlab.engines.folders import Row, RunFolder
 from actlab.errors import ActlabError
+from actlab.files import DamagedError
 from actlab.studies.plan import Run
 
 Series = dict[tuple[str, str, str], tuple[Array, Array]]
 """Epochs, ascending, and values by run id, name and condition."""
 
 
-def read(root: Path, runs: Iterable[Run]) -> tuple[pd.DataFrame, list[Mapping[str, Any]]]:
+class Read(NamedTuple):
+    """What lies on disk.
+
+    Args:
+        rows: of every ``metrics.parquet`` and ``probes/*.parquet``, with the further columns ``run`` and
+            ``name``: ``split/metric``, or the metric alone where there is no split; in front of it, for a
+            probe, the name of its file and a slash.
+        results: the ``result.json`` of each run.
+        damaged: a line about each run that is left out because a file of it is damaged, with the remedy.
+    """
+
+    rows: pd.DataFrame
+    results: Sequence[Mapping[str, Any]]
+    damaged: list[str]
+
+
+def read(root: Path, runs: Iterable[Run]) -> Read:
     """The rows and results of the finished runs among ``runs``.
 
     Args:
         root: the study's folder.
         runs: planned ones, finished or not.
 
-    Returns:
-        The rows of every ``metrics.parquet`` and ``probes/*.parquet``, with the further columns ``run`` and
-        ``name``: ``split/metric``, or the metric alone where there is no split; in front of it, for a probe,
-        the name of its file and a slash. And the ``result.json`` of each run.
-
     Raises:
         ActlabError: for a file without the columns of a row, or a probe with a name that training recorded.
     """
-    frames, results = [], []
-    for run in runs:
-        folder = RunFolder(root, run)
-        if folder.finished:
-            frames.append(_rows(folder.path).assign(run=run.id))
-            results.append(json.loads((folder.path / "result.json").read_text(encoding="utf-8")))
+    frames, results, damaged = [], [], []
+    for folder in (folder for run in runs if (folder := RunFolder(root, run)).finished):
+        try:
+            result, rows = folder.result(), _rows(folder.path)
+        except DamagedError as error:
+            damaged.append(str(error))
+        else:
+            frames.append(rows.assign(run=folder.run.id))
+            results.append(result)
     empty = pd.DataFrame(columns=["run", "name", *Row._fields])
-    return (pd.concat(frames, ignore_index=True) if frames else empty), results
+    return Read(pd.concat(frames, ignore_index=True) if frames else empty, results, damaged)
 
 
 def series(rows: pd.DataFrame) -> Series:
@@ -69,7 +83,10 @@ def _rows(folder: Path) -> pd.DataFrame:
 
 def _named(file: Path, prefix: str) -> pd.DataFrame:
     """The rows of a file with their names, which begin with ``prefix``."""
-    frame = pd.read_parquet(file)
+    try:
+        frame = pd.read_parquet(file)
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedError(f"{file} is damaged ({' '.join(str(error).split())[:100]}): delete it") from error
     if "condition" not in frame:  # a run from before rows had conditions
         frame["condition"] = ""
     if missing := [column for column in Row._fields if column not in frame]:

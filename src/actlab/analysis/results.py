@@ -7,7 +7,6 @@ seeds of the selection metric.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
+from actlab.files import DamagedError, read_sealed
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
@@ -38,6 +38,7 @@ class Results:
         results: ``result.json`` of each finished run, by run id.
         series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
         costs: entries of ``cost.json``, empty without one.
+        damaged: a line about each damaged file, with the remedy.
     """
 
     study: Study
@@ -45,6 +46,7 @@ class Results:
     results: dict[str, Mapping[str, Any]]
     series: reading.Series
     costs: list[Mapping[str, Any]] = field(default_factory=list)
+    damaged: tuple[str, ...] = ()
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -177,7 +179,13 @@ def load(study: Study, root: Path) -> Results:
     Raises:
         ActlabError: for a file of measured values that cannot be used.
     """
-    rows, ended = reading.read(root, study.runs())
+    found = reading.read(root, study.runs())
+    damaged = list(found.damaged)
     file = root / "cost.json"
-    costs = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-    return Results(study, root, {result["id"]: result for result in ended}, reading.series(rows), costs)
+    costs: list[Mapping[str, Any]] = []
+    try:
+        costs = read_sealed(file, "delete it; the next run measures anew") if file.exists() else []
+    except DamagedError as error:
+        damaged.append(str(error))
+    results = {result["id"]: result for result in found.results}
+    return Results(study, root, results, reading.series(found.rows), costs, tuple(damaged))

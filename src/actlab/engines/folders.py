@@ -27,8 +27,8 @@ import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
-from actlab.errors import ActlabError
 from actlab.files import (
+    DamagedError,
     digest_of,
     read_sealed,
     remove_partials,
@@ -114,20 +114,20 @@ class RunFolder:
             weights: check the checkpoint as well, which may be large.
 
         Raises:
-            ActlabError: when that file, or one that it names, is damaged or missing.
+            DamagedError: when that file, or one that it names, is damaged or missing.
         """
         remedy = f"delete {self.path} and run the study again"
         found = read_sealed(self._result, remedy)
         if not isinstance(found, dict) or found.get("status") not in (FINISHED, DIVERGED):
-            raise ActlabError(f"{self._result} is no result of a run: {remedy}")
+            raise DamagedError(f"{self._result} is no result of a run: {remedy}")
         for name, digest in found.get("files", {}).items():
             if name not in self._parts():
-                raise ActlabError(f"{self._result} names {name!r}, which is no part of a run: {remedy}")
+                raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {remedy}")
             path = self.path / name
             if path == self.checkpoint and not weights:
                 continue
             if not path.exists() or digest_of(path) != digest:
-                raise ActlabError(f"{path} is damaged or missing: {remedy}")
+                raise DamagedError(f"{path} is damaged or missing: {remedy}")
         return found
 
     @property

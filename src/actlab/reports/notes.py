@@ -16,7 +16,13 @@ from actlab.reports.captions import INTERVAL
 def footnotes(results: Results) -> list[str]:
     """The state of the study, how to read the values, where they come from and the study's own notes."""
     rows = comparison.rows(results)
-    texts = [state(results), _gaps(results, rows), _reading(results, rows), _choice(results, rows)]
+    texts = [
+        state(results),
+        *results.damaged,
+        _gaps(results, rows),
+        _reading(results, rows),
+        _choice(results, rows),
+    ]
     texts += [_tests(results, rows), _untested(results, rows)]
     if results.study.published.get("values"):
         texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")

@@ -1,0 +1,73 @@
+"""Damaged files of a study: named with their remedy, never a traceback, never another result."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_runs import curves_of, study, write
+
+from actlab.analysis import results
+from actlab.engines.folders import RunFolder
+from actlab.files import DamagedError, read_sealed, write_sealed
+
+
+def damaged(content: bytes, how: str, source: random.Random) -> bytes:
+    """The content cut short, with a bit turned, a part zeroed or doubled, or replaced."""
+    at = source.randrange(1, len(content) - 1)
+    if how == "cut":
+        return content[:at]
+    if how == "bit":
+        return content[:at] + bytes([content[at] ^ 1 << source.randrange(7)]) + content[at + 1 :]
+    if how == "zeros":
+        return content[:at] + bytes(min(20, len(content) - at)) + content[at + 20 :]
+    if how == "twice":
+        return content + content
+    return source.choice([b"", b"{}", b"[]", b"null", b"[" * 100_000, b"\xff\xfe"])
+
+
+@pytest.mark.parametrize("how", ["cut", "bit", "zeros", "twice", "other"])
+@pytest.mark.parametrize("name", ["result.json", "metrics.parquet", "config.yaml"])
+def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name: str, how: str) -> None:
+    plan, source = study(), random.Random(how + name)
+    for run in plan.runs():
+        write(tmp_path / "whole", run, curves_of(run))
+    whole = results.load(plan, tmp_path / "whole")
+    for number in range(12):
+        root = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", root)
+        run = plan.runs()[number % 8]
+        file = root / run.id / name
+        file.write_bytes(damaged(file.read_bytes(), how, source))
+        loaded = results.load(plan, root)
+        (line,) = loaded.damaged
+        assert str(root / run.id) in line
+        assert "run the study again" in line
+        assert loaded.results == {k: v for k, v in whole.results.items() if k != run.id}
+        assert loaded.missing == 1
+
+
+def test_damaged_costs_are_named(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "cost.json", [{"compared": "relu"}])
+    assert results.load(study(), tmp_path).costs == [{"compared": "relu"}]
+    (tmp_path / "cost.json").write_text('{"digest": "x", "content": []}')
+    loaded = results.load(study(), tmp_path)
+    assert loaded.costs == []
+    assert "cost.json is damaged" in loaded.damaged[0]
+
+
+@pytest.mark.parametrize("content", [{"a": 1, "b": [1.5, None]}, [1, 2], []])
+def test_sealed_files_hold_what_was_written(tmp_path: Path, content: Any) -> None:
+    write_sealed(tmp_path / "x.json", content)
+    assert read_sealed(tmp_path / "x.json", "") == content
+
+
+def test_a_result_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
+    plan = study()
+    run = plan.runs()[0]
+    write(tmp_path, run, curves_of(run))
+    folder = RunFolder(tmp_path, run)
+    write_sealed(folder.path / "result.json", {**folder.result(), "files": {"../../secret": "x"}})
+    with pytest.raises(DamagedError, match="no part of a run"):
+        folder.result()
