@@ -89,7 +89,7 @@ def test_seven_seeds_give_intervals_and_p(written: Any) -> None:
     assert "-0.200 / -0.200" in gelu
     assert "No p or interval for val loss (best) where a row or relu tried several settings" in text
     assert "interval that inverts the sign-flip test" in text
-    assert "Holm over the 4 comparisons that the table plans (one without a p counts as 1)" in text
+    assert "Holm over the 4 comparisons that the table plans (a missing p counts as 1)" in text
 
 
 def test_a_diverged_run_leaves_wilcoxons_p_and_a_note(written: Any) -> None:
@@ -104,6 +104,15 @@ def test_a_diverged_run_leaves_wilcoxons_p_and_a_note(written: Any) -> None:
     assert "Where a run of one side alone diverged its difference is infinite" in text
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert gelu.count("0.016 / 0.062 / 0.016") == 1  # the family is as large as without it
+
+
+@pytest.mark.parametrize(("who", "sign"), [("gelu_tanh", "+"), ("relu", "-")])
+def test_where_most_pairs_diverged_the_median_difference_says_which_side(
+    written: Any, who: str, sign: str
+) -> None:
+    text = printed(written(overrides=["seeds=6"], diverge=lambda r: r.point["model.activation"] == who))
+    gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
+    assert f"- / {sign}∞" in gelu
 
 
 def test_without_a_choice_the_metric_of_selection_is_tested_too(written: Any) -> None:

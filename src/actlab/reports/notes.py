@@ -97,11 +97,11 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
             f"{pairs_needed(count)} for the table's {count} comparisons together."
         )
+    planned = f"{count} comparison{'s' * (count > 1)} that the table plans"
     text = (
         f"p against {reference}, paired by seed: exact two-sided sign-flip test of the mean difference; the "
-        f"same corrected by Holm over the {count} comparisons that the table plans (one without a p counts as "
-        "1); "
-        "Wilcoxon's signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
+        f"same corrected by Holm over the {planned} (a missing p counts as 1); Wilcoxon's "
+        "signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
         "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
     if any(cell.paired.pairs >= FEWEST and cell.paired.mean is None for cell in cells):

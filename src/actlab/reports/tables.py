@@ -138,11 +138,14 @@ def _plus_minus(mean: float, sd: float | None, column: Column) -> str:
 
 
 def _difference(cell: Cell) -> str:
-    """``-0.10 [-0.17, -0.03] / -0.09``; nothing for fewer pairs than a test needs."""
+    """``-0.10 [-0.17, -0.03] / -0.09``; infinite by which side diverged; nothing for too few pairs to test."""
     paired, column = cell.paired, cell.column
     if paired.pairs < FEWEST:
         return _NONE
-    mean, low, high, median = (number(v, column, signed=True) for v in paired[:4])
+    mean, low, high, median = (
+        f"{v:+}".replace("inf", "∞") if v and math.isinf(v) else number(v, column, signed=True)
+        for v in paired[:4]
+    )
     return f"{mean} [{low}, {high}] / {median}" if paired.low is not None else f"{mean} / {median}"
 
 
