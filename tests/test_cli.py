@@ -470,6 +470,16 @@ def test_a_checkpoint_says_what_it_is(cli, elu):
     assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path, precision):
+    assert fit("--trainer.precision", precision).code == 0
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    alone = cli("test", "--ckpt_path", path)
+    assert alone.code == 0, alone.err
+    asked = cli("test", "--ckpt_path", path, "--trainer.precision", precision)
+    assert value_of(alone) == value_of(asked)
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

@@ -1,4 +1,4 @@
-"""What was trained, as its checkpoint keeps it: seed, model and data of the resolved config, plain values."""
+"""What was trained, as its checkpoint keeps it: the resolved config's seed, model, data and precision."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     for section in SECTIONS:
         found[section].setdefault("init_args", {}).pop("seed", None)  # it follows the config's seed
     found["model"]["init_args"].update(plain(shapes))
+    if config.trainer.precision is not None:
+        found["trainer"] = {"precision": plain(config.trainer.precision)}
     return found
 
 
