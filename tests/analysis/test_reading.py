@@ -71,6 +71,7 @@ def test_files_without_conditions_are_read_as_having_none(tmp_path: Path) -> Non
     plan, run, folder = written(tmp_path)
     file = folder / "metrics.parquet"
     pd.read_parquet(file).drop(columns="condition").to_parquet(file)
+    (folder / "result.json").write_text(json.dumps({"id": run.id, "status": FINISHED}))  # as it was then
     assert (run.id, "test/error", "") in results.load(plan, tmp_path).series
 
 

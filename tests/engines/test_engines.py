@@ -120,7 +120,7 @@ def test_without_randomness_clean_and_training_loss_are_one_number(study, tmp_pa
     assert (clean == training).all() == (activation == "relu")
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """Stands for a kill between two epochs."""
 
 

@@ -16,7 +16,7 @@ from actlab.engines.devices import SMALL, threads, threads_for
 from actlab.engines.folders import hardware
 from actlab.experiments import Experiment
 from actlab.files import write_sealed
-from actlab.studies.keys import label
+from actlab.studies.keys import identity, label
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
@@ -31,7 +31,7 @@ def measure(
     Args:
         runs: of one study; the first run of each value stands for it.
         key: the grid key that is compared, such as ``model.activation``.
-        reference: label of the value that the others are divided by; the first one if it is absent.
+        reference: the value that the others are divided by; the first one if it is absent.
         updates: per round.
         rounds: the fastest counts: what else the computer does only adds time.
 
@@ -40,9 +40,9 @@ def measure(
         one batch), ``bytes_kept`` for the backward pass, and both relative to the reference. Empty when a model
         is no task of this package, whose update cannot be taken apart from its Trainer.
     """
-    first: dict[str, Run] = {}
+    first: dict[str, Run] = {}  # by value: two units may print alike
     for run in runs:
-        first.setdefault(label(run.point.get(key, "")), run)
+        first.setdefault(identity({key: run.point.get(key, "")}), run)
     if not first:
         return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
@@ -53,10 +53,11 @@ def measure(
         trials = _timed(built, updates, rounds)
     if not trials:
         return []
-    base = trials.get(reference) or next(iter(trials.values()))
+    known = {identity({key: first[name].point.get(key)}): trial for name, trial in trials.items()}
+    base = known.get(identity({key: reference})) or next(iter(trials.values()))
     return [
         {
-            "compared": name,
+            "compared": label(first[name].point.get(key, "")),
             "point": first[name].point,
             "seconds_per_update": trial.best,
             "relative_to_reference": trial.best / base.best,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from actlab.analysis import results
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError, Parser
 from actlab.studies import stages
 from actlab.studies.groups import groups
-from actlab.studies.keys import label
+from actlab.studies.keys import identity
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
 from actlab.studies.running import Engine, check, logger_factory, quiet, run, updates_per_epoch
@@ -125,6 +126,9 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     """What is left to do costs, timed now."""
     from actlab.engines import cost
 
+    def of(point: Mapping[str, Any]) -> str:
+        return identity({study.compare: point.get(study.compare, "")})
+
     with quiet():
         faults = check(todo)
         todo = [run for run in todo if run.id not in faults]
@@ -134,8 +138,8 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
         updates = updates_per_epoch(todo[0])
     if not measured or updates is None:
         return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
-    seconds = {entry["compared"]: entry["seconds_per_update"] for entry in measured}
-    total = sum(seconds[label(r.point.get(study.compare, ""))] * updates * (r.epochs or 1) for r in todo)
+    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
+    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
     return f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)"
 
 
