@@ -43,20 +43,19 @@ def size_of(runs: Sequence[Run], most: int | None = None, by_time: bool = False)
 def fitting(runs: Sequence[Run]) -> int:
     """How many members fit into half of the free memory, by what one more adds at the peak of an update.
 
-    The other half is for what the C library keeps beside the tensors: with it a member of the MNIST classifier
-    takes 8 to 11 MiB (``benchmarks/stacks.py``).
+    A member of the MNIST classifier adds 10 MiB by this measure, and 8 to 11 to what the process holds
+    (``benchmarks/stacks.py``).
     """
     return max(1, int(free_memory() / 2 / max(1, bytes_a_member(runs))))
 
 
 def bytes_a_member(runs: Sequence[Run]) -> int:
-    """What one more member adds to the peak of memory, tensors alone, measured over two updates of one and of two members."""
+    """What one more member adds to the peak of memory: measured as two updates of one and of two members."""
     peaks = []
     for size in (1, 2):
-        with TemporaryDirectory() as folder:
-            with PeakMemory() as peak:
-                trainer, task, data = assemble(_short(runs[:size], 2), Stopwatch(), Path(folder))
-                trainer.fit(task, datamodule=data)
+        with TemporaryDirectory() as folder, PeakMemory() as peak:
+            trainer, task, data = assemble(_short(runs[:size], 2), Stopwatch(), Path(folder))
+            trainer.fit(task, datamodule=data)
         peaks.append(peak.peak)
     return peaks[1] - peaks[0]
 
