@@ -51,7 +51,7 @@ def fitting(runs: Sequence[Run]) -> int:
 
 def bytes_a_member(runs: Sequence[Run]) -> int:
     """What one more member adds to the peak of memory: measured as two updates of one and of two members."""
-    peaks = []
+    peaks: list[int] = []
     for size in (1, 2):
         with TemporaryDirectory() as folder, PeakMemory() as peak:
             trainer, task, data = assemble(_short(runs[:size], 2), Stopwatch(), Path(folder))
