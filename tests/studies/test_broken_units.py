@@ -81,6 +81,13 @@ def test_a_broken_unit_is_told_before_training_and_the_study_goes_on(study, tmp_
     assert study("plan", "--activation", f"./units.py:{unit}").out.count("failed ") == 2
 
 
+def test_a_broken_unit_leaves_out_no_other_that_prints_alike(study, tmp_path):
+    (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
+    outcome = study("run", "--activation", "./mine.py:relu")
+    assert "its 2 runs are left out" in outcome.out
+    assert "2 of 4 runs finished" in outcome.out
+
+
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
 def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, tmp_path, engine):
     outcome = study("run", "--activation", "./units.py:Later", "--engine", engine)

@@ -84,7 +84,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def identity(values: Mapping[str, Any]) -> str:
+def identity(values: Any) -> str:
     """A text that is the same for equal grid values, nested ones too, in any order of their keys.
 
     >>> identity({"b": 1, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 1})

@@ -18,7 +18,7 @@ from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import read_sealed, write_sealed
 from actlab.studies import stages
-from actlab.studies.keys import get_dotted, label
+from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 
@@ -188,21 +188,20 @@ def check(runs: Sequence[Run]) -> dict[str, str]:
     from actlab.engines import trial
 
     seen: set[str] = set()
-    faults: dict[str, str] = {}  # by unit
+    faults: dict[str, str | None] = {}  # by unit, each tried once
     for run in runs:
         values = {f"{key}={value}" for key, value in run.point.items()}
         if values - seen:
             experiment = experiments.build(run.config)
-            unit = _unit(run)
-            if unit not in faults and (fault := trial.fault_of(experiment, unit)):
-                faults[unit] = fault
+            if identity(_unit(run)) not in faults:
+                faults[identity(_unit(run))] = trial.fault_of(experiment, label(_unit(run)))
             seen |= values
-    return {run.id: faults[_unit(run)] for run in runs if _unit(run) in faults}
+    return {run.id: fault for run in runs if (fault := faults.get(identity(_unit(run))))}
 
 
-def _unit(run: Run) -> str:
-    """The activation of a run, for people."""
-    return label(get_dotted(run.config, "model.activation", ""))
+def _unit(run: Run) -> Any:
+    """The activation of a run, as its config has it: two that print alike are two."""
+    return get_dotted(run.config, "model.activation", "")
 
 
 def updates_per_epoch(run: Run) -> int | None:
