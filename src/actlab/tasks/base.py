@@ -192,7 +192,9 @@ class Task(pl.LightningModule, ABC):
         for name, seen in self._seen.items():
             if seen:
                 means, weights = zip(*seen, strict=True)
-                self.metric("train", name).update(torch.stack(means), torch.as_tensor(weights))
+                self.metric("train", name).update(
+                    torch.stack(means), torch.as_tensor(weights, device=means[0].device)
+                )
                 seen.clear()
         collected = self.collect("train", ("loss",))
         if self.clean_training_loss:  # where nothing is random both losses are the same number
