@@ -21,6 +21,7 @@ from torch import Tensor
 from actlab.draws import Position, uniform_at
 from actlab.errors import ActlabError
 from actlab.tasks import Batch, Quantity
+from actlab.tasks.quantities import Means
 
 
 class Measured(NamedTuple):
@@ -90,26 +91,11 @@ class InputNoise:
             here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))
             noise = 2 * uniform_at(here, "input noise", x.shape[1:]) - 1
             for a, mean in means.items():
-                mean.add(subject.quantities((x + a * noise.to(x.dtype), *rest), shared=True))
+                for name, quantity in subject.quantities(
+                    (x + a * noise.to(x.dtype), *rest), shared=True
+                ).items():
+                    mean.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
             number += len(x)
         for a, mean in means.items():
-            for name, values in mean.result().items():
+            for name, values in mean.take().items():
                 yield Measured(self.split, name, f"noise={a:g}", values)
-
-
-class Means:
-    """Weighted means of quantities over batches, one a run."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
-
-    def add(self, quantities: Mapping[str, Quantity]) -> None:
-        """Add a batch: values ``(R, B, *)``."""
-        for name, quantity in quantities.items():
-            weights = quantity.weight(runs=True)
-            total, weight = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (total + quantity.mean(runs=True) * weights, weight + weights)
-
-    def result(self) -> dict[str, Tensor]:
-        """The means, ``(R,)``, by name."""
-        return {name: total / weight for name, (total, weight) in self._sums.items()}

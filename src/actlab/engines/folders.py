@@ -107,11 +107,8 @@ class RunFolder:
         """The files that a finished run consists of, besides its result."""
         return "metrics.parquet", "config.yaml", str(self.checkpoint.relative_to(self.path))
 
-    def result(self, weights: bool = False) -> dict[str, Any]:
-        """What ``result.json`` of a finished run says.
-
-        Args:
-            weights: check the checkpoint as well, which may be large.
+    def result(self) -> dict[str, Any]:
+        """What ``result.json`` of a finished run says; the checkpoint, which may be large, is not checked.
 
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
@@ -124,7 +121,7 @@ class RunFolder:
             if name not in self._parts():
                 raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {remedy}")
             path = self.path / name
-            if path == self.checkpoint and not weights:
+            if path == self.checkpoint:
                 continue
             if not path.exists() or digest_of(path) != digest:
                 raise DamagedError(f"{path} is damaged or missing: {remedy}")

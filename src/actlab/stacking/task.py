@@ -26,6 +26,7 @@ from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.base import as_precise_as
+from actlab.tasks.quantities import Means
 
 # What a task may define anew and still be stacked: everything else is the stack's own.
 _FREE = {"inputs", "quantities", "metric_names", "stackable", "predict_step"}
@@ -55,7 +56,7 @@ class StackedTask(pl.LightningModule):
         self.latest: dict[str, Tensor] = {}
         self.moving: optim.Scheduler | None = None
         self._states: dict[str, list[float]] = {}
-        self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
+        self._means = Means()
 
     @property
     def _watches_clean_loss(self) -> bool:
@@ -115,14 +116,10 @@ class StackedTask(pl.LightningModule):
             self._add(f"{split}/{name}", quantity.mean(runs=True), quantity.weight(runs=True))
 
     def _add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
-        total, weight = self._sums.get(name, (0.0, 0.0))
-        self._sums[name] = (total + means * weights, weight + weights)
+        self._means.add(name, means, weights)
 
     def _collect(self, split: str) -> None:
-        collected: dict[str, Tensor] = {}
-        for name in [n for n in self._sums if n.startswith(f"{split}/")]:
-            total, weight = self._sums.pop(name)
-            collected[name] = total / weight
+        collected = self._means.take(f"{split}/")
         if split == "train" and self._watches_clean_loss and not self.members[0].random:
             collected["train/clean_loss"] = collected["train/loss"]
         if self.moving and not self.trainer.sanity_checking:

@@ -52,6 +52,23 @@ class Quantity(NamedTuple):
         return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
 
 
+class Means:
+    """Weighted means over batches, one a run, by name."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
+
+    def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
+        """Add the means of a batch, ``(R,)``, with the sums of their weights."""
+        total, weight = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = (total + means * weights, weight + weights)
+
+    def take(self, prefix: str = "") -> dict[str, Tensor]:
+        """The means, ``(R,)``, of all names that begin with ``prefix``, which start anew."""
+        taken = [(name, self._sums.pop(name)) for name in list(self._sums) if name.startswith(prefix)]
+        return {name: total / weight for name, (total, weight) in taken}
+
+
 class WeightedMean(Metric):
     """Σ values·weights ÷ Σ weights over batches and devices.
 
