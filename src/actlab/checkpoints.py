@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +13,7 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from actlab.errors import ActlabError
-from actlab.files import replacing
+from actlab.files import DamagedError, replacing
 
 CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.records` stands
 
@@ -26,9 +26,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Attributes:
         config: what is trained; kept in every checkpoint where it is known.
+        remedy: for a checkpoint that is damaged.
     """
 
     config: Mapping[str, Any] | None = None
+    remedy = "give another file"
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
@@ -45,24 +47,60 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load tensors and plain values; nothing in the file is run, whatever ``weights_only`` says."""
-        return read(path, map_location)
+        return read(path, map_location, self.remedy)
 
 
-def read(path: str | Path | IO[Any], map_location: Any = "cpu") -> dict[str, Any]:
+def read(
+    path: str | Path | IO[Any], map_location: Any = "cpu", remedy: str = "give another file"
+) -> dict[str, Any]:
     """A local checkpoint; only tensors and plain values are loaded.
 
+    Every part of the file is compared with the checksum that torch wrote beside it, which torch itself does not.
+
+    Args:
+        path: of the file, or the open file.
+        map_location: where tensors go.
+        remedy: what to do when it is damaged.
+
     Raises:
-        ActlabError: for a file that is no checkpoint, or holds other objects.
+        DamagedError: for a file that is not what was written, is no checkpoint, or holds other objects.
     """
+    if (part := _damaged_part(path)) is not None:
+        raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:
         found = torch.load(path, map_location=map_location, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ActlabError(
-            f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values: {_first_line(error)}"
+    except Exception as error:  # what is no checkpoint may raise anything
+        raise DamagedError(
+            f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
+            f"({_first_line(error)[:100]}): {remedy}"
         ) from error
     if not isinstance(found, dict) or "state_dict" not in found:
-        raise ActlabError(f"{str(path)!r} is no checkpoint of Lightning: it has no 'state_dict'")
+        raise DamagedError(f"{str(path)!r} is no checkpoint of Lightning, it has no 'state_dict': {remedy}")
     return found
+
+
+def _damaged_part(path: str | Path | IO[Any]) -> str | None:
+    """What in a file of ``torch.save`` does not fit its checksum; None when all does, or it is no such file."""
+    try:
+        with zipfile.ZipFile(path) as parts:
+            return parts.testzip()
+    except zipfile.BadZipFile as error:
+        return str(error) if _begins_as_zip(path) else None
+    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise ActlabError(f"there is no checkpoint {str(path)!r}") from error
+        return _first_line(error)
+    finally:
+        if not isinstance(path, str | Path):
+            path.seek(0)
+
+
+def _begins_as_zip(path: str | Path | IO[Any]) -> bool:
+    if not isinstance(path, str | Path):
+        path.seek(0)
+        return bool(path.read(2) == b"PK")
+    with Path(path).open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damaging import WAYS, damaged
 from written_runs import curves_of, study, write
 
 from actlab.analysis import results
@@ -13,21 +14,7 @@ from actlab.engines.folders import RunFolder
 from actlab.files import DamagedError, read_sealed, write_sealed
 
 
-def damaged(content: bytes, how: str, source: random.Random) -> bytes:
-    """The content cut short, with a bit turned, a part zeroed or doubled, or replaced."""
-    at = source.randrange(1, len(content) - 1)
-    if how == "cut":
-        return content[:at]
-    if how == "bit":
-        return content[:at] + bytes([content[at] ^ 1 << source.randrange(7)]) + content[at + 1 :]
-    if how == "zeros":
-        return content[:at] + bytes(min(20, len(content) - at)) + content[at + 20 :]
-    if how == "twice":
-        return content + content
-    return source.choice([b"", b"{}", b"[]", b"null", b"[" * 100_000, b"\xff\xfe"])
-
-
-@pytest.mark.parametrize("how", ["cut", "bit", "zeros", "twice", "other"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("name", ["result.json", "metrics.parquet", "config.yaml"])
 def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name: str, how: str) -> None:
     plan, source = study(), random.Random(how + name)

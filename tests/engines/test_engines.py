@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
+from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, metrics, packed, result
 
 from actlab import experiments
 from actlab.engines import folders, packing, queue, sizing, stacked
@@ -28,53 +29,9 @@ from actlab.tasks import ClassificationTask
 EARLY_STOPPING = (
     "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
 )
-STUDY = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 3
-  model.network.hidden: [16, 16]
-grid:
-  model.activation: [relu, soi]
-  model.network.dropout: [0.0, 0.3]
-  model.optimizer.lr: [1.0e-2, 1.0e-3]
-seeds: 2
-select: {tune: [model.optimizer.lr]}
-"""
-
-
 @pytest.fixture
 def study(tmp_path):
-    def write(**options):
-        path = tmp_path / "tiny.yaml"
-        path.write_text(STUDY)
-        return reading.load(str(path), **options)
-
-    return write
-
-
-def ignore(run, fraction):
-    """No progress display."""
-
-
-def packed(runs, root, most=None, **options):
-    return packing.pack(runs, root, partial(sizing.size_of, most=most), **options)
-
-
-def execute(runs, root, stacked=True, progress=ignore, most=None):
-    """Train some runs, as ``actlab study run`` does."""
-    assert queue.work(packed(runs, root, most, stacked=stacked).jobs, root, progress) == []
-
-
-def metrics(root, run):
-    return pd.read_parquet(root / run.id / "metrics.parquet")
-
-
-def result(root, run):
-    entries = json.loads((root / run.id / "result.json").read_text())
-    # Digests are of bytes, and of the time that was taken: what counts is the content.
-    return {name: value for name, value in entries.items() if name not in ("seconds", "digest", "files")}
+    return partial(load, tmp_path)
 
 
 def test_engines_write_the_same_folders(study, tmp_path):
@@ -118,20 +75,6 @@ def test_without_randomness_clean_and_training_loss_are_one_number(study, tmp_pa
     clean = rows[rows["metric"] == "clean_loss"]["value"].to_numpy()
     training = rows[(rows["metric"] == "loss") & (rows["split"] == "train")]["value"].to_numpy()
     assert (clean == training).all() == (activation == "relu")
-
-
-class KilledError(BaseException):
-    """Stands for a kill between two epochs."""
-
-
-def kill_after(number):
-    calls = iter(range(number))
-
-    def progress(run, fraction):
-        if next(calls, None) is None:
-            raise KilledError
-
-    return progress
 
 
 @pytest.mark.parametrize("moment", [0, 5])

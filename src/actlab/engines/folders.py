@@ -10,6 +10,9 @@
         result.json       written last and atomically; a run is finished when it exists
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
+
+A row in ``metrics.jsonl`` ends with its checksum, ``result.json`` with a digest of its own holds those of the
+other files, and torch's checkpoints carry checksums: what is damaged is named, not read.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
@@ -39,6 +44,7 @@ from actlab.files import (
 from actlab.studies.plan import Run
 
 FINISHED, DIVERGED = "finished", "diverged"
+_PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
@@ -78,6 +84,25 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
 
 
+def _line(row: Row) -> str:
+    """A row with its checksum, as JSON."""
+    return json.dumps([*row, _checksum(row)]) + "\n"
+
+
+def _row(line: bytes) -> Row | None:
+    """The row in a line; None where it does not fit its checksum."""
+    try:
+        *values, checksum = json.loads(line)
+        row = Row(*values)
+        return row if checksum == _checksum(row) else None
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _checksum(row: Row) -> str:
+    return f"{zlib.crc32(json.dumps(row).encode()):08x}"
+
+
 class RunFolder:
     """One run's folder."""
 
@@ -88,6 +113,7 @@ class RunFolder:
         self._rows = self.path / "metrics.jsonl"
         self._result = self.path / "result.json"
         self._failure = self.path / "failed.json"
+        self.remedy = f"delete {self.path} and run the study again"
 
     def kept(self, name: str) -> Path:
         """The checkpoint of a name: ``last``, ``best`` or ``epoch=5``."""
@@ -103,29 +129,41 @@ class RunFolder:
         """Whether a checkpoint waits to be resumed."""
         return not self.finished and self.checkpoint.exists()
 
-    def _parts(self) -> tuple[str, ...]:
-        """The files that a finished run consists of, besides its result."""
-        return "metrics.parquet", "config.yaml", str(self.checkpoint.relative_to(self.path))
-
     def result(self) -> dict[str, Any]:
-        """What ``result.json`` of a finished run says; the checkpoint, which may be large, is not checked.
+        """What ``result.json`` of a finished run says; its checkpoints, which may be large, are not checked.
 
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
-        remedy = f"delete {self.path} and run the study again"
-        found = read_sealed(self._result, remedy)
+        found = read_sealed(self._result, self.remedy)
         if not isinstance(found, dict) or found.get("status") not in (FINISHED, DIVERGED):
-            raise DamagedError(f"{self._result} is no result of a run: {remedy}")
+            raise DamagedError(f"{self._result} is no result of a run: {self.remedy}")
         for name, digest in found.get("files", {}).items():
-            if name not in self._parts():
-                raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {remedy}")
-            path = self.path / name
-            if path == self.checkpoint:
-                continue
-            if not path.exists() or digest_of(path) != digest:
-                raise DamagedError(f"{path} is damaged or missing: {remedy}")
+            if not _PARTS.fullmatch(name):
+                raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
+            if not name.endswith(".ckpt"):
+                self._check(self.path / name, digest)
         return found
+
+    def checked(self, checkpoint: Path) -> Path:
+        """A checkpoint of a finished run, compared with the digest in its result.
+
+        Raises:
+            DamagedError: when it is not the one that the run wrote.
+        """
+        digest = self.result().get("files", {}).get(str(checkpoint.relative_to(self.path)))
+        if digest is not None:
+            self._check(checkpoint, digest)
+        return checkpoint
+
+    def _check(self, path: Path, digest: str) -> None:
+        if not path.is_file() or digest_of(path) != digest:
+            raise DamagedError(f"{path} is damaged or missing: {self.remedy}")
+
+    def _parts(self) -> list[Path]:
+        """The files that a finished run consists of, besides its result."""
+        fixed = [self.path / name for name in ("metrics.parquet", "config.yaml")]
+        return [*fixed, *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
 
     @property
     def failure(self) -> str | None:
@@ -155,19 +193,27 @@ class RunFolder:
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows at the end of an epoch."""
         with self._rows.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.writelines(map(_line, rows))
 
     def rows(self) -> list[Row]:
-        """The rows so far; a line that a kill cut short is left out."""
+        """The rows so far; a last line that a kill cut short is left out.
+
+        Raises:
+            DamagedError: for a line that is not what was written.
+        """
         if not self._rows.exists():
             return []
-        lines = self._rows.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [Row(*json.loads(line)) for line in lines if line.endswith("]\n")]
+        *lines, _ = self._rows.read_bytes().split(b"\n")
+        rows = [_row(line) for line in lines]
+        if None in rows:
+            raise DamagedError(f"{self._rows} is damaged in line {rows.index(None) + 1}: {self.remedy}")
+        return [row for row in rows if row is not None]
 
-    def cut_back(self, step: int) -> None:
-        """Keep the rows up to a training step: the one that the resumed checkpoint holds."""
+    def cut_back(self, step: int) -> int:
+        """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
         kept = [row for row in self.rows() if row.step <= step]
-        write_atomically(self._rows, "".join(json.dumps(row) + "\n" for row in kept))
+        write_atomically(self._rows, "".join(map(_line, kept)))
+        return len(kept)
 
     def finish(self, status: str, **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``; the run is finished.
@@ -189,9 +235,7 @@ class RunFolder:
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),
-            "files": {
-                name: digest_of(self.path / name) for name in self._parts() if (self.path / name).exists()
-            },
+            "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
         write_sealed(self._result, result)
         self._rows.unlink(missing_ok=True)

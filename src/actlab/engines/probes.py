@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab import experiments
+from actlab import checkpoints, experiments
 from actlab.engines import packing
 from actlab.engines.folders import Row, RunFolder, frame_of, holding
 from actlab.engines.recording import checkpoint_name
@@ -105,7 +105,8 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
             lacking = names[runs[r].id]
             say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {lacking!r}; only training it anew would")
         if there:
-            paths = [RunFolder(root, runs[r]).kept(names[runs[r].id]) for r in there]
+            folders = [RunFolder(root, runs[r]) for r in there]
+            paths = [f.checked(f.kept(names[f.run.id])) for f in folders]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
             for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add(rows, [runs[r].id for r in there], moments, measured)
@@ -157,7 +158,7 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
     """Give a task the weights of a checkpoint; how many epochs and updates it was trained by then."""
-    checkpoint = torch.load(path, weights_only=True, map_location="cpu")
+    checkpoint = checkpoints.read(path)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     step = int(checkpoint["global_step"])
     return float(checkpoint["epoch"] + (step > 0)), step

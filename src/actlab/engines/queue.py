@@ -15,6 +15,7 @@ from actlab.engines.folders import RunFolder, holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError
+from actlab.files import DamagedError
 from actlab.studies.plan import Run
 
 JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
@@ -57,6 +58,11 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     """
     try:
         _train(job, root, progress, logger)
+    except DamagedError as error:  # it stays as it is until somebody has looked
+        for folder in (RunFolder(root, run) for run in job.runs):
+            if not folder.finished:
+                folder.fail(str(error))
+                progress(folder.run, 1.0)
     except ActlabError:
         raise
     except OSError as error:

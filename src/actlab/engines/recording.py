@@ -15,7 +15,8 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab.checkpoints import AtomicCheckpointIO
-from actlab.engines.folders import Row
+from actlab.engines.folders import Row, RunFolder
+from actlab.files import DamagedError
 from actlab.studies.plan import Keep, Run
 
 LoggerFactory = Callable[[Run], Logger]
@@ -32,6 +33,7 @@ class TimedRecorder(Checkpoint):
         self.seconds = 0.0
         self._since = 0.0
         self.best: dict[str, float] = {}  # lowest value of the kept metric so far, by run
+        self.recorded: dict[str, int] = {}  # number of rows in the run's folder, by run
 
     def start_clock(self) -> None:
         """Begin, or go on, counting."""
@@ -43,12 +45,38 @@ class TimedRecorder(Checkpoint):
         self.seconds, self._since = self.seconds + now - self._since, now
 
     def state_dict(self) -> dict[str, Any]:
-        """Time spent and best values, for the checkpoint."""
-        return {"seconds": self.seconds, "best": self.best}
+        """Time spent, best values and numbers of rows, for the checkpoint."""
+        return {"seconds": self.seconds, "best": self.best, "recorded": self.recorded}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the time spent and the best values."""
+        """Take up what `state_dict` holds."""
         self.seconds, self.best = state_dict["seconds"], state_dict["best"]
+        self.recorded = dict(state_dict.get("recorded", {}))
+
+    def cut_back(self, folder: RunFolder, step: int) -> None:
+        """Drop a run's rows that the resumed checkpoint does not hold.
+
+        Raises:
+            DamagedError: where it holds some that are no longer there.
+        """
+        kept = folder.cut_back(step)
+        self.recorded.setdefault(folder.run.id, kept)
+        self.check_rows(folder)
+
+    def append(self, folder: RunFolder, rows: list[Row]) -> None:
+        """Add rows to a run's folder."""
+        folder.append(rows)
+        self.recorded[folder.run.id] = self.recorded.get(folder.run.id, 0) + len(rows)
+
+    def check_rows(self, folder: RunFolder) -> None:
+        """Compare a run's rows with what was counted.
+
+        Raises:
+            DamagedError: where their number is another.
+        """
+        found, known = len(folder.rows()), self.recorded.get(folder.run.id, 0)
+        if found != known:
+            raise DamagedError(f"{folder.path} has {found} rows, but {known} were written: {folder.remedy}")
 
     def kept_names(self, run: Run, epoch: int, rows: list[Row]) -> list[str]:
         """Names of the checkpoints that are to be kept of a run after so many epochs.

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from torch import Tensor
 
 from actlab import experiments
-from actlab.checkpoints import config_of
+from actlab.checkpoints import AtomicCheckpointIO, config_of
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.recording import (
@@ -39,7 +39,7 @@ class Recorder(TimedRecorder):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop rows that the resumed checkpoint does not hold."""
         if trainer.is_global_zero:
-            self.folder.cut_back(trainer.global_step)
+            self.cut_back(self.folder, trainer.global_step)
         self._keep(trainer, pl_module, trainer.current_epoch)
         self.start_clock()
 
@@ -65,7 +65,7 @@ class Recorder(TimedRecorder):
         self.read_clock()
         self._keep(trainer, pl_module, trainer.current_epoch + 1)
         if trainer.is_global_zero:
-            self.folder.append(self.pending)
+            self.append(self.folder, self.pending)
         self.pending = []
         trainer.save_checkpoint(self.folder.checkpoint)
         self.progress(self.folder.run, fraction_done(trainer))
@@ -104,6 +104,8 @@ def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None
     trainer, task, data = experiments.build(run.config, callbacks=[recorder], default_root_dir=str(folder.path))
     if logger:
         trainer.logger = logger(run)
+    if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+        writer.remedy = folder.remedy
     resume = folder.checkpoint if folder.started else None
     with threads(threads_for(getattr(data, "batch_size", None) or SMALL)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
@@ -114,6 +116,7 @@ def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None
 def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
     """Close the run folder with how the run ended."""
     epochs = trainer.current_epoch
+    recorder.check_rows(recorder.folder)
     recorder.folder.finish(
         DIVERGED if recorder.diverged else FINISHED,
         engine="sequential",

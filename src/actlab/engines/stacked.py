@@ -17,7 +17,7 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab import experiments
-from actlab.checkpoints import AtomicCheckpointIO
+from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.devices import threads
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -55,6 +55,8 @@ class StackRecorder(TimedRecorder):
         super().__init__()
         self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, loggers
         self.checkpoint = path / "last.ckpt"
+        for folder in folders:  # without rows of one member all begin anew
+            folder.remedy = f"delete {path} and {folder.path}, then run the study again"
         self.pending: list[tuple[int, float, dict[str, list[float]]]] = []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -62,7 +64,7 @@ class StackRecorder(TimedRecorder):
         assert isinstance(pl_module, StackedTask)
         for r, folder in enumerate(self.folders):
             if not folder.finished:
-                folder.cut_back(trainer.global_step)
+                self.cut_back(folder, trainer.global_step)
                 self._keep(r, pl_module, trainer.current_epoch, [])
         self.start_clock()
 
@@ -88,7 +90,7 @@ class StackRecorder(TimedRecorder):
                 self._close(r, pl_module, DIVERGED, epoch - 1, trainer.global_step)
                 continue
             self._keep(r, pl_module, epoch, rows)
-            folder.append(rows)
+            self.append(folder, rows)
             self._log(r, rows)
             last = folder.run.epochs
             if last is not None and epoch == last < (trainer.max_epochs or 0):
@@ -130,6 +132,7 @@ class StackRecorder(TimedRecorder):
 
     def _close(self, r: int, task: StackedTask, status: str, last_good_epoch: int, updates: int) -> None:
         folder = self.folders[r]
+        self.check_rows(folder)
         network = task.network if status == FINISHED else self._last_good(task.network)
         if network is not None:
             state, config = state_of(network, r), task.members[r].config
@@ -150,7 +153,7 @@ class StackRecorder(TimedRecorder):
         """The networks after the last epoch but one, as the stack's checkpoint has them; None in the first."""
         if not self.checkpoint.exists():
             return None
-        state = torch.load(self.checkpoint, weights_only=True, map_location="cpu")["state_dict"]
+        state = read(self.checkpoint)["state_dict"]
         former = copy.deepcopy(network).to("cpu")
         own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
         former.load_state_dict(own)
@@ -179,6 +182,8 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     path = root / "stacks" / job.id
     recorder = StackRecorder(job, folders, path, progress, [logger(run) for run in job.runs] if logger else ())
     trainer, task, data = assemble(job.runs, recorder, path)
+    if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+        writer.remedy = f"delete {path}; its runs begin anew"
     resume = recorder.checkpoint if recorder.checkpoint.exists() else None
     with threads(job.threads):
         trainer.fit(task, datamodule=data, ckpt_path=resume)

@@ -1,0 +1,105 @@
+"""What a killed study has left may be damaged: the run is named with its remedy, the others are trained."""
+
+import random
+import shutil
+
+import pytest
+import torch
+from damaging import WAYS, damaged
+from tiny_study import KilledError, execute, kill_after, load, metrics, result
+
+from actlab import checkpoints
+from actlab.engines.folders import Row, RunFolder
+from actlab.errors import ActlabError
+from actlab.files import DamagedError
+
+
+@pytest.fixture(params=["sequential", "stacked"])
+def killed(request, tmp_path):
+    """Two runs, killed in their third epoch; the folder of those trained straight; whether they are a stack."""
+    stacked = request.param == "stacked"
+    runs = load(
+        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
+    ).runs()
+    execute(runs, tmp_path / "straight", stacked)
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "killed", stacked, kill_after(4 if stacked else 2))
+    return runs, tmp_path, stacked
+
+
+def assert_named_or_as_before(runs, root, straight):
+    """A damaged run has failed with a remedy, which helps; the other is what it would have been."""
+    for run in runs:
+        folder = RunFolder(root, run)
+        if not folder.finished:
+            assert "damaged" in folder.failure or "rows" in folder.failure or "checkpoint" in folder.failure
+            assert f"delete {root}" in folder.failure
+        else:
+            assert metrics(root, run).equals(metrics(straight, run))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "last.ckpt"])
+def test_a_damaged_file_is_named_and_its_remedy_helps(killed, name):
+    runs, folder, stacked = killed
+    source = random.Random(name)
+    for way in WAYS:
+        root = folder / way
+        shutil.copytree(folder / "killed", root)
+        place = root / "stacks" if stacked and name == "last.ckpt" else root / runs[0].id
+        (file,) = place.rglob(name)
+        file.write_bytes(damaged(file.read_bytes(), way, source))
+        execute(runs, root, stacked)
+        assert_named_or_as_before(runs, root, folder / "straight")
+    lost = [run for run in runs if RunFolder(root, run).failure]
+    assert lost
+    shutil.rmtree(root / "stacks", ignore_errors=True)
+    for run in lost:
+        shutil.rmtree(root / run.id)
+    execute(runs, root, stacked)
+    for run in runs:
+        assert metrics(root, run).equals(metrics(folder / "straight", run))
+        assert result(root, run) == result(folder / "straight", run)
+
+
+def test_rows_that_the_checkpoint_counted_are_missed(killed):
+    runs, folder, stacked = killed
+    lost = RunFolder(folder / "killed", runs[0])
+    (lost.path / "metrics.jsonl").unlink()
+    execute(runs, folder / "killed", stacked)
+    assert "has 0 rows" in lost.failure
+    assert str(lost.path) in lost.failure
+    assert "run the study again" in lost.failure
+
+
+def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):
+    path = tmp_path / "x.ckpt"
+    torch.save({"state_dict": {"w": torch.arange(50.0)}}, path)
+    whole, content = checkpoints.read(path), path.read_bytes()
+    source = random.Random(0)
+    for at in source.sample(range(len(content)), 400):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << source.randrange(8)]) + content[at + 1 :])
+        try:
+            found = checkpoints.read(path)
+        except ActlabError as error:
+            assert str(path) in str(error)
+        else:  # a bit that says nothing, such as the time of a part
+            assert found.keys() == whole.keys()
+            assert torch.equal(found["state_dict"]["w"], whole["state_dict"]["w"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_damaged_rows_are_never_read_as_others(tmp_path, way):
+    (run, *_) = load(tmp_path).runs()
+    folder, source = RunFolder(tmp_path, run), random.Random(way)
+    folder.open()
+    written = [Row(e / 3, e, "val", "loss", "", 1 / (e + 1)) for e in range(20)]
+    folder.append(written)
+    content = (folder.path / "metrics.jsonl").read_bytes()
+    for _ in range(100):
+        (folder.path / "metrics.jsonl").write_bytes(damaged(content, way, source))
+        try:
+            found = folder.rows()
+        except DamagedError as error:
+            assert "in line" in str(error)
+        else:
+            assert found == written[: len(found)] or way == "twice"

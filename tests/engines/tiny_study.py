@@ -1,0 +1,68 @@
+"""A study of 16 runs of three short epochs, trained as ``actlab study run`` does, and killed in the middle."""
+
+import json
+from functools import partial
+
+import pandas as pd
+
+from actlab.engines import packing, queue, sizing
+from actlab.studies import reading
+
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 3
+  model.network.hidden: [16, 16]
+grid:
+  model.activation: [relu, soi]
+  model.network.dropout: [0.0, 0.3]
+  model.optimizer.lr: [1.0e-2, 1.0e-3]
+seeds: 2
+select: {tune: [model.optimizer.lr]}
+"""
+
+
+def load(folder, **options):
+    """The study, from a file in ``folder``."""
+    path = folder / "tiny.yaml"
+    path.write_text(STUDY)
+    return reading.load(str(path), **options)
+
+
+def ignore(run, fraction):
+    """No progress display."""
+
+
+def packed(runs, root, most=None, **options):
+    return packing.pack(runs, root, partial(sizing.size_of, most=most), **options)
+
+
+def execute(runs, root, stacked=True, progress=ignore, most=None):
+    """Train some runs."""
+    assert queue.work(packed(runs, root, most, stacked=stacked).jobs, root, progress) == []
+
+
+def metrics(root, run):
+    return pd.read_parquet(root / run.id / "metrics.parquet")
+
+
+def result(root, run):
+    entries = json.loads((root / run.id / "result.json").read_text())
+    # Digests are of bytes, and of the time that was taken: what counts is the content.
+    return {name: value for name, value in entries.items() if name not in ("seconds", "digest", "files")}
+
+
+class KilledError(BaseException):
+    """Stands for a kill between two epochs."""
+
+
+def kill_after(number):
+    calls = iter(range(number))
+
+    def progress(run, fraction):
+        if next(calls, None) is None:
+            raise KilledError
+
+    return progress
