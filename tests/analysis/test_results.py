@@ -169,3 +169,11 @@ def test_a_probe_that_was_not_made_yet_leaves_its_column_empty(tmp_path: Path) -
     write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
     (row,) = comparison.rows(results.load(plan, tmp_path))
     assert (row.cells[0].median, row.finished) == (None, 1)
+
+
+def test_runs_on_two_revisions_of_a_dataset_are_not_compared(tmp_path):
+    plan = study()
+    for number, run in enumerate(plan.runs()):
+        write(tmp_path, run, curves_of(run), revisions={"someone/digits": "ab"[number // 7]})
+    with pytest.raises(ActlabError, match=r"revision a of someone/digits, .* pin the other with --set"):
+        results.load(plan, tmp_path)

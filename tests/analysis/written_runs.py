@@ -39,7 +39,7 @@ def curves_of(run: Run) -> Curves:
     return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
 
 
-def write(root: Path, run: Run, curves: Curves, status: str = FINISHED) -> None:
+def write(root: Path, run: Run, curves: Curves, status: str = FINISHED, **facts: Any) -> None:
     """A run folder with each metric's values at epochs 1, 2, …"""
     folder = RunFolder(root, run)
     folder.open()
@@ -49,7 +49,7 @@ def write(root: Path, run: Run, curves: Curves, status: str = FINISHED) -> None:
         for split, metric in [name.rpartition("/")[::2]]
         for epoch, value in enumerate(values, 1)
     )
-    folder.finish(status, seconds=1.0)
+    folder.finish(status, seconds=1.0, **facts)
 
 
 def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:

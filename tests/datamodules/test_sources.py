@@ -97,12 +97,14 @@ def test_changed_files_are_read_anew_whatever_their_times(hub_folder: HubFolder,
     assert after.tensors["train_labels"].tolist() == before.tensors["train_labels"].tolist()[::-1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, b"cut"])
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, b"cut", b"bit"])
 def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: bytes) -> None:
     folder = hub_folder()
     load(folder, cache)
     (file,) = Path(cache).glob("*.safetensors")
-    file.write_bytes(damage if damage != b"cut" else file.read_bytes()[:-100])
+    content = file.read_bytes()
+    flipped = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
+    file.write_bytes({b"cut": content[:-100], b"bit": flipped}.get(damage, damage))
     assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train")
     assert np.array_equal(load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None])
 
@@ -157,19 +159,66 @@ def test_hub_without_network_is_one_clear_line(dataset: str, cache: str) -> None
     assert "data.sample" in message
 
 
-def test_hub_dataset_is_keyed_by_its_fingerprint(
-    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The hub itself is out of reach in tests: a folder stands in for what ``load_dataset`` would fetch."""
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def hub(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str | None]:
+    """The hub itself is out of reach in tests: a folder stands in for what ``load_dataset`` would fetch.
+
+    The revisions that were asked for; what is had is always `COMMIT`, as from a cache without network.
+    """
     import datasets
 
     original, folder = datasets.load_dataset, hub_folder()
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda name: original(str(folder), cache_dir=str(tmp_path / "hub"))
-    )
+    asked: list[str | None] = []
+
+    def load_dataset(name: str, revision: str | None = None) -> Any:
+        asked.append(revision)
+        tables = original(str(folder), cache_dir=str(tmp_path / "hub"))
+        for split, table in tables.items():
+            table.info.download_checksums = {f"hf://datasets/{name}@{COMMIT}/data/{split}-0.parquet": {}}
+        return tables
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
+def test_hub_dataset_is_keyed_by_its_fingerprint(
+    hub: list[str | None], cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load("someone/digits", cache)
     monkeypatch.setattr(sources, "decode", None)
-    assert torch.equal(load("someone/digits", cache).tensors["test_images"], first.tensors["test_images"])
+    second = load("someone/digits", cache)
+    assert torch.equal(second.tensors["test_images"], first.tensors["test_images"])
+    assert first.revision == second.revision == COMMIT
+
+
+def test_a_revision_can_be_pinned(hub: list[str | None], hub_folder: HubFolder, cache: str) -> None:
+    assert load("someone/digits", cache, revision=COMMIT).revision == COMMIT
+    assert load("someone/digits", cache, revision="v1").revision == COMMIT
+    assert hub == [COMMIT, "v1"]
+    with pytest.raises(ActlabError, match=f"revision {'f' * 40} is not on this computer, {COMMIT} is"):
+        load("someone/digits", cache, revision="f" * 40)
+    with pytest.raises(ActlabError, match="has no revisions"):
+        load(hub_folder("other"), cache, revision="v1")
+
+
+@pytest.mark.parametrize("name", ["a[1]", "[x]", "b*", "c?", "d e", "f{1,2}", "g#h", "x::y", "zip:a", "ü"])
+def test_a_folder_may_have_any_name(hub_folder: HubFolder, cache: str, name: str) -> None:
+    assert load(hub_folder(name), cache).tensors["train_labels"].tolist() == labels_of("train")
+
+
+def test_what_would_never_end_is_not_read(
+    hub_folder: HubFolder, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no folder" in refusal(tmp_path / "pipe", cache)
+    folder = hub_folder()
+    os.mkfifo(folder / "data" / "more-00000-of-00001.parquet")
+    assert load(folder, cache).num_classes == 10
+    monkeypatch.setattr(sources, "MOST_FILES", 1)
+    assert "more than 1 files; give the folder of the dataset alone" in refusal(folder, cache)
 
 
 def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:

@@ -19,6 +19,7 @@ import torch
 from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, metrics, packed, result
 
 from actlab import experiments
+from actlab.datamodules import MNISTDataModule
 from actlab.engines import folders, packing, queue, sizing, stacked
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
@@ -196,6 +197,15 @@ def test_a_kill_while_runs_are_closed_loses_nothing(study, tmp_path, monkeypatch
     for run in wanted:
         assert metrics(tmp_path / "killed", run).equals(metrics(tmp_path / "straight", run))
         assert result(tmp_path / "killed", run) == result(tmp_path / "straight", run)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_run_records_the_revision_of_its_data(study, tmp_path, monkeypatch, stacked):
+    monkeypatch.setattr(MNISTDataModule, "revisions", {"someone/digits": "abc"})
+    options = ["model.activation=relu", "model.network.dropout=0.0", "seeds=1", "trainer.max_epochs=1"]
+    wanted = study(overrides=options).runs()
+    execute(wanted, tmp_path, stacked)
+    assert [result(tmp_path, run)["revisions"] for run in wanted] == [{"someone/digits": "abc"}] * 2
 
 
 def test_members_may_finish_at_different_epochs(study, tmp_path):

@@ -8,7 +8,7 @@ seeds of the selection metric.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -177,9 +177,11 @@ def load(study: Study, root: Path) -> Results:
         root: the folder that holds their folders.
 
     Raises:
-        ActlabError: for a file of measured values that cannot be used.
+        ActlabError: for a file of measured values that cannot be used, and for runs on different revisions of a
+            hub dataset.
     """
     found = reading.read(root, study.runs())
+    _check_revisions(found.results)
     damaged = list(found.damaged)
     file = root / "cost.json"
     costs: list[Mapping[str, Any]] = []
@@ -189,3 +191,16 @@ def load(study: Study, root: Path) -> Results:
         damaged.append(str(error))
     results = {result["id"]: result for result in found.results}
     return Results(study, root, results, reading.series(found.rows), costs, tuple(damaged))
+
+
+def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
+    """Raise an ActlabError where runs were trained on different revisions of a hub dataset."""
+    first: dict[str, tuple[str, str]] = {}
+    for result in results:
+        for dataset, revision in result.get("revisions", {}).items():
+            before, run = first.setdefault(dataset, (revision, result["id"]))
+            if before != revision:
+                raise ActlabError(
+                    f"{run} was trained on revision {before} of {dataset}, {result['id']} on {revision}: delete the "
+                    f"runs of one of them, and pin the other with --set data.revision={revision}"
+                )

@@ -30,10 +30,12 @@ class Images(NamedTuple):
     Args:
         tensors: ``{split}_images`` uint8 ``(N, C, H, W)`` and ``{split}_labels`` int64 ``(N,)``.
         num_classes: K, from the labels' names where the dataset has them, else the largest label + 1.
+        revision: commit of a hub dataset; None of a folder.
     """
 
     tensors: dict[str, Tensor]
     num_classes: int
+    revision: str | None = None
 
 
 def words(error: BaseException) -> str:

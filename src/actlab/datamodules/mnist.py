@@ -33,6 +33,7 @@ class MNISTDataModule(TensorDataModule):
         validation: number of validation images, the first in file order; by default 5,000, of the sample 1,000.
         train_on_all: train on all training images (autoencoder, GELU §3.2); validation then measures fit alone.
         cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: of a hub dataset: a commit, tag or branch; by default the newest. A run records the commit.
         seed: the order of batches is a function of it.
 
     Raises:
@@ -48,20 +49,29 @@ class MNISTDataModule(TensorDataModule):
         validation: int | None = None,
         train_on_all: bool = False,
         cache_dir: str | None = None,
+        revision: str | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         self.dataset = str(resource("data/samples/mnist")) if sample else dataset
         self.validation = validation if validation is not None else SAMPLE_VALIDATION if sample else 5000
         self.train_on_all, self.cache_dir = train_on_all, cache_dir
+        self.revision = None if sample else revision
         self._images: Images | None = None
 
     @property
     def images(self) -> Images:
         """The decoded dataset; read on first use."""
         if self._images is None:
-            self._images = load_images(self.dataset, ("train", "test"), channels=1, cache_dir=self.cache_dir)
+            self._images = load_images(
+                self.dataset, ("train", "test"), 1, cache_dir=self.cache_dir, revision=self.revision
+            )
         return self._images
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The commit of the dataset, where it is one of the hub."""
+        return {self.dataset: self.images.revision} if self.images.revision else {}
 
     @property
     def num_classes(self) -> int:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from actlab.datamodules.images import Images, decode, words
 from actlab.errors import ActlabError
 from actlab.files import remove_partials, replacing
 
-FORMAT = 2  # of the cache: raised when decoding changes
+FORMAT = 3  # of the cache: raised when decoding changes
+MOST_FILES = 100_000  # that are looked through for parquet files
+_COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
 
 
 def load_images(
@@ -28,6 +33,7 @@ def load_images(
     channels: int,
     label: str | None = None,
     cache_dir: str | None = None,
+    revision: str | None = None,
 ) -> Images:
     """Decode a dataset of images, or map its cache into memory when it was decoded before.
 
@@ -37,22 +43,26 @@ def load_images(
         channels: 1 for greyscale, 3 for colour.
         label: column of the labels; by default the first of `LABEL_COLUMNS` that is there.
         cache_dir: by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: of a hub dataset: a commit, tag or branch; by default the newest.
 
     Raises:
         ActlabError: for a dataset that is missing, damaged or of another kind.
     """
     folder = local_folder(dataset)
-    tables = open_hub(dataset) if folder is None else {}
+    if folder is not None and revision is not None:
+        raise ActlabError(f"data.revision {revision!r}: the folder {dataset!r} has no revisions; leave it out")
+    tables = open_hub(dataset, revision) if folder is None else {}
+    commit = revision_of(tables)
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
     if cached := read_cache(cache, splits):
-        return cached
+        return cached._replace(revision=commit)
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{cache}.lock"):
             if cached := read_cache(cache, splits):  # another process has decoded it meanwhile
-                return cached
+                return cached._replace(revision=commit)
             if folder is None:
                 images = decode(tables, splits, channels, label, dataset)
             else:
@@ -66,7 +76,7 @@ def load_images(
             f"cannot write the cache {cache.parent} ({words(error)}); give another folder by "
             "data.cache_dir or $ACTLAB_CACHE"
         ) from error
-    return read_cache(cache, splits) or images
+    return (read_cache(cache, splits) or images)._replace(revision=commit)
 
 
 def local_folder(dataset: str) -> Path | None:
@@ -108,13 +118,23 @@ def content_digest(folder: Path) -> str:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All parquet files below a folder, sorted.
+    """All parquet files below a folder, sorted; nothing that is no regular file, which might never end.
 
     Raises:
-        ActlabError: when there are none.
+        ActlabError: when there are none, or far too many files.
     """
-    if files := sorted(folder.rglob("*.parquet")):
-        return files
+    found: list[Path] = []
+    seen = 0
+    for top, _, names in os.walk(folder):
+        seen += len(names)
+        if seen > MOST_FILES:
+            raise ActlabError(
+                f"{folder} holds more than {MOST_FILES:,} files; give the folder of the dataset alone"
+            )
+        files = (Path(top, name) for name in names if name.endswith(".parquet"))
+        found += [file for file in files if file.is_file()]
+    if found:
+        return sorted(found)
     raise ActlabError(
         f"{folder} holds no parquet files; expected the hub's layout, such as "
         "mnist/train-00000-of-00001.parquet"
@@ -130,9 +150,12 @@ def read_cache(path: Path, splits: Sequence[str]) -> Images | None:
     """The cached tensors, memory-mapped; None when there are none or the file is damaged, so it is rebuilt."""
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
     try:
+        status = path.stat()
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in names}
-            return Images(tensors, int((file.metadata() or {})["num_classes"]))
+            metadata = file.metadata() or {}
+            whole = metadata["digest"] == _digest_at(path, status.st_size, status.st_mtime_ns)
+            return Images(tensors, int(metadata["num_classes"])) if whole else None
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
 
@@ -140,8 +163,24 @@ def read_cache(path: Path, splits: Sequence[str]) -> Images | None:
 def write_cache(path: Path, images: Images) -> None:
     """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
     remove_partials(path.parent)
+    metadata = {"num_classes": str(images.num_classes), "digest": _digest(images.tensors)}
     with replacing(path) as partial:
-        save_file(images.tensors, partial, metadata={"num_classes": str(images.num_classes)})
+        save_file(images.tensors, partial, metadata=metadata)
+
+
+@lru_cache(maxsize=16)
+def _digest_at(path: Path, size: int, time: int) -> str:
+    """Digest of the tensors in a cache, computed once in a process."""
+    with safe_open(path, framework="pt") as file:
+        return _digest({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -161,18 +200,18 @@ def quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def open_hub(name: str) -> Any:
+def open_hub(name: str, revision: str | None = None) -> Any:
     """The splits of a dataset of the hub, undecoded; from the hub's own cache when there is no network.
 
     Raises:
-        ActlabError: when it cannot be had.
+        ActlabError: when it cannot be had, or the cache holds another revision than is asked for.
     """
     import datasets
     import pyarrow
 
     try:
         with quiet():
-            return datasets.load_dataset(name)
+            tables = datasets.load_dataset(name, revision=revision)
     except (
         datasets.exceptions.DatasetsError,
         pyarrow.ArrowException,
@@ -184,6 +223,23 @@ def open_hub(name: str) -> Any:
             f"dataset {name!r} cannot be had from the hub ({words(error)}); check the id and the network, give "
             "a local folder in the hub's layout, or set data.sample to true"
         ) from error
+    found = revision_of(tables)
+    if found and revision and re.fullmatch("[0-9a-f]{40}", revision) and found != revision:
+        raise ActlabError(  # without network, the reader takes any revision that it finds
+            f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the network, "
+            "or give that one"
+        )
+    return tables
+
+
+def revision_of(tables: Any) -> str | None:
+    """The commit of a hub dataset; None where its tables do not say it."""
+    for table in tables.values():
+        places = [*(table.info.download_checksums or ()), *(file["filename"] for file in table.cache_files)]
+        for place in places:
+            if found := _COMMIT.search(str(place)):
+                return found[1]
+    return None
 
 
 def open_folder(folder: Path, scratch: str) -> Any:
@@ -201,7 +257,7 @@ def open_folder(folder: Path, scratch: str) -> Any:
 
     try:
         with quiet():
-            return datasets.load_dataset(str(folder), cache_dir=scratch)
+            return datasets.load_dataset(str(_plainly_named(folder, Path(scratch))), cache_dir=scratch)
     except (
         datasets.exceptions.DatasetsError,
         pyarrow.ArrowException,
@@ -216,6 +272,18 @@ def open_folder(folder: Path, scratch: str) -> Any:
         cause = error.__cause__ or error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
         raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it anew") from error
+
+
+def _plainly_named(folder: Path, scratch: Path) -> Path:
+    """A folder of links for one whose path the reader would take for a pattern or a protocol."""
+    if not re.search(r"[][*?]|::|://", str(folder)):
+        return folder
+    links = scratch / "dataset"
+    for file in (file for file in sorted(folder.rglob("*")) if file.is_file()):
+        link = links / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.resolve())
+    return links
 
 
 def damaged_files(folder: Path) -> list[Path]:

@@ -138,6 +138,11 @@ def write_checkpoint(
     writer.save_checkpoint(checkpoint, path)
 
 
+def revisions_of(trainer: pl.Trainer) -> dict[str, str]:
+    """Commits of the hub datasets that a Trainer trains on, where its datamodule says them in ``revisions``."""
+    return dict(getattr(trainer.datamodule, "revisions", {}))  # type: ignore[attr-defined]
+
+
 def fraction_done(trainer: pl.Trainer) -> float:
     """How much of its training a Trainer has done, from 0 to 1, at the end of an epoch."""
     epochs = trainer.max_epochs or -1

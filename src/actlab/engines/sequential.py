@@ -17,6 +17,7 @@ from actlab.engines.recording import (
     TimedRecorder,
     diverged,
     fraction_done,
+    revisions_of,
     updates_an_epoch,
     write_checkpoint,
 )
@@ -122,6 +123,7 @@ def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
         engine="sequential",
         last_good_epoch=epochs - 1 if recorder.diverged else epochs,
         updates=trainer.global_step,
+        revisions=revisions_of(trainer),
         seconds=round(recorder.seconds, 3),
     )
     recorder.progress(recorder.folder.run, 1.0)

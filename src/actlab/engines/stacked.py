@@ -29,6 +29,7 @@ from actlab.engines.recording import (
     TimedRecorder,
     diverged,
     fraction_done,
+    revisions_of,
     updates_an_epoch,
     write_checkpoint,
 )
@@ -87,14 +88,14 @@ class StackRecorder(TimedRecorder):
                 for name, values in metrics.items()
             ]
             if diverged(rows):
-                self._close(r, pl_module, DIVERGED, epoch - 1, trainer.global_step)
+                self._close(r, trainer, DIVERGED, epoch - 1)
                 continue
             self._keep(r, pl_module, epoch, rows)
             self.append(folder, rows)
             self._log(r, rows)
             last = folder.run.epochs
             if last is not None and epoch == last < (trainer.max_epochs or 0):
-                self._close(r, pl_module, FINISHED, epoch, trainer.global_step)
+                self._close(r, trainer, FINISHED, epoch)
             else:
                 done = fraction_done(trainer) if last is None else epoch / last
                 self.progress(folder.run, min(done, 0.999))
@@ -102,11 +103,11 @@ class StackRecorder(TimedRecorder):
         trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = all(folder.finished for folder in self.folders)
 
-    def close(self, trainer: pl.Trainer, task: StackedTask) -> None:
+    def close(self, trainer: pl.Trainer) -> None:
         """Close the members that went to the end, in this start or in one that was killed closing them."""
         for r, folder in enumerate(self.folders):
             if not folder.finished:
-                self._close(r, task, FINISHED, trainer.current_epoch, trainer.global_step)
+                self._close(r, trainer, FINISHED, trainer.current_epoch)
 
     def _take(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, StackedTask)
@@ -130,8 +131,9 @@ class StackRecorder(TimedRecorder):
             for step, metrics in steps.items():
                 self.loggers[r].log_metrics(metrics, step)
 
-    def _close(self, r: int, task: StackedTask, status: str, last_good_epoch: int, updates: int) -> None:
-        folder = self.folders[r]
+    def _close(self, r: int, trainer: pl.Trainer, status: str, last_good_epoch: int) -> None:
+        folder, task, updates = self.folders[r], trainer.lightning_module, trainer.global_step
+        assert isinstance(task, StackedTask)
         self.check_rows(folder)
         network = task.network if status == FINISHED else self._last_good(task.network)
         if network is not None:
@@ -143,6 +145,7 @@ class StackRecorder(TimedRecorder):
             stack={"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads},
             last_good_epoch=last_good_epoch,
             updates=updates,
+            revisions=revisions_of(trainer),
             seconds=round(self.seconds / len(self.folders), 3),
         )
         if self.loggers:
@@ -187,8 +190,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     resume = recorder.checkpoint if recorder.checkpoint.exists() else None
     with threads(job.threads):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
-    assert isinstance(task, StackedTask)
-    recorder.close(trainer, task)
+    recorder.close(trainer)
     recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
 
 
