@@ -55,7 +55,7 @@ def read(
 ) -> dict[str, Any]:
     """A local checkpoint; only tensors and plain values are loaded.
 
-    Every part of the file is compared with the checksum that torch wrote beside it, which torch itself does not.
+    Every part of the file is compared with the checksum that torch wrote beside it; torch itself does not.
 
     Args:
         path: of the file, or the open file.

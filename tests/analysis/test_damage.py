@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damaging import WAYS, damaged
 from written_runs import curves_of, study, write
 
 from actlab.analysis import results
 from actlab.engines.folders import RunFolder
 from actlab.files import DamagedError, read_sealed, write_sealed
+from damaging import WAYS, damaged
 
 
 @pytest.mark.parametrize("how", WAYS)

@@ -1,7 +1,6 @@
 """The engines: identical folders, resume after a kill, divergence, and the command line around them."""
 
 import gc
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -30,6 +28,8 @@ from actlab.tasks import ClassificationTask
 EARLY_STOPPING = (
     "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
 )
+
+
 @pytest.fixture
 def study(tmp_path):
     return partial(load, tmp_path)

@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from actlab import streams
+from actlab.engines import cost
 from actlab.engines.folders import holding
 from actlab.files import read_sealed
 from actlab.studies import reading, running
@@ -68,6 +69,36 @@ def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
     # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
     least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
     assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64
+
+
+def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(study, tmp_path, monkeypatch):
+    def killed(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cost, "measure", killed)
+        with pytest.raises(KeyboardInterrupt):
+            study("run", "--set", "seeds=1")
+    assert "time\n" not in study("show", "--set", "seeds=1").out
+    file = tmp_path / "runs/tiny/cost.json"
+    assert not file.exists()
+    for damage in (None, "{", '{"digest": "x", "content": []}'):
+        if damage:
+            file.write_text(damage)
+        assert "0 to run" in study("run", "--set", "seeds=1").out
+        assert {entry["compared"] for entry in read_sealed(file, "")} == {"relu", "elu"}
+    before = file.stat().st_mtime_ns
+    study("run", "--set", "seeds=1")
+    assert file.stat().st_mtime_ns == before
+
+
+def test_costs_are_of_the_precision_that_was_trained_in(study, tmp_path):
+    kept = {}
+    for precision in ("32-true", "bf16-true"):
+        words = ("--set", "seeds=1", "--set", f"trainer.precision={precision}", "--runs-dir", precision)
+        assert study("run", *words).code == 0
+        kept[precision] = read_sealed(tmp_path / precision / "tiny/cost.json", "")[0]["bytes_kept"]
+    assert kept["bf16-true"] < 0.6 * kept["32-true"]
 
 
 def test_plan_lists_runs_and_cost(study):

@@ -20,7 +20,7 @@ from actlab.analysis import reading
 from actlab.analysis.columns import Column, column, read_at
 from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
-from actlab.engines.folders import DIVERGED
+from actlab.engines.folders import COSTS, DIVERGED
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError, read_sealed
 from actlab.studies.groups import Group, Setting, groups
@@ -183,10 +183,11 @@ def load(study: Study, root: Path) -> Results:
     found = reading.read(root, study.runs())
     _check_revisions(found.results)
     damaged = list(found.damaged)
-    file = root / "cost.json"
+    file = root / COSTS
     costs: list[Mapping[str, Any]] = []
     try:
-        costs = read_sealed(file, "delete it; the next run measures anew") if file.exists() else []
+        entries = read_sealed(file, "delete it; the next run measures anew") if file.exists() else []
+        costs = [entry for entry in entries if not entry.get("failed")]
     except DamagedError as error:
         damaged.append(str(error))
     results = {result["id"]: result for result in found.results}
@@ -201,6 +202,6 @@ def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
             before, run = first.setdefault(dataset, (revision, result["id"]))
             if before != revision:
                 raise ActlabError(
-                    f"{run} was trained on revision {before} of {dataset}, {result['id']} on {revision}: delete the "
-                    f"runs of one of them, and pin the other with --set data.revision={revision}"
+                    f"{run} was trained on revision {before} of {dataset}, {result['id']} on {revision}: "
+                    f"delete the runs of one of them, and pin the other with --set data.revision={revision}"
                 )

@@ -226,8 +226,8 @@ def open_hub(name: str, revision: str | None = None) -> Any:
     found = revision_of(tables)
     if found and revision and re.fullmatch("[0-9a-f]{40}", revision) and found != revision:
         raise ActlabError(  # without network, the reader takes any revision that it finds
-            f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the network, "
-            "or give that one"
+            f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the "
+            "network, or give that one"
         )
     return tables
 

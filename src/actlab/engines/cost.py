@@ -12,21 +12,21 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
 from actlab import experiments
-from actlab.engines.devices import SMALL, threads, threads_for
-from actlab.engines.folders import hardware
+from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
+from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
 from actlab.files import write_sealed
 from actlab.studies.keys import identity, label
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
-FILE = "cost.json"
-
 
 def measure(
     runs: Iterable[Run], key: str, reference: str, updates: int = 4, rounds: int = 25
 ) -> list[dict[str, Any]]:
     """Time and memory per update of each compared value among ``runs``, in interleaved rounds.
+
+    On the device and in the precision that the runs' configs say.
 
     Args:
         runs: of one study; the first run of each value stands for it.
@@ -36,9 +36,10 @@ def measure(
         rounds: the fastest counts: what else the computer does only adds time.
 
     Returns:
-        One mapping a value: ``compared``, its label; ``seconds_per_update`` (forward, backward, optimiser on
-        one batch), ``bytes_kept`` for the backward pass, and both relative to the reference. Empty when a model
-        is no task of this package, whose update cannot be taken apart from its Trainer.
+        One mapping a value: ``compared``, its label; its ``point``; ``seconds_per_update`` (forward, backward,
+        optimiser on one batch), ``bytes_kept`` for the backward pass, and both relative to the reference. A
+        value that cannot be timed has ``failed`` instead: a unit that fails, or a model that is no task of this
+        package, whose update cannot be taken apart from its Trainer.
     """
     first: dict[str, Run] = {}  # by value: two units may print alike
     for run in runs:
@@ -46,54 +47,57 @@ def measure(
     if not first:
         return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
-    if not all(isinstance(experiment.task, Task) for experiment in built.values()):
-        return []
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)):
         trials = _timed(built, updates, rounds)
-    if not trials:
-        return []
     known = {identity({key: first[name].point.get(key)}): trial for name, trial in trials.items()}
-    base = known.get(identity({key: reference})) or next(iter(trials.values()))
-    return [
-        {
-            "compared": label(first[name].point.get(key, "")),
-            "point": first[name].point,
-            "seconds_per_update": trial.best,
-            "relative_to_reference": trial.best / base.best,
-            "bytes_kept": trial.bytes_kept,
-            "bytes_relative": trial.bytes_kept / base.bytes_kept,
-            "hardware": hardware(),
-        }
-        for name, trial in trials.items()
-    ]
+    base = known.get(identity({key: reference})) or next(iter(trials.values()), None)
+    return [_entry(run, key, trials.get(name), base) for name, run in first.items()]
+
+
+def _entry(run: Run, key: str, trial: Trial | None, base: Trial | None) -> dict[str, Any]:
+    """What ``cost.json`` says of one compared value."""
+    of = {"compared": label(run.point.get(key, "")), "point": run.point}
+    if trial is None or base is None:
+        return {**of, "failed": True}
+    return {
+        **of,
+        "seconds_per_update": trial.best,
+        "relative_to_reference": trial.best / base.best,
+        "bytes_kept": trial.bytes_kept,
+        "bytes_relative": trial.bytes_kept / base.bytes_kept,
+        "hardware": name_of(trial.device),
+    }
 
 
 def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[str, Trial]:
     """A timed trial of each; one that fails, as another author's unit may at any moment, is left out."""
     trials: dict[str, Trial] = {}
-    failed: set[str] = set()
+    failed = {name for name, experiment in built.items() if not isinstance(experiment.task, Task)}
     for number in range(rounds):
-        for name, (_, task, data) in built.items():
+        for name in [name for name in built if name not in failed]:
             try:
-                if number == 0 and isinstance(task, Task):
-                    trials[name] = Trial(task, data)
-                if name not in failed:
-                    trials[name].seconds.append(trials[name].time(updates) / updates)
+                if number == 0:
+                    trials[name] = Trial(built[name])
+                trials[name].seconds.append(trials[name].time(updates) / updates)
             except Exception:  # the run itself has said what is wrong, or never came so far
                 failed.add(name)
     return {name: trial for name, trial in trials.items() if name not in failed}
 
 
 class Trial:
-    """One network with a batch, to be timed."""
+    """One network with a batch, to be timed where and as its Trainer would train it."""
 
-    def __init__(self, task: Task, data: LightningDataModule) -> None:
-        self.task = task.train()
+    def __init__(self, experiment: Experiment) -> None:
+        trainer, task, data = experiment
+        assert isinstance(task, Task)
+        self.device, self.plugin = trainer.strategy.root_device, trainer.precision_plugin
+        self.task = self.plugin.convert_module(task).to(self.device).train()
         self.optimizer = task.optimizer(task.parameters())
-        self.batch = first_batch(data)
+        self.batch = self.plugin.convert_input(tuple(tensor.to(self.device) for tensor in first_batch(data)))
         self.seconds: list[float] = []
-        self.bytes_kept = kept_for_backward(self.task, self.batch)
+        with self.plugin.forward_context():
+            self.bytes_kept = kept_for_backward(task, self.batch)
         self.time(2)
 
     @property
@@ -103,12 +107,17 @@ class Trial:
 
     def time(self, updates: int) -> float:
         """Seconds for some updates."""
+        assert isinstance(self.task, Task)
+        wait_for(self.device)
         start = time.perf_counter()
         for step in range(updates):
             self.task.stream.move(0, step)
             self.optimizer.zero_grad()
-            self.task.loss(self.batch).backward()  # type: ignore[no-untyped-call]
+            with self.plugin.forward_context():
+                loss = self.task.loss(self.batch)
+            loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
+        wait_for(self.device)
         return time.perf_counter() - start
 
 
@@ -139,4 +148,4 @@ def kept_for_backward(task: Task, batch: Batch) -> int:
 
 def write(costs: Sequence[dict[str, Any]], root: Path) -> None:
     """Leave the measurement in the study's folder."""
-    write_sealed(root / FILE, list(costs))
+    write_sealed(root / COSTS, list(costs))

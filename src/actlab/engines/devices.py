@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from lightning_fabric.utilities import rank_zero
 
+from actlab.engines.folders import hardware
+
 SMALL = 400  # samples an update
 
 
@@ -34,3 +36,14 @@ def threads(number: int) -> Iterator[None]:
 def rank() -> int:
     """Number of this process among those that train on several devices; 0 is the first, which records."""
     return int(getattr(rank_zero.rank_zero_only, "rank", 0))
+
+
+def wait_for(device: torch.device) -> None:
+    """Let a device finish what it was given; a CPU has."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def name_of(device: torch.device) -> str:
+    """The accelerator, or the processor and the number of its cores."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware()

@@ -43,6 +43,7 @@ from actlab.files import (
 )
 from actlab.studies.plan import Run
 
+COSTS = "cost.json"  # in a study's folder
 FINISHED, DIVERGED = "finished", "diverged"
 _PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")

@@ -11,10 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
+import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from actlab.engines.devices import SMALL, threads, threads_for
+from actlab.engines.devices import SMALL, threads, threads_for, wait_for
 from actlab.engines.memory import PeakMemory, free_memory, keep_freed
 from actlab.engines.packing import BEST_SIZE
 from actlab.engines.stacked import assemble
@@ -66,10 +66,9 @@ class Stopwatch(Checkpoint):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Note the time."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait_for(trainer.strategy.root_device)
         self.times.append(time.perf_counter())
 
     @property

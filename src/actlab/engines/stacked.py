@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor

@@ -135,6 +135,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
         if not todo:
             return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
         measured = cost.measure(todo, study.compare, study.reference, rounds=8)
+        measured = [entry for entry in measured if "failed" not in entry]
         updates = updates_per_epoch(todo[0])
     if not measured or updates is None:
         return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"

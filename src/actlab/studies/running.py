@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock
 
-from actlab.engines.folders import RunFolder
+from actlab.engines.folders import COSTS, RunFolder
 from actlab.errors import ActlabError
-from actlab.files import read_sealed, write_sealed
+from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies import stages
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
@@ -77,9 +77,9 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if former := unlike(runs, root):
         print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
-    if not todo and not study.probes:
+    if not todo and not study.probes and not uncosted(study, root):
         return
-    from actlab.engines import probes
+    from actlab.engines import cost, probes
     from actlab.experiments import without_denormals
 
     with quiet(), without_denormals():
@@ -87,7 +87,22 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
             probes.made(probe)
         if todo:
             train(study, todo, root, engine)
+        if unknown := uncosted(study, root):
+            cost.write(cost.measure(unknown, study.compare, study.reference), root)
         probes.execute(runs, root, study.probes, print)
+
+
+def uncosted(study: Study, root: Path) -> list[Run]:
+    """The finished runs, if what one of their compared values costs has not been measured; else none."""
+    if not study.reference:
+        return []
+    finished = [run for run in study.runs() if RunFolder(root, run).finished]
+    try:
+        entries = read_sealed(root / COSTS, "") if (root / COSTS).exists() else []
+        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in entries}
+    except (DamagedError, AttributeError):
+        known = set()
+    return finished if {identity(run.point.get(study.compare, "")) for run in finished} - known else []
 
 
 def unlike(runs: Sequence[Run], root: Path) -> list[str]:
@@ -99,8 +114,8 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:
-    """Train runs, in stacks where that applies, and measure what the compared values cost."""
-    from actlab.engines import cost, packing, queue, sizing
+    """Train runs, in stacks where that applies."""
+    from actlab.engines import packing, queue, sizing
 
     faults = check(todo)
     for run in (run for run in todo if run.id in faults):
@@ -127,9 +142,6 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     for run in todo:
         if failure := RunFolder(root, run).failure:
             print(f"{run.id} failed: {failure}")
-    if study.reference:
-        finished = [run for run in runs if RunFolder(root, run).finished]
-        cost.write(cost.measure(finished, study.compare, study.reference), root)
 
 
 def compile_masks(root: Path, updates: int) -> None:
