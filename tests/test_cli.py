@@ -130,12 +130,21 @@ def test_one_option_moves_everything(fit, cli, tmp_path, monkeypatch):
     logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
     assert fit("--trainer.default_root_dir", tmp_path / "there", *logger).code == 0
     (folder,) = (tmp_path / "there").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "checkpoints", "wandb"}
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "checkpoints", "wandb", "logger.json"}
     assert list((tmp_path / "here").iterdir()) == []
     # The config that it left runs again, beside it.
     assert cli("fit", "-c", folder / "config.yaml").code == 0
     assert {path.name for path in (tmp_path / "there").iterdir()} == {folder.name, f"{folder.name}-1"}
     assert (tmp_path / "there" / f"{folder.name}-1" / "wandb").exists()
+
+
+def test_a_fit_that_goes_on_does_so_in_its_own_history(fit, tmp_path):
+    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    assert fit(*logger).code == 0
+    assert fit(*logger, "--trainer.max_epochs", "2", "--ckpt_path", "last").code == 0
+    assert fit(*logger).code == 0
+    logs = sorted(tmp_path.glob("runs/*/*/wandb/offline-run-*/*.wandb"))
+    assert (len(logs), len({log.stem for log in logs})) == (3, 2)
 
 
 @pytest.mark.parametrize("which", ["last", "best"])

@@ -18,6 +18,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from actlab import checkpoints, configs, fits, records, words
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
+from actlab.files import forget_id, id_in
 from actlab.predictions import PredictionTable
 from actlab.signatures import locate, parameters
 from actlab.words import Option
@@ -88,7 +89,9 @@ class CommandLine(ActlabCLI):
         else:
             self.folder = fits.folder_for(Path(root), fits.name_of(records.plain(config)), asked)
         config.ckpt_path = str(fits.checkpoint_in(self.folder, asked)) if asked in ("last", "best") else asked
-        set_save_dirs(config.trainer.logger, self.folder)
+        if command == "fit" and asked is None:
+            forget_id(self.folder)  # of a fit that was stopped before its first checkpoint
+        set_save_dirs(config.trainer.logger, self.folder, command == "fit")
         if (trained := trained_config(config.get("ckpt_path"))) is not None:
             self._check_model(command, config, trained, config.ckpt_path)
 
@@ -117,14 +120,23 @@ class CommandLine(ActlabCLI):
         return trainer
 
 
-def set_save_dirs(logger: Any, folder: Path) -> None:
-    """Let loggers of a parsed config write into a folder, those whose ``save_dir`` was left as it is."""
+def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
+    """Let loggers of a parsed config write into a folder, those whose ``save_dir`` was left as it is.
+
+    Args:
+        logger: one, several, or none.
+        folder: of the run.
+        lasting: give those that take an ``id`` and were given none the folder's, so that a fit that goes on does
+            so in its own history.
+    """
     for one in logger if isinstance(logger, list) else [logger]:
         arguments = one.get("init_args") if isinstance(one, Namespace) else None
         if arguments is not None and "save_dir" in arguments:
             taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
             if taken is not None and arguments.save_dir in (None, taken.default):
                 arguments.save_dir = str(folder)
+        if lasting and arguments is not None and arguments.get("id", "") is None:
+            arguments.id = id_in(folder)
 
 
 def main(args: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ class DamagedError(ActlabError):
     """A file is not what was written to it; the message names it and the remedy."""
 
 
+_LOGGER = "logger.json"
 _PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
 
 
@@ -75,6 +77,23 @@ def read_sealed(path: Path, remedy: str) -> Any:
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def id_in(folder: Path) -> str:
+    """The id by which loggers know the run of a folder, made once.
+
+    Raises:
+        DamagedError: when the file that holds it is damaged.
+    """
+    path = folder / _LOGGER
+    if not path.exists():
+        write_sealed(path, {"id": secrets.token_hex(8)})
+    return str(read_sealed(path, "delete it; loggers then begin a new history")["id"])
+
+
+def forget_id(folder: Path) -> None:
+    """Let what is logged of a folder's run from now on be another run."""
+    (folder / _LOGGER).unlink(missing_ok=True)
 
 
 def digest_of(path: Path) -> str:

@@ -1,12 +1,14 @@
 """``actlab study`` through its public door, on a study of seconds."""
 
 import csv
+import json
+from pathlib import Path
 
 import pytest
 
 from actlab import streams
 from actlab.engines import cost
-from actlab.engines.folders import holding
+from actlab.engines.folders import RunFolder, holding
 from actlab.files import read_sealed
 from actlab.studies import reading, running
 
@@ -180,6 +182,33 @@ def test_a_stack_logs_each_member_to_wandb(study, tmp_path):
     outcome = study("run", *words)
     assert outcome.code == 0, outcome.err
     assert len(list((tmp_path / "runs/tiny/wandb").glob("offline-run-*/*.wandb"))) == 4
+
+
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
+    """Two runs: one has finished when the study is killed, and stays closed; nothing tells where the disk is."""
+    words = ["--set", "model.activation=relu", "--set", "seeds=1", "--engine", engine]
+    words += ["--logger", "actlab.reports.wandb.RunLogger", "--set", f"data.cache_dir={tmp_path}/cache"]
+    finish, calls = RunFolder.finish, iter([True])
+
+    def killed(self, *args, **facts):
+        if not next(calls, False):
+            raise KeyboardInterrupt
+        finish(self, *args, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            study("run", *words)
+    (finished,) = (path.parent for path in tmp_path.glob("runs/tiny/*/result.json"))
+    assert study("run", *words).code == 0
+    logs = list((tmp_path / "runs/tiny/wandb").glob("offline-run-*/*.wandb"))
+    ids = [log.stem.removeprefix("run-") for log in logs]
+    assert len(set(ids)) == 2
+    assert ids.count(json.loads((finished / "logger.json").read_text())["id"]) == 1
+    for log in logs:
+        assert str(tmp_path).encode() not in log.read_bytes()
+        assert str(Path.cwd()).encode() not in log.read_bytes()
 
 
 def test_runs_of_another_process_are_left_to_it(study, tmp_path):

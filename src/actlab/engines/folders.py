@@ -8,6 +8,7 @@
         metrics.jsonl     rows while the run goes on, appended per epoch
         metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       written last and atomically; a run is finished when it exists
+        logger.json       the id by which loggers know the run
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
@@ -35,6 +36,7 @@ from filelock import FileLock, Timeout
 from actlab.files import (
     DamagedError,
     digest_of,
+    id_in,
     read_sealed,
     remove_partials,
     replacing,
@@ -176,6 +178,11 @@ class RunFolder:
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
         write_sealed(self._failure, {"id": self.run.id, "error": error})
+
+    @property
+    def logger_id(self) -> str:
+        """The id by which loggers know the run: made once, so that a resumed run continues its own history."""
+        return id_in(self.path)
 
     @property
     def epochs(self) -> int:

@@ -7,7 +7,7 @@ checkpoint. `actlab.engines.packing` decides which runs form a stack.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -50,7 +50,7 @@ class StackRecorder(TimedRecorder):
         folders: Sequence[RunFolder],
         path: Path,
         progress: Progress,
-        loggers: Sequence[Logger] = (),
+        loggers: Mapping[int, Logger],
     ) -> None:
         super().__init__()
         self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, loggers
@@ -123,7 +123,7 @@ class StackRecorder(TimedRecorder):
             write_checkpoint(state, epoch, task.global_step, folder.kept(name), config)
 
     def _log(self, r: int, rows: Iterable[Row]) -> None:
-        if self.loggers:
+        if r in self.loggers:
             steps: dict[int, dict[str, float]] = {}
             for row in rows:
                 steps.setdefault(row.step, {"epoch": row.epoch})[row.name] = row.value
@@ -147,7 +147,7 @@ class StackRecorder(TimedRecorder):
             revisions=revisions_of(trainer),
             seconds=round(self.seconds / len(self.folders), 3),
         )
-        if self.loggers:
+        if r in self.loggers:
             self.loggers[r].finalize("success" if status == FINISHED else "failed")
         self.progress(folder.run, 1.0)
 
@@ -178,11 +178,12 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     """
     keep_freed()
     folders = [RunFolder(root, run) for run in job.runs]
-    for folder in folders:
-        if not folder.finished:
-            folder.open()
+    unfinished = [r for r, folder in enumerate(folders) if not folder.finished]
+    for r in unfinished:
+        folders[r].open()
     path = root / "stacks" / job.id
-    recorder = StackRecorder(job, folders, path, progress, [logger(run) for run in job.runs] if logger else ())
+    loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
+    recorder = StackRecorder(job, folders, path, progress, loggers)
     trainer, task, data = assemble(job.runs, recorder, path)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = f"delete {path}; its runs begin anew"

@@ -27,7 +27,8 @@ class RunLogger(WandbLogger):
         tags: words to filter by.
         offline: keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides where it is set,
             else whether an account is found (``WANDB_API_KEY``, or W&B's host in the netrc file).
-        id: of a run to be resumed.
+        id: of the run; one that is resumed goes on under its own. Offline, each start leaves a folder of that
+            id, which ``wandb sync`` uploads one after the other.
         entity: user or team; the account's default one by default.
         notes: a sentence about the run.
         log_model: upload checkpoints, ``all`` for every one; needs ``offline`` to be false.
@@ -71,7 +72,8 @@ class RunLogger(WandbLogger):
             if self._mode != "online":
                 del arguments["resume"]  # could only warn
             # Not wandb's console capture: it would take hold of the process's own output once a run.
-            settings = wandb.Settings(silent=True, console="off", x_disable_stats=True)
+            # Nor where things lie on this computer: the words of the command, folders, the host's name.
+            settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True)
             run = wandb.init(**arguments, settings=settings, reinit="create_new")
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
@@ -114,10 +116,15 @@ def _in_netrc() -> bool:
 
 
 def _plain(params: Any) -> Any:
-    """Nested values as wandb stores them: mappings, lists, numbers, text; anything else by its text."""
+    """Nested values as wandb stores them: mappings, lists, numbers, text; anything else by its text.
+
+    Of an absolute path the last part alone: the rest says how somebody's disk is ordered.
+    """
     params = vars(params) if hasattr(params, "__dict__") and not callable(params) else params
     if isinstance(params, Mapping):
         return {str(key): _plain(value) for key, value in params.items()}
     if isinstance(params, list | tuple):
         return [_plain(value) for value in params]
-    return params if isinstance(params, bool | int | float | str | None) else str(params)
+    if isinstance(params, bool | int | float | None):
+        return params
+    return Path(str(params)).name if Path(str(params)).expanduser().is_absolute() else str(params)

@@ -179,7 +179,8 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run]
     accepted = inspect.signature(found).parameters
 
     def make(run: Run) -> Any:
-        settings = {"save_dir": str(root), "name": run.id, "group": study.name}
+        known = RunFolder(root, run).logger_id
+        settings = {"save_dir": str(root), "name": run.id, "group": study.name, "id": known}
         logger = found(**{key: value for key, value in settings.items() if key in accepted})
         logger.log_hyperparams(run.config)
         return logger
