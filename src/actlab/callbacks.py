@@ -15,6 +15,7 @@ class TestEveryEpoch(Callback):
     """
 
     __test__ = False  # the name opens like a test class
+    splits = ("test",)  # whose metrics it records
     stackable = True  # it calls what a stack has as well, and logs nothing itself
 
     @torch.no_grad()

@@ -126,8 +126,8 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
     Args:
         logger: one, several, or none.
         folder: of the run.
-        lasting: give those that take an ``id`` and were given none the folder's, so that a fit that goes on does
-            so in its own history.
+        lasting: give those that take an ``id`` and were given none the folder's, so that a fit that goes on
+            does so in its own history.
     """
     for one in logger if isinstance(logger, list) else [logger]:
         arguments = one.get("init_args") if isinstance(one, Namespace) else None

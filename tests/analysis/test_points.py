@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from actlab.analysis.points import in_full, matches, printer, same
+from actlab.analysis.points import matches, printer
+from actlab.studies.keys import in_full, same
 
 
 @pytest.mark.parametrize(

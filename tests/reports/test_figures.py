@@ -275,16 +275,15 @@ def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: P
             "",
             "noise/test/error was measured under conditions only; name a 'condition': noise=0",
         ),
-        ("xlabel: strength", "at: lst", "unknown value of 'at' 'lst'; did you mean 'last'"),
+        ("xlabel: strength", "at: lst", "figures.*at.*Given: 'lst'"),
         ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
     ],
 )
 def test_mistakes_in_an_axis_of_conditions_get_clear_errors(
     written: Any, before: str, after: str, message: str
 ) -> None:
-    loaded = noisy(written, (before, after))
     with pytest.raises(ActlabError, match=message):
-        read_entry(loaded, loaded.study.figures[1])
+        read_entry(loaded := noisy(written, (before, after)), loaded.study.figures[1])
 
 
 def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
@@ -300,8 +299,8 @@ def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("    label: log", "    labl: log", "unknown figure key 'labl'; did you mean 'label'"),
-        ("{title: plain", "{titel: plain", "unknown panel key 'titel'; did you mean 'title'"),
+        ("    label: log", "    labl: log", "unknown key of 'figures' 'labl'; did you mean 'label'"),
+        ("{title: plain", "{titel: plain", "unknown key of 'panels' 'titel'; did you mean 'title'"),
         ("where: {model.dropout: 0.0}, pub", "where: {model.dropot: 0.0}, pub", "did you mean 'model.dropout'"),
         ("published: A", "published: B", "unknown panel of published curves 'B'"),
         ("names: {gelu", "nams: {gelu", "did you mean 'names'"),
@@ -321,9 +320,8 @@ def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None
 def test_mistakes_in_a_figure_get_clear_errors(
     written: Any, tmp_path: Path, before: str, after: str, message: str
 ) -> None:
-    loaded = written(edit=lambda text: text.replace(before, after))
     with pytest.raises(ActlabError, match=message):
-        figures.draw(loaded, tmp_path)
+        figures.draw(written(edit=lambda text: text.replace(before, after)), tmp_path)
 
 
 def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> None:

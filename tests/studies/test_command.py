@@ -186,7 +186,7 @@ def test_a_stack_logs_each_member_to_wandb(study, tmp_path):
 
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
-    """Two runs: one has finished when the study is killed, and stays closed; nothing tells where the disk is."""
+    """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""
     words = ["--set", "model.activation=relu", "--set", "seeds=1", "--engine", engine]
     words += ["--logger", "actlab.reports.wandb.RunLogger", "--set", f"data.cache_dir={tmp_path}/cache"]
     finish, calls = RunFolder.finish, iter([True])

@@ -1,12 +1,15 @@
 """Study files become runs: ids, overrides, added units, and one clear error for each mistake."""
 
+import json
 import textwrap
 
+import jsonschema
 import pytest
 
 from actlab.errors import ActlabError
+from actlab.mappings import read_mapping
 from actlab.resources import resource
-from actlab.studies import keys, reading
+from actlab.studies import checking, keys, reading, schema
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -138,7 +141,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "probes: [{name: a, class_path: a.B, att: last}]", "key of 'probes' 'att'; did you mean 'at'"),
         (
             TEXT + "probes: [{name: a, class_path: a.B, at: lst}]",
-            "unknown checkpoint 'lst'; did you mean 'last'",
+            "'probes.0.at' in .* should be .* or 'last' or 'best'. Given: 'lst'",
         ),
         (TEXT + "keep: [-1]", "after -1 epochs"),
         (TEXT + "figures: [{name: ../../out}]", "figures.0.name"),
@@ -200,3 +203,62 @@ def test_only_a_grid_key_that_is_not_tuned_can_be_compared(study, lines):
         ActlabError, match=r"unknown key to compare .model\.network\.drop.*Allowed: model\.activation"
     ):
         study(TEXT + lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("table: [{metric: val/los}]", "unknown metric 'val/los'; did you mean 'val/loss'"),
+        ("table: [{metric: noise/test/error}]", "unknown probe 'noise'"),
+        ("select: {tune: [model.network.dropout], metric: val/los}", "unknown metric 'val/los'"),
+        ("figures: [{y: {val/los: null}}]", "unknown metric 'val/los'"),
+        ("figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]", "unknown grid key 'model.lr'"),
+        ("published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}", "unknown grid key 'model.lr'"),
+        ("published: {values: [{metric: a/b, value: x}]}", "'published.values.0.value' in .*should be"),
+        ("reference: glu", "unknown reference 'glu'; did you mean 'elu' or 'relu'"),
+        ("set: {model.network.hiden: [8]}", "unknown config key 'hiden'; did you mean 'hidden'"),
+        ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* wants"),
+        ("set: {trainer.max_epochs: many}", "max_epochs 'many'"),
+    ],
+)
+def test_mistakes_that_a_run_would_meet_are_told_by_plan(study, text, message):
+    with pytest.raises(ActlabError, match=message):
+        checking.check(study(TEXT + text + "\n"))
+
+
+def test_an_unknown_unit_is_told_by_plan(study):
+    with pytest.raises(ActlabError, match="unknown activation 'glu'"):
+        checking.check(study(activations=["glu"]))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("smoke", [False, True])
+def test_every_study_passes_the_check(name, smoke):
+    checking.check(reading.load(name, smoke=smoke))
+
+
+def test_nothing_is_said_of_classes_from_outside(study):
+    own = "set: {model.class_path: nowhere.Task, trainer.callbacks: [{class_path: os.system}]}\n"
+    checking.check(study(TEXT + own + "table: [{metric: anything}]\n"))
+
+
+def test_a_reference_is_given_on_the_command_line(study):
+    assert study(reference="elu").reference == "elu"
+    checking.check(study(reference="elu"))
+    with pytest.raises(ActlabError, match="unknown reference 'gelu'"):
+        checking.check(study(reference="gelu"))
+    without_relu = TEXT.replace("relu, elu", "gelu, elu")
+    checking.check(study(without_relu))
+    with pytest.raises(ActlabError, match="unknown reference 'relu'"):
+        checking.check(study(without_relu, reference="relu"))
+
+
+def test_the_schema_for_editors_is_the_one_in_force():
+    file = resource("configs/studies") / "schema.json"
+    assert file.read_text() == schema.json_schema(), "run: actlab study schema > configs/studies/schema.json"
+    for name in STUDIES:
+        jsonschema.validate(
+            read_mapping(resource(f"configs/studies/{name}.yaml")), json.loads(file.read_text())
+        )
+        first = resource(f"configs/studies/{name}.yaml").read_text().splitlines()[0]
+        assert first == "# yaml-language-server: $schema=schema.json"

@@ -8,7 +8,6 @@ from typing import Any
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
-from actlab.analysis.points import in_full, same
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
@@ -23,7 +22,7 @@ from actlab.analysis.statistics import (
 from actlab.engines.folders import DIVERGED
 from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity
+from actlab.studies.keys import identity, in_full, same
 from actlab.studies.plan import Study
 
 
@@ -103,7 +102,7 @@ def rows(results: Results) -> list[TableRow]:
         ActlabError: for a column or published value that is not understood, or that no run recorded; for a
             reference that the grid lacks.
     """
-    _check_reference(results)
+    check_reference(results)
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
     return [
@@ -204,19 +203,21 @@ def _refers(results: Results, group: Group) -> bool:
     return same(group.point.get(results.study.compare), results.study.reference)
 
 
-def _check_reference(results: Results) -> None:
-    """Raise an ActlabError for a reference that the grid lacks, unless it is the default one."""
+def check_reference(results: Results) -> None:
+    """Raise an ActlabError for a reference that was asked for and that the grid lacks."""
     study = results.study
-    if study.reference in ("", Study.reference) or any(_refers(results, group) for group in results.groups):
+    asked = study.reference_given or study.reference != Study.reference
+    if not (study.reference and asked) or any(_refers(results, group) for group in results.groups):
         return
     values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
-    raise unknown("reference", study.reference, values, f"'reference' names a value of {study.compare}.")
+    remedy = f"'reference' names a value of {study.compare}."
+    raise unknown("reference", in_full(study.reference), values, remedy)
 
 
 def reference_text(results: Results) -> str:
     """The reference as the table writes it."""
     values = [group.point.get(results.study.compare) for group in results.groups if _refers(results, group)]
-    return results.text(results.study.compare, values[0]) if values else results.study.reference
+    return results.text(results.study.compare, values[0] if values else results.study.reference)
 
 
 def _pairs(

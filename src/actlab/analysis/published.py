@@ -29,9 +29,8 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
     Raises:
         ActlabError: for an entry with an unknown key, without metric or value, or with an ``sd`` below 0.
     """
+    check(study)
     entries = study.published.get("values", ())
-    for entry in entries:
-        _check(entry, study)
     fits = [
         entry
         for entry in entries
@@ -44,6 +43,12 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
         return None
     entry = max(fits, key=lambda entry: len(entry.get("where", {})))
     return Published(float(entry["value"]), None if entry.get("sd") is None else float(entry["sd"]))
+
+
+def check(study: Study) -> None:
+    """Raise an ActlabError for a published value that is not understood."""
+    for entry in study.published.get("values", ()):
+        _check(entry, study)
 
 
 def _check(entry: Mapping[str, Any], study: Study) -> None:

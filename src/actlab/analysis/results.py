@@ -39,6 +39,7 @@ class Results:
         series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
         costs: entries of ``cost.json``, empty without one.
         damaged: a line about each damaged file, with the remedy.
+        declared: the metrics that runs will record, where that is known before any has.
     """
 
     study: Study
@@ -47,6 +48,7 @@ class Results:
     series: reading.Series
     costs: list[Mapping[str, Any]] = field(default_factory=list)
     damaged: tuple[str, ...] = ()
+    declared: frozenset[str] | None = None
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -107,9 +109,16 @@ class Results:
     def check(self, metric: str, condition: str = "") -> None:
         """Raise an ActlabError for a metric or condition that no finished run recorded.
 
-        Nothing is refused before a run has finished, or before a probe has been made.
+        Before a run has finished, what is not declared is refused; before a probe has been made, nothing of it.
         """
-        if not self.conditions or self.awaits(metric):
+        if self.awaits(metric):
+            probe, probes = metric.partition("/")[0], [p.name for p in self.study.probes]
+            if not self.conditions and probe not in probes:
+                raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
+            return
+        if not self.conditions:
+            if self.declared is not None and metric not in self.declared:
+                raise unknown("metric", metric, self.declared, "These are what the runs record.")
             return
         if metric not in self.conditions:
             raise unknown("metric", metric, self.conditions, "These are what the finished runs recorded.")

@@ -16,13 +16,13 @@ from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_fo
 from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
 from actlab.files import write_sealed
-from actlab.studies.keys import identity, label
+from actlab.studies.keys import identity, label, same
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
 
 def measure(
-    runs: Iterable[Run], key: str, reference: str, updates: int = 4, rounds: int = 25
+    runs: Iterable[Run], key: str, reference: Any, updates: int = 4, rounds: int = 25
 ) -> list[dict[str, Any]]:
     """Time and memory per update of each compared value among ``runs``, in interleaved rounds.
 
@@ -50,8 +50,8 @@ def measure(
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)):
         trials = _timed(built, updates, rounds)
-    known = {identity({key: first[name].point.get(key)}): trial for name, trial in trials.items()}
-    base = known.get(identity({key: reference})) or next(iter(trials.values()), None)
+    references = (trial for name, trial in trials.items() if same(first[name].point.get(key), reference))
+    base = next(references, next(iter(trials.values()), None))
     return [_entry(run, key, trials.get(name), base) for name, run in first.items()]
 
 

@@ -58,6 +58,23 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
     Raises:
         ActlabError: for an entry that is not understood, or without a finished run to draw.
     """
+    figure = str(entry.get("name", "curves"))
+    published = read_curves(entry.get("published") or {}, figure)
+    panels = []
+    for panel in checked(results, entry):
+        if lines := list(_lines(results, panel, published)):
+            panels.append(_panel(results, panel, lines))
+    if not panels:
+        raise _nothing(results, entry, figure)
+    return Plot(figure, panels, caption(results, panels, entry.get("fixed", {})))
+
+
+def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The panels of an entry, each with the keys that it shares with the others.
+
+    Raises:
+        ActlabError: for a key, metric, condition or published curve that does not exist.
+    """
     _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
@@ -67,11 +84,8 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
         panel["name"] = figure
         _check_names(results, panel, published)
-        if lines := list(_lines(results, panel, published)):
-            panels.append(_panel(results, panel, lines))
-    if not panels:
-        raise _nothing(results, entry, figure)
-    return Plot(figure, panels, caption(results, panels, entry.get("fixed", {})))
+        panels.append(panel)
+    return panels
 
 
 def _check_keys(entry: Mapping[str, Any], allowed: tuple[str, ...], kind: str) -> None:

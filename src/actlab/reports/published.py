@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from actlab.analysis.points import same
 from actlab.errors import ActlabError, unknown
 from actlab.resources import resource
+from actlab.studies.keys import same
 
 _KEYS = ("file", "names")
 _COLUMNS = ("panel", "act", "curve", "epoch", "value")

@@ -25,6 +25,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST
 from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
+from actlab.studies.keys import in_full
 
 _NONE = "-"
 _WIDEST = 10_000  # characters: wide enough for any table, to measure what it needs
@@ -202,7 +203,7 @@ def to_json(results: Results) -> str:
         "study": study.name,
         "title": study.title,
         "compare": study.compare,
-        "reference": study.reference,
+        "reference": in_full(study.reference),
         **facts(results),
         "published": study.published.get("source"),
         "rows": rows,

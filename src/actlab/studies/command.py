@@ -10,12 +10,13 @@ from typing import Any
 from actlab.analysis import results
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError, Parser
-from actlab.studies import stages
+from actlab.studies import schema, stages
+from actlab.studies.checking import check
 from actlab.studies.groups import groups
 from actlab.studies.keys import identity
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
-from actlab.studies.running import Engine, check, logger_factory, quiet, run, updates_per_epoch
+from actlab.studies.running import Engine, faults_of, logger_factory, quiet, run, updates_per_epoch
 
 ENGINES = ("auto", "sequential")
 
@@ -23,7 +24,7 @@ ENGINES = ("auto", "sequential")
 def parser() -> Parser:
     """The command line of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report")
+    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report|schema")
     about = {
         "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
         "run": "train what is unfinished, then print the table",
@@ -53,6 +54,9 @@ def parser() -> Parser:
             help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, "
             "'{name: elu, alpha: 0.5}'",
         )
+        sub.add_argument(
+            "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
+        )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
         if name == "plan":
             sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
@@ -66,6 +70,7 @@ def parser() -> Parser:
             )
             sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
             sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
+    commands.add_parser("schema", help="print the JSON schema of study files, for editors")
     return top
 
 
@@ -76,7 +81,12 @@ def main(argv: Sequence[str]) -> None:
         ActlabError: for bad input.
     """
     args = parser().parse_args(argv)
-    study = load(args.file, args.smoke, args.overrides, args.activations)
+    if args.command == "schema":
+        print(schema.json_schema(), end="")
+        return
+    study = load(args.file, args.smoke, args.overrides, args.activations, args.reference)
+    if args.command in ("plan", "run"):
+        check(study)
     root = args.runs_dir / study.name
     if args.command == "plan":
         show_plan(study, root, args.time)
@@ -130,7 +140,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
         return identity({study.compare: point.get(study.compare, "")})
 
     with quiet():
-        faults = check(todo)
+        faults = faults_of(todo)
         todo = [run for run in todo if run.id not in faults]
         if not todo:
             return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -66,6 +67,50 @@ def label(value: Any) -> str:
         return value.rpartition(":")[2] or value
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
+
+
+def in_full(value: Any) -> str:
+    """A grid value with all that tells it from others: unlike `label`, with a unit's path and every digit.
+
+    >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
+    ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
+    """
+    if isinstance(value, Mapping) and "class_path" in value:
+        return in_full({"name": value["class_path"], **(value.get("init_args") or {})})
+    if isinstance(value, Mapping) and "name" in value:
+        parameters = ", ".join(f"{k}={in_full(v)}" for k, v in value.items() if k != "name")
+        return f"{value['name']}({parameters})" if parameters else str(value["name"])
+    return label(value) if isinstance(value, float) and float(label(value)) == value else str(value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two grid values are equal; a text also names the value that is written so in full.
+
+    Units of files are equal when file and name are, however the path is written.
+
+    >>> same("elu(alpha=2)", {"name": "elu", "alpha": 2}), same("0.50", 0.5), same("relu", "./mine.py:relu")
+    (True, True, False)
+    """
+    one, other = _located(one), _located(other)
+    if isinstance(one, str) == isinstance(other, str):
+        return bool(one == other)
+    text, value = (one, other) if isinstance(one, str) else (other, one)
+    return text == in_full(value) or _is_number(text, value)
+
+
+def _located(value: Any) -> Any:
+    """A value with the paths of ``file.py:Unit`` made absolute, as the command line makes them."""
+    if isinstance(value, Mapping):
+        return {key: _located(item) for key, item in value.items()}
+    file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{Path(file).expanduser().resolve()}{colon}{unit}" if file.endswith(".py") else value
+
+
+def _is_number(text: str, value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and float(text) == value
+    except ValueError:
+        return False
 
 
 def yaml_value(text: str) -> Any:

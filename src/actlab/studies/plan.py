@@ -146,7 +146,8 @@ class Study:
         table: columns of the table; see `actlab.analysis.columns`.
         published: ``source`` and ``values``: each ``where`` (grid keys), ``metric``, ``at``, ``value``.
         figures: what ``report`` draws; see `actlab.reports.figures`.
-        reference: the compared value that costs and significance are given against.
+        reference: the compared value that costs and significance are given against, as it is or in words.
+        reference_given: whether somebody asked for it; the default one may be absent.
         notes: departures from the paper and how to read the results, printed below the table.
         tried: how many settings an earlier stage tried, by grid point as text.
     """
@@ -163,7 +164,8 @@ class Study:
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
     published: dict[str, Any] = field(default_factory=dict)
     figures: tuple[dict[str, Any], ...] = ()
-    reference: str = "relu"
+    reference: Any = "relu"
+    reference_given: bool = False
     notes: tuple[str, ...] = ()
     tried: Mapping[str, int] = field(default_factory=dict)
 

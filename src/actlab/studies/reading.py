@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
+from actlab.studies import schema
 from actlab.studies.keys import as_list, set_dotted, short, yaml_value
 from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
 
@@ -26,72 +25,12 @@ _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_
 _CHECKPOINT = "ModelCheckpoint"
 
 
-class _Part(BaseModel):
-    """A part of a study file: unknown keys are errors, types are not bent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Select(_Part):
-    tune: list[str] | str = []
-    metric: str = "val/loss"
-    mode: Literal["min", "max"] = "min"
-
-
-class _Block(_Part):
-    grid: dict[str, Any]
-    base: str | None = None
-    set: dict[str, Any] = {}
-    name: str = ""
-
-
-class _Stage(_Part):
-    name: str
-    seeds: Any = None
-    set: dict[str, Any] = {}
-
-
-class _Probe(_Part):
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
-    class_path: str
-    init_args: dict[str, Any] = {}
-    at: list[int | str] | int | str = "last"
-
-
-class _Figure(BaseModel):
-    """The part of a figure that is checked here: its name is a file's, below the study's folder."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-    name: str = Field(default="curves", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
-
-
-class _File(_Part):
-    """The keys of a study file."""
-
-    title: str | None = None
-    base: str | None = None
-    set: dict[str, Any] = {}
-    grid: dict[str, Any] | list[dict[str, Any]] | None = None
-    blocks: list[_Block] | None = None
-    seeds: Any = 5
-    compare: str = ""
-    select: _Select = _Select()
-    stages: list[_Stage] = []
-    probes: list[_Probe] = []
-    keep: list[int | str] = []
-    table: list[dict[str, Any]] = [{"metric": "test/error", "at": "last", "percent": True}]
-    published: dict[str, Any] = {}
-    figures: list[_Figure] = []
-    reference: str = "relu"
-    notes: list[str] = []
-    smoke: dict[str, Any] = {}
-
-
 def load(
     name: str,
     smoke: bool = False,
     overrides: Iterable[str] = (),
     activations: Iterable[str] = (),
+    reference: str | None = None,
 ) -> Study:
     """Read a study file and apply the command line to it.
 
@@ -101,12 +40,13 @@ def load(
         overrides: ``key=value`` each; a dotted config key, a grid key (a value or a list replaces its
             values) or ``seeds``.
         activations: units added to every grid key that ends in ``activation``.
+        reference: the compared value that the others are tested against, in place of the file's.
 
     Raises:
         ActlabError: for an unknown key, a value of the wrong kind or a missing file.
     """
     path = config_file(name, "configs/studies")
-    file = _checked(read_mapping(path), path)
+    file = schema.checked(read_mapping(path), path)
     changes = dict(map(_assignment, overrides))
     seeds = changes.pop("seeds", None)
     blocks = [
@@ -120,6 +60,7 @@ def load(
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
+    asked = file.reference if reference is None else _unit(reference)
     return Study(
         name=path.stem + ("-smoke" if smoke else ""),
         title=file.title or path.stem,
@@ -128,52 +69,20 @@ def load(
         compare=file.compare,
         select=select,
         stages=_stages(file, path, seeds, smoke),
-        table=tuple(file.table),
+        table=tuple(schema.given(column) for column in file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
-        published=file.published,
-        figures=tuple(figure.model_dump(exclude_unset=True) for figure in file.figures),
-        reference=file.reference,
+        published=schema.given(file.published),
+        figures=tuple(schema.given(figure) for figure in file.figures),
+        reference=Study.reference if asked is None else asked,
+        reference_given=asked is not None,
         notes=tuple(file.notes),
     )
 
 
-def _checked(values: Mapping[str, Any], path: Path) -> _File:
-    """The file's keys and types, or one line about the first mistake."""
-    try:
-        file = _File.model_validate(values)
-    except ValidationError as error:
-        raise _one_line(error, path) from error
-    if (file.grid is None) == (file.blocks is None):
-        raise ActlabError(f"{path} lacks 'grid', or has 'blocks' beside it: a study needs one of the two")
-    if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
-        raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
-    return file
-
-
-def _one_line(error: ValidationError, path: Path) -> ActlabError:
-    first = error.errors()[0]
-    *place, last = first["loc"]
-    if first["type"] == "extra_forbidden":
-        parts: dict[str, type[_Part]] = {
-            "select": _Select,
-            "blocks": _Block,
-            "stages": _Stage,
-            "probes": _Probe,
-        }
-        part = str(place[0]) if place else ""
-        kind = f"key of '{part}'" if part else "study key"
-        return unknown(kind, str(last), parts.get(part, _File).model_fields, f"In {path}.")
-    named = itertools.takewhile(
-        lambda part: "[" not in str(part), first["loc"]
-    )  # what follows is a kind of value
-    where = ".".join(map(str, named))
-    return ActlabError(f"{where!r} in {path}: {first['msg']}. Given: {str(first['input'])[:80]!r}")
-
-
-def _blocks(file: _File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
+def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
     """The grids over their base configs."""
-    given = file.blocks or [_Block(grid=grid) for grid in as_list(file.grid)]
+    given = file.blocks or [schema.Block(grid=grid) for grid in as_list(file.grid)]
     blocks = []
     for block in given:
         if not block.grid:
@@ -214,7 +123,7 @@ def _with_units(block: Block, units: Sequence[Any]) -> Block:
     return Block(grid, block.base, block.settings, block.name)
 
 
-def _stages(file: _File, path: Path, seeds: Any, smoke: bool) -> tuple[Stage, ...]:
+def _stages(file: schema.File, path: Path, seeds: Any, smoke: bool) -> tuple[Stage, ...]:
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have one name: {', '.join(names)}")
@@ -226,7 +135,7 @@ def _stages(file: _File, path: Path, seeds: Any, smoke: bool) -> tuple[Stage, ..
     )
 
 
-def _keep(file: _File, select: Selection, path: Path) -> Keep:
+def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     """The checkpoints that the file wants kept and those that its probes need."""
     wanted = [*file.keep, *(at for probe in file.probes for at in as_list(probe.at))]
     for at in wanted:

@@ -117,7 +117,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     """Train runs, in stacks where that applies."""
     from actlab.engines import packing, queue, sizing
 
-    faults = check(todo)
+    faults = faults_of(todo)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault in dict.fromkeys(faults.values()):
@@ -188,7 +188,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run]
     return make
 
 
-def check(runs: Sequence[Run]) -> dict[str, str]:
+def faults_of(runs: Sequence[Run]) -> dict[str, str]:
     """Build one run for each value of each grid key, so that a mistake shows before anything is trained.
 
     Returns:

@@ -1,0 +1,109 @@
+"""What of a study can be known to be wrong before it runs: names, types, units, metrics.
+
+Nothing that the study names from outside actlab and the libraries under it is imported; what such a class takes
+and records is known once the study runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis import comparison, published
+from actlab.analysis.results import Results
+from actlab.studies.keys import get_dotted
+from actlab.studies.plan import Run, Study
+
+_KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
+_DATA_SPLITS = ("train", "val", "test")
+
+
+def check(study: Study) -> None:
+    """Check a study before anything of it is trained.
+
+    Raises:
+        ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
+            cannot be right.
+    """
+    from actlab.experiments import one_line_errors
+    from actlab.reports import plots
+
+    runs = [study.runs()[0]]
+    seen: set[str] = set()
+    for run in study.runs():
+        if fresh := {f"{key}={value}" for key, value in run.point.items()} - seen:
+            seen |= fresh
+            runs.append(run)
+    for run in runs:
+        with one_line_errors(run.config):
+            _check_config(run)
+    planned = Results(study, Path(), {}, {}, declared=declared(runs))
+    for column in planned.columns:
+        if column.at == "selected":
+            planned.check(study.select.metric)
+    if study.select.tune:
+        planned.check(study.select.metric)
+    comparison.check_reference(planned)
+    published.check(study)
+    for figure in study.figures:
+        plots.checked(planned, figure)
+
+
+def _check_config(run: Run) -> None:
+    """Check a config's keys and the types of its values, and the name of its unit."""
+    from actlab import activations, configs
+
+    if any(not is_known(path) for path in class_paths(run.config)):
+        return
+    configs.check(run.config)
+    if (mistake := configs.explain(run.config)) is not None:
+        raise mistake
+    unit = get_dotted(run.config, "model.activation")
+    name = unit.get("name", "") if isinstance(unit, Mapping) else unit
+    if isinstance(name, str) and not {":", "."} & set(name):
+        activations.factory(unit)
+
+
+def declared(runs: list[Run]) -> frozenset[str] | None:
+    """The metrics that runs will record; None where a class from outside says what."""
+    found: set[str] = set()
+    for run in runs:
+        metrics = _metrics(run.config)
+        if metrics is None:
+            return None
+        found |= metrics
+    return frozenset(found)
+
+
+def _metrics(config: Mapping[str, Any]) -> set[str] | None:
+    from actlab.signatures import locate
+    from actlab.tasks import Task
+
+    callbacks = [c.get("class_path", "") for c in get_dotted(config, "trainer.callbacks") or ()]
+    model = str(config.get("model", {}).get("class_path"))
+    if not all(map(is_known, [model, *callbacks])):
+        return None
+    task = locate(model)
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        return None
+    splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
+    found = {f"{split}/{name}" for split in splits for name in task.metric_names} | {"train/loss"}
+    return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
+
+
+def class_paths(value: Any) -> Iterator[str]:
+    """All class paths in nested values."""
+    if isinstance(value, Mapping):
+        if isinstance(path := value.get("class_path"), str):
+            yield path
+        for inner in value.values():
+            yield from class_paths(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from class_paths(inner)
+
+
+def is_known(path: str) -> bool:
+    """Whether a class is of actlab or of what it stands on, so that looking at it runs nobody's code."""
+    return path.partition(".")[0] in _KNOWN or "." not in path

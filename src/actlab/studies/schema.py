@@ -1,0 +1,211 @@
+"""The schema of study files: keys and types, for `actlab.studies.reading` and, as JSON schema, for editors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from actlab.errors import ActlabError, unknown
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # of what becomes a file below the study's folder
+At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"]
+Place = int | Literal["last", "best"]
+_SEEDS: dict[str, Any] = {  # checked where they are expanded
+    "description": "how many, a range such as 5-19, or a list",
+    "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}],
+}
+
+
+class Part(BaseModel):
+    """A part of a study file: unknown keys are errors, types are not bent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Select(Part):
+    """The rule by which settings are chosen."""
+
+    tune: list[str] | str = Field(default=[], description="grid keys that are chosen rather than compared")
+    metric: str = Field(default="val/loss", description="a validation quantity; its best value in a run counts")
+    mode: Literal["min", "max"] = "min"
+
+
+class Block(Part):
+    """A grid over a base config of its own."""
+
+    grid: dict[str, Any] = Field(description="dotted config key → values")
+    base: str | None = None
+    set: dict[str, Any] = {}
+    name: str = ""
+
+
+class Stage(Part):
+    """A part of the study that is run at what the part before it has selected."""
+
+    name: str = Field(pattern=NAME)
+    seeds: Any = Field(default=None, json_schema_extra=_SEEDS)
+    set: dict[str, Any] = {}
+
+
+class Probe(Part):
+    """An evaluation of checkpoints after training."""
+
+    name: str = Field(pattern=NAME)
+    class_path: str
+    init_args: dict[str, Any] = {}
+    at: list[Place] | Place = Field(default="last", description="checkpoints: last, best, or numbers of epochs")
+
+
+class Column(Part):
+    """A column of the table."""
+
+    metric: str = Field(description="split/metric, or probe/split/metric")
+    at: At = "last"
+    condition: str = Field(default="", description="such as noise=0.5")
+    percent: bool = False
+    mode: Literal["min", "max"] | None = None
+
+
+class Value(Part):
+    """A published value."""
+
+    where: dict[str, Any] = Field(default={}, description="grid keys and values")
+    metric: str
+    at: At = "last"
+    condition: str = ""
+    value: FiniteFloat | int
+    sd: FiniteFloat | int | None = Field(default=None, ge=0)
+
+
+class Published(Part):
+    """What the papers gave."""
+
+    source: str = ""
+    values: list[Value] = []
+
+
+class Curves(Part):
+    """A file of published curves."""
+
+    file: str
+    names: dict[str, str] = {}
+
+
+class Drawn(Part):
+    """What the panels of a figure may share or have of their own."""
+
+    y: dict[str, str | None] | None = Field(default=None, description="metric → its published curve, or null")
+    x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
+    xlabel: str | None = None
+    at: At = "last"
+    condition: str = ""
+    label: str | None = None
+    percent: bool = False
+
+
+class Panel(Drawn):
+    """One pair of axes."""
+
+    title: str = ""
+    where: dict[str, Any] = {}
+    ylim: list[FiniteFloat | int] | None = Field(default=None, min_length=2, max_length=2)
+    published: str | None = None
+
+
+class Figure(Drawn):
+    """A figure of ``study report``."""
+
+    name: str = Field(default="curves", pattern=NAME)
+    lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
+    fixed: dict[str, Any] = Field(default={}, description="tuned values to draw in place of the chosen ones")
+    panels: list[Panel] = []
+    published: Curves | None = None
+
+
+class File(Part):
+    """A study: which runs, how their settings are chosen, what is shown of them."""
+
+    title: str | None = Field(default=None, description="one line for tables and figures")
+    base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
+    set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
+    grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
+        default=None, description="dotted config key → values"
+    )
+    blocks: list[Block] | None = None
+    seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
+    compare: str = Field(
+        default="", description="the grid key that is compared; by default the first not tuned"
+    )
+    select: Select = Select()
+    stages: list[Stage] = []
+    probes: list[Probe] = []
+    keep: list[Place] = Field(default=[], description="checkpoints that stay: last, best, or numbers of epochs")
+    table: list[Column] = [Column(metric="test/error", percent=True)]
+    published: Published = Published()
+    figures: list[Figure] = []
+    reference: str | None = Field(
+        default=None, description="the compared value that the others are tested against"
+    )
+    notes: list[str] = []
+    smoke: dict[str, Any] = Field(default={}, description="dotted config keys set by --smoke")
+
+
+def checked(values: Mapping[str, Any], path: Path) -> File:
+    """A study file's keys and types.
+
+    Raises:
+        ActlabError: about the first mistake.
+    """
+    try:
+        file = File.model_validate(values)
+    except ValidationError as error:
+        raise _one_line(error, path) from error
+    if (file.grid is None) == (file.blocks is None):
+        raise ActlabError(f"{path} lacks 'grid', or has 'blocks' beside it: a study needs one of the two")
+    if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
+        raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
+    return file
+
+
+def given(part: Part) -> dict[str, Any]:
+    """What a file says of a part, without what it leaves to defaults."""
+    return part.model_dump(exclude_unset=True)
+
+
+def json_schema() -> str:
+    """The schema for editors that complete and check YAML."""
+    return json.dumps(File.model_json_schema(), indent=1) + "\n"
+
+
+def _one_line(error: ValidationError, path: Path) -> ActlabError:
+    first, *others = error.errors()
+    where = _place(first)
+    if first["type"] == "extra_forbidden":
+        *outer, key = where
+        part = next((str(name) for name in reversed(outer) if isinstance(name, str)), "")
+        owner = Curves if part == "published" and "figures" in outer else _PARTS[part]
+        kind = f"key of '{part}'" if part else "study key"
+        return unknown(kind, str(key), owner.model_fields, f"In {path}.")
+    messages = [found["msg"] for found in (first, *others) if _place(found) == where]
+    wanted = dict.fromkeys(message.removeprefix("Input should be ") for message in messages)
+    should = "should be " if messages[0].startswith("Input should be ") else ""
+    named, given = ".".join(map(str, where)), str(first["input"])[:80]
+    return ActlabError(f"{named!r} in {path}: {should}{' or '.join(wanted)}. Given: {given!r}")
+
+
+def _place(error: Any) -> list[str | int]:
+    """Where in a file an error is: its keys and numbers, without the kinds of value that were tried there."""
+    kinds = ("int", "str", "float", "finite-float")
+    tried = (part for part in error["loc"] if part not in kinds)
+    return [*itertools.takewhile(lambda part: not isinstance(part, str) or "[" not in part, tried)]
+
+
+_PARTS: dict[str, type[Part]] = {
+    **{"": File, "select": Select, "blocks": Block, "stages": Stage, "probes": Probe, "table": Column},
+    **{"published": Published, "values": Value, "figures": Figure, "panels": Panel},
+}
