@@ -85,8 +85,9 @@ MAY_IMPORT = {
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "analysis", "reports", *LEAVES},
+    "members": {"experiments", "configs", "records", "tasks", *LEAVES},
     "engines": {
-        *("experiments", "signatures", "stacking", "tasks", "probes", "datamodules", "checkpoints"),
+        *("experiments", "members", "signatures", "stacking", "tasks", "probes", "datamodules", "checkpoints"),
         *PLANS,
         *LEAVES,
     },

@@ -8,6 +8,8 @@ import yaml
 
 from actlab.errors import ActlabError
 from actlab.experiments import build, check_shape, one_line_errors, run_seed, shape_for
+from actlab.members import build_tasks
+from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 
 # Plain Lightning classes: no `seed`, no `num_classes`, no `input_shape`; batches of what the others expect.
@@ -216,3 +218,21 @@ def test_seeds_that_are_none(value):
 def test_errors_of_a_users_code_are_left_alone():
     with pytest.raises(ValueError, match="theirs"), one_line_errors():
         raise ValueError("theirs")
+
+
+def test_members_are_built_like_runs_of_their_own(tmp_path):
+    study = tmp_path / "grid.yaml"
+    study.write_text(
+        "base: mnist_classifier\nset: {data.sample: true, model.network.hidden: [8]}\n"
+        "grid: {model.activation: [relu, {name: elu, alpha: 2.0}], model.optimizer.lr: [1e-2, 0.1]}\nseeds: 2\n"
+    )
+    runs = reading.load(str(study)).runs()
+    tasks = list(build_tasks([run.config for run in runs], build(runs[0].config)))
+    for run, task in zip(runs, tasks, strict=True):
+        alone = build(run.config).task
+        assert task.config == alone.config
+        assert task.seed == alone.seed == run.seed
+        assert type(task.units[0]) is type(alone.units[0])
+        assert task.optimizer(task.parameters()).defaults == alone.optimizer(alone.parameters()).defaults
+        for mine, theirs in zip(task.parameters(), alone.parameters(), strict=True):
+            assert torch.equal(mine, theirs)

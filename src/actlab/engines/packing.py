@@ -96,10 +96,12 @@ def form_stacks(runs: Iterable[Run], size_of: SizeOf) -> tuple[list[Job], list[s
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
     for group in similar(runs):
-        if reason := reason_against(experiments.build(group[0].config)):
+        experiment = experiments.build(group[0].config)
+        if reason := reason_against(experiment):
             reasons[reason] = None
         else:
-            stacks += [stack(part) for part in even_parts(group, size_of(group)) if len(part) > 1]
+            samples = getattr(experiment.data, "batch_size", SMALL)
+            stacks += [stack(part, samples) for part in even_parts(group, size_of(group)) if len(part) > 1]
     return stacks, list(reasons)
 
 
@@ -190,10 +192,9 @@ def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:
     return [group[a:b] for a, b in pairwise(bounds)]
 
 
-def stack(members: Sequence[Run]) -> Job:
-    """The stack of some runs; its id is a function of theirs."""
+def stack(members: Sequence[Run], samples: int) -> Job:
+    """The stack of some runs, of so many samples an update each; its id is a function of theirs."""
     digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
-    samples = getattr(experiments.build(members[0].config).data, "batch_size", SMALL)
     return Job(digest, tuple(members), threads_for(len(members) * samples))
 
 

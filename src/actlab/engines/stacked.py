@@ -33,9 +33,9 @@ from actlab.engines.recording import (
     write_checkpoint,
 )
 from actlab.experiments import Experiment
+from actlab.members import build_tasks
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
-from actlab.tasks import Task
 
 
 class StackRecorder(TimedRecorder):
@@ -196,14 +196,13 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:
     """Trainer, stacked task and datamodule of some runs."""
-    members = [experiments.build(run.config).task for run in runs]
     longest = max(runs, key=lambda run: run.epochs or 0)
-    trainer, _, data = experiments.build(
-        copy.deepcopy(longest.config), callbacks=[recorder], default_root_dir=str(path)
-    )
+    first = experiments.build(copy.deepcopy(longest.config), callbacks=[recorder], default_root_dir=str(path))
+    tasks = list(build_tasks([run.config for run in runs], first))
+    trainer, _, data = first
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
         writer.config = None  # it is of one member; the stack's own checkpoint holds them all
     assert isinstance(data, TensorDataModule)  # the only ones that say they can serve a stack
     data.seed = [run.seed for run in runs]
-    return Experiment(trainer, StackedTask([m for m in members if isinstance(m, Task)]), data)
+    return Experiment(trainer, StackedTask(tasks), data)
