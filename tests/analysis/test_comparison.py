@@ -1,6 +1,7 @@
 """The rows of a table: published values, tests against the reference, costs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,11 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
     gelu, _ = comparison.rows(results.load(plan, tmp_path))
     assert (gelu.tried, gelu.reference_tried) == (3, 3)
     assert [cell.planned for cell in gelu.cells] == [False, False, True, True]
+    # On seeds of which none has chosen, the metric that chose is as fair as any other.
+    for chosen_on, planned in (({20, 21}, True), ({5, 6}, False)):
+        fresh = replace(plan, chosen_on=frozenset(chosen_on))
+        gelu, _ = comparison.rows(results.load(fresh, tmp_path))
+        assert [cell.planned for cell in gelu.cells] == [planned, planned, True, True]
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:

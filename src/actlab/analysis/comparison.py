@@ -179,10 +179,13 @@ def _tried(results: Results, group: Group) -> int:
 def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
     """Whether a column is the metric by which the setting of a group or of its reference was chosen.
 
-    The epoch of its best value is another quantity: nothing was chosen for being early.
+    The epoch of its best value is another quantity: nothing was chosen for being early. Nor do the runs of a
+    later stage count as chosen that have other seeds than those that chose.
     """
-    chose = (column.metric, column.condition) == (results.study.select.metric, "") and column.at != "best_epoch"
-    if reference is None or not chose:
+    study = results.study
+    chose = (column.metric, column.condition) == (study.select.metric, "") and column.at != "best_epoch"
+    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
+    if reference is None or not chose or fresh:
         return False
     return max(_tried(results, group), _tried(results, reference)) > 1
 

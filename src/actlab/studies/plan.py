@@ -150,6 +150,7 @@ class Study:
         reference_given: whether somebody asked for it; the default one may be absent.
         notes: departures from the paper and how to read the results, printed below the table.
         tried: how many settings an earlier stage tried, by grid point as text.
+        chosen_on: the seeds of the runs by which an earlier stage chose.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Study:
     reference_given: bool = False
     notes: tuple[str, ...] = ()
     tried: Mapping[str, int] = field(default_factory=dict)
+    chosen_on: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Fill in what is compared.

@@ -51,6 +51,7 @@ def _later(first: Study, stage: Stage, chosen: Chosen) -> Study:
     blocks = []
     title = f"{first.title.rpartition(', stage ')[0]}, stage {stage.name}"
     tried: dict[str, int] = {}
+    chosen_on: set[int] = set()
     for group in groups(first):
         entry = chosen[identity(group.point)]
         run = group.settings[0].runs[0]
@@ -59,7 +60,15 @@ def _later(first: Study, stage: Stage, chosen: Chosen) -> Study:
         grid = {key: [values[key]] for key in own.grid}
         blocks.append(Block(grid, own.base, {**own.settings, **stage.settings}, own.name))
         tried[identity(group.point)] = entry["tried"]
-    return replace(first, blocks=tuple(blocks), seeds=stage.seeds, title=title, tried=tried)
+        chosen_on |= set(entry["seeds"])
+    return replace(
+        first,
+        blocks=tuple(blocks),
+        seeds=stage.seeds,
+        title=title,
+        tried=tried,
+        chosen_on=frozenset(chosen_on),
+    )
 
 
 def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
