@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from actlab.activations.gates import Gate
 from actlab.activations.learnt import GELU, LazyGELU, LazyPReLU, channel_count
 from actlab.activations.registry import register
+from actlab.activations.smooth import Gate
 from actlab.errors import ActlabError
 
 
@@ -174,7 +174,7 @@ def gelu_tanh() -> nn.Module:
 @register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")
 def gelu_sigmoid() -> nn.Module:
     """The sigmoid approximation of the GELU."""
-    return Gate("logistic", 1 / 1.702)
+    return Gate("logistic")
 
 
 @register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")

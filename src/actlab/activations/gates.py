@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 CDF = Callable[[Tensor], Tensor]
 
@@ -78,31 +78,3 @@ def gate(x: Tensor, cdf: CDF) -> Tensor:
     """
     bounded = _bounded_below(x)  # ∞·1 is the limit, −∞·0 is not
     return (bounded * cdf(_bounded_above(bounded))).to(x.dtype)
-
-
-class Gate(nn.Module):
-    """x·P(X ≤ x) for a fixed distribution of X (P §2, §5).
-
-    Args:
-        cdf: a name of `CDFS`: the distribution, of location 0 and scale 1.
-        scale: scale of X.
-
-    >>> Gate("cauchy", scale=2.0)(torch.tensor([-2.0, 2.0])).tolist()
-    [-0.5, 1.5]
-    """
-
-    elementwise = True
-    stochastic = False
-
-    def __init__(self, cdf: str, scale: float = 1.0) -> None:
-        super().__init__()
-        self.cdf, self.scale = cdf, scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape."""
-        cdf = CDFS[self.cdf]
-        return gate(x, lambda finite: cdf(finite / self.scale))
-
-    def extra_repr(self) -> str:
-        """The distribution."""
-        return f"cdf={self.cdf}, scale={self.scale:.4g}"

@@ -46,6 +46,14 @@ def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.sigmoid(alpha * widened(x) + beta)
 
 
+def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
+    """x·a and a: 1, or for negative elements from U(lower, upper)."""
+    drawn = uniform(source, x).mul_(upper - lower).add_(lower)
+    negative = x.sign().neg_().relu_().to(drawn.dtype)  # 0 or 1, where lerp gives either end to the bit
+    slope = torch.lerp(drawn.new_ones(()), drawn, negative).to(x.dtype)
+    return x * slope, slope
+
+
 def _drawn(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
     """x·m, with 0 for a masked −∞, and m as bytes.
 
@@ -82,7 +90,7 @@ def _kernels() -> ModuleType | None:
 
 
 class _Masked(torch.autograd.Function):
-    """x·m, already drawn, as a function of x: the gradient is m, of which one byte an element is kept.
+    """x·m, already drawn, as a function of x: the gradient is m, which is kept, a mask in one byte an element.
 
     What was drawn is the output, without a copy ("dirty", for autograd); a copy is it for the transforms, which
     do not know that.
@@ -252,8 +260,10 @@ class RReLU(nn.Module):
         """Random in training; its expectation in evaluation."""
         if not self.training:
             return nn.functional.leaky_relu(x, (self.lower + self.upper) / 2)
-        slope = self.lower + (self.upper - self.lower) * self.uniform(x)
-        return torch.where(x < 0, slope.to(x.dtype) * x, x)
+        with torch.no_grad():  # the slopes are constants of the step
+            y, slope = self.uniform.draw(_rrelu, x, self.lower, self.upper)
+        z: Tensor = _Masked.apply(x, y, slope)  # type: ignore[no-untyped-call]
+        return z
 
     def extra_repr(self) -> str:
         """The bounds."""
