@@ -8,10 +8,13 @@ Draws ``benchmarks/stacks.png`` as well. Each benchmark is a module beside this 
 
 import argparse
 import json
+import time
 from importlib.metadata import version
 from pathlib import Path
 
+import busy
 import data
+import jax_table
 import psutil
 import stacks
 import torch
@@ -24,8 +27,14 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 from actlab.engines.folders import hardware
 from actlab.reports import style
 
-BENCHMARKS = {"stacks": stacks.measure, "units": units.measure, "data": data.measure}
-PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics", "datasets")
+BENCHMARKS = {
+    "jax": jax_table.measure,
+    "busy": busy.measure,
+    "stacks": stacks.measure,
+    "units": units.measure,
+    "data": data.measure,
+}
+PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics", "datasets", "jax", "optax")
 
 
 def main() -> None:
@@ -35,9 +44,13 @@ def main() -> None:
     dataset = parser.parse_args().dataset
     load = psutil.cpu_percent(1)  # of other processes, before we begin
     figures: dict[str, dict[str, float]] = {}
+    seconds: dict[str, int] = {}
     for name, measure in BENCHMARKS.items():
+        start = time.perf_counter()
         figures[name] = measure(dataset)
+        seconds[name] = round(time.perf_counter() - start)
         show(figures[name])
+        print(f"{name} took {seconds[name]} s", flush=True)
     ratios = {k: v for group in figures.values() for k, v in group.items() if "_vs_" in k}
     record = {
         "ratios": ratios,
@@ -46,6 +59,7 @@ def main() -> None:
         "versions": {package: version(package) for package in PACKAGES},
         "hardware": hardware() + (f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""),
         "load_percent": load,
+        "seconds": seconds,  # that each benchmark took
     }
     path = Path(__file__).with_name("latest.json")
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

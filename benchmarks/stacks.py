@@ -24,9 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,19 +34,16 @@ import psutil
 import pytorch_lightning as pl
 import torch
 from figures import show
-from torch import Tensor, nn
+from opponents import explicit_and_func, looped, products, template
+from timing import DEVICE, UPDATES, WARM_UP, Clock, threads_of
 from torch.utils.data import DataLoader
-from torchmetrics.classification import MulticlassAccuracy
 
 from actlab import experiments, streams
 from actlab.engines import packing, sizing, stacked
-from actlab.engines.devices import threads, threads_for
 from actlab.engines.memory import keep_freed
-from actlab.stacking import StackedNetwork
 from actlab.studies import keys, plan, reading, running
 
-ROUNDS, UPDATES, WARM_UP = 5, 25, 5
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ROUNDS = 5
 SIZES = (1, 2, 5, 15, 45, 90) if DEVICE == "cpu" else (1, 15, 90, 450)
 LEARNING_RATE, DROPOUT = "model.optimizer.lr", "model.network.dropout"
 RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
@@ -67,29 +62,6 @@ def as_a_study_does() -> None:
     keep_freed()
 
 
-def synchronise() -> None:
-    """Wait for the device."""
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-
-
-class Clock(pl.callbacks.Checkpoint):
-    """Seconds from the first to the last update of a fit, the first few left out."""
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
-        """Note the time after the warm-up and after each further update."""
-        if trainer.global_step in (WARM_UP, WARM_UP + UPDATES):
-            synchronise()
-        if trainer.global_step == WARM_UP:
-            self.start = time.perf_counter()
-        self.end = time.perf_counter()
-
-    @property
-    def milliseconds(self) -> float:
-        """Per update."""
-        return (self.end - self.start) / UPDATES * 1e3
-
-
 def alone(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update of runs that the sequential engine trains: mean over the runs."""
     taken = []
@@ -101,11 +73,6 @@ def alone(runs: Sequence[plan.Run]) -> float:
             trainer.fit(task, datamodule=module)
         taken.append(clock.milliseconds)
     return statistics.mean(taken)
-
-
-def threads_of(size: int) -> Any:
-    """The number of threads that the engines give to so many runs."""
-    return threads(threads_for(128 * size))
 
 
 def in_stack(runs: Sequence[plan.Run]) -> float:
@@ -131,119 +98,6 @@ def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
     bounds = [round(i * size / 3) for i in range(4)]
     chosen = [of_rate[: b - a] for of_rate, (a, b) in zip(by_rate, pairwise(bounds), strict=True)]
     return [run for part in chosen for run in part]
-
-
-def mlp(dropout: float) -> nn.Sequential:
-    """The MNIST classifier of torch's own modules."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    for width in (784, *[128] * 7):
-        layers += [nn.Linear(width, 128), nn.GELU(), *([nn.Dropout(dropout)] if dropout else [])]
-    return nn.Sequential(*layers, nn.Linear(128, 10))
-
-
-def looped(loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
-    """Milliseconds an update of a loop written by hand."""
-    network = mlp(0.0).to(DEVICE)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
-    start = 0.0
-    with threads_of(1):
-        for step, (x, y) in enumerate(loader):
-            if step == WARM_UP:
-                start = time.perf_counter()
-            if step == UPDATES + WARM_UP:
-                break
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(network(x.to(DEVICE)), y.to(DEVICE)).backward()
-            optimizer.step()
-        synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
-
-
-class Template(pl.LightningModule):
-    """As a project template has it."""
-
-    def __init__(self, dropout: float) -> None:
-        super().__init__()
-        self.network = mlp(dropout)
-        self.accuracy = MulticlassAccuracy(10)
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Loss and accuracy, logged every step."""
-        x, y = batch
-        logits = self.network(x)
-        loss = nn.functional.cross_entropy(logits, y)
-        self.accuracy(logits, y)
-        self.log("train/loss", loss, on_step=True, on_epoch=True)
-        self.log("train/accuracy", self.accuracy, on_step=True, on_epoch=True)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
-        return torch.optim.Adam(self.parameters(), lr=1e-3)
-
-
-def template(loader: DataLoader[Any]) -> float:
-    """Milliseconds an update of the template: mean over the dropouts of the grid."""
-    taken = []
-    for dropout in DROPOUTS:
-        clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, running.quiet():
-            pl.Trainer(
-                max_steps=UPDATES + WARM_UP,
-                logger=pl.loggers.CSVLogger(folder),
-                callbacks=[clock],
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            ).fit(Template(dropout), loader)
-        taken.append(clock.milliseconds)
-    return statistics.mean(taken)
-
-
-def products(size: int) -> float:
-    """Milliseconds of the matrix products of one update of a stack: forward, then back through the layers."""
-    widths = (784, *[128] * 8, 10)
-    weights = [torch.randn(size, *shape, device=DEVICE) for shape in pairwise(widths)]
-    values = [torch.randn(size, 128, width, device=DEVICE) for width in widths]
-    start = 0.0
-    with threads_of(size):
-        for step in range(UPDATES + WARM_UP):
-            if step == WARM_UP:
-                start = time.perf_counter()
-            kept = [torch.bmm(x, w) for x, w in zip(values, weights, strict=False)]
-            for number in reversed(range(len(weights))):
-                kept.append(torch.bmm(values[number].mT, values[number + 1]))
-                if number:  # the images need no gradient
-                    torch.bmm(values[number + 1], weights[number].mT)
-        synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
-
-
-def forward_and_backward(run: Callable[[Tensor], Tensor], parameters: Sequence[Tensor], x: Tensor) -> float:
-    """Milliseconds of the sum of all outputs and its gradient."""
-    start = 0.0
-    for step in range(UPDATES + WARM_UP):
-        if step == WARM_UP:
-            start = time.perf_counter()
-        torch.autograd.grad(run(x).sum(), parameters)
-    synchronise()
-    return (time.perf_counter() - start) / UPDATES * 1e3
-
-
-def explicit_and_func(size: int = 15) -> tuple[Callable[[], float], Callable[[], float]]:
-    """The same networks by our batched layers, and by ``vmap`` over ``functional_call``."""
-    networks = [mlp(0.0).to(DEVICE) for _ in range(size)]
-    x = torch.randn(size, 128, 784, device=DEVICE)
-    batched = StackedNetwork(networks, streams.Stream(0))
-    parameters, _ = torch.func.stack_module_state(networks)
-
-    def mapped(inputs: Tensor) -> Tensor:
-        return torch.func.vmap(partial(torch.func.functional_call, networks[0]))(parameters, (inputs,))
-
-    torch.testing.assert_close(mapped(x), batched(x), rtol=1e-3, atol=1e-5)
-    return (
-        partial(forward_and_backward, batched, list(batched.parameters()), x),
-        partial(forward_and_backward, mapped, list(parameters.values()), x),
-    )
 
 
 def peak_memory() -> int:
@@ -305,7 +159,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     sides: dict[str, Callable[[], float]] = {
         "loop_ms": lambda: looped(module.train_dataloader()),
         "trainer_ms": lambda: alone(by_dropout[:1]),
-        "grid_template_ms": lambda: template(DataLoader(samples, 128, shuffle=True, drop_last=True)),
+        "grid_template_ms": lambda: template(DROPOUTS, DataLoader(samples, 128, shuffle=True, drop_last=True)),
         "grid_sequential_ms": lambda: alone(by_dropout),
         "grid_stacked_ms": lambda: stacked_grid(runs),
         **{f"stacked_{n}_ms": lambda n=n: in_stack(members(plain, n)) / n for n in SIZES},

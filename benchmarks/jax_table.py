@@ -1,0 +1,64 @@
+"""The engine as users get it against JAX: milliseconds an update and run over the size of the stack.
+
+    python benchmarks/jax_table.py [--sizes 1,15,45,90] [--rounds 3]
+
+Both train the MNIST classifier (784–8×128–10, GELU, Adam, batches of 128, one seed a member) for whole epochs
+of 107 updates, on a quarter of the images that MNIST has: batches in an order of each epoch and member, three
+validations, the test set; with dropout 0.5 the clean training loss too, by one more forward pass an update. The
+engine is the command ``actlab study run`` with one stack of R, its records and checkpoints included
+(`sides.Study`); JAX is ``vmap`` over members and one compiled ``scan`` (`jax_side`). They take turns of an
+epoch, and the fastest turn of each counts. What the engine does once an epoch weighs four times as much here as
+with all of MNIST.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import sides
+from figures import show
+
+SIZES = (1, 15, 45, 90)
+ROUNDS = 3
+
+
+def measure(dataset: str | None = None, size: int = 15, rounds: int = ROUNDS) -> dict[str, float]:
+    """Figures of one size; the data set is not used.
+
+    Returns:
+        milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``.
+    """
+    del dataset
+    with tempfile.TemporaryDirectory() as folder:
+        data = sides.make_data(Path(folder))
+        makers: dict[str, Callable[[], sides.Side]] = {
+            "engine_ms": partial(sides.Study, data, size),
+            "jax_ms": partial(sides.Jax, data, size),
+            "engine_dropout_ms": partial(sides.Study, data, size, 0.5),
+            "jax_dropout_ms": partial(sides.Jax, data, size, 0.5),
+        }
+        figures = sides.fastest(makers, rounds)
+    return figures | {
+        "stacked_vs_jax": figures["engine_ms"] / figures["jax_ms"],
+        "stacked_dropout_vs_jax": figures["engine_dropout_ms"] / figures["jax_dropout_ms"],
+    }
+
+
+def main() -> None:
+    """Measure and print, one size after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="of stacks")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each side")
+    args = parser.parse_args()
+    for size in map(int, args.sizes.split(",")):
+        print(f"R = {size}, {psutil.getloadavg()[0]:.1f} processes at work on the machine")
+        show(measure(size=size, rounds=args.rounds))
+
+
+if __name__ == "__main__":
+    main()
