@@ -27,7 +27,6 @@ warnings.filterwarnings("ignore", ".*does not have many workers.*")
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-
 LONGEST_MESSAGE = 300  # characters
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from actlab import streams
 from actlab.engines import cost
 from actlab.engines.folders import RunFolder, holding
 from actlab.files import read_sealed
-from actlab.studies import reading, running
+from actlab.studies import reading
 
 STUDY = """\
 title: A tiny study
@@ -225,27 +224,3 @@ def test_a_report_without_runs_says_what_to_do(study):
     outcome = study("report")
     assert outcome.code == 2
     assert "run" in outcome.err
-
-
-@pytest.mark.parametrize("reason", [None, "masks are not compiled (no compiler)"])
-def test_whether_masks_are_compiled_is_decided_once(tmp_path, monkeypatch, capsys, reason):
-    calls = []
-    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or reason)
-    short, long = tmp_path / "short", tmp_path / "long"
-    short.mkdir()
-    long.mkdir()
-    running.compile_masks(short, running.LONG - 1)
-    running.compile_masks(short, running.LONG)
-    assert not calls
-    running.compile_masks(long, running.LONG)
-    running.compile_masks(long, 1)
-    assert len(calls) == (2 if reason is None else 1)  # without a compiler the first start chose the plain ones
-    assert capsys.readouterr().out == (f"{reason}\n" if reason else "")
-
-
-def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(streams, "compile_masks", lambda: None)
-    running.compile_masks(tmp_path, running.LONG)
-    monkeypatch.setattr(streams, "compile_masks", lambda: "masks are not compiled (no compiler)")
-    running.compile_masks(tmp_path, 1)
-    assert "last digits may differ" in capsys.readouterr().out

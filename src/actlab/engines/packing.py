@@ -23,6 +23,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from actlab import experiments
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
+from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.files import read_sealed, write_sealed
@@ -42,12 +43,12 @@ class Job:
     Args:
         id: of the run, or of the stack, which names its folder.
         runs: in the order of the run axis.
-        threads: number of threads of torch for a stack, a part of bit-identity.
+        threads: number of threads of torch, a part of bit-identity; 0 where it follows from the run's batch.
     """
 
     id: str
     runs: tuple[Run, ...]
-    threads: int = 1
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,13 @@ class Packing:
 SizeOf = Callable[[Sequence[Run]], int]
 
 
-def pack(runs: Sequence[Run], root: Path, size_of: SizeOf, stacked: bool = True) -> Packing:
+def pack(
+    runs: Sequence[Run],
+    root: Path,
+    size_of: SizeOf,
+    stacked: bool = True,
+    settings: Settings | None = None,
+) -> Packing:
     """Group the unfinished among ``runs`` into jobs; stacks of an earlier start are kept.
 
     Args:
@@ -74,6 +81,7 @@ def pack(runs: Sequence[Run], root: Path, size_of: SizeOf, stacked: bool = True)
         root: the study's folder; ``stacks.json`` there is read and written.
         size_of: says how many of some runs that can be stacked make one stack.
         stacked: whether new stacks are formed.
+        settings: how many processes there will be, and threads in each; by default one.
 
     Raises:
         ActlabError: when a member of an earlier stack is no longer a run of the study.
@@ -83,25 +91,30 @@ def pack(runs: Sequence[Run], root: Path, size_of: SizeOf, stacked: bool = True)
     known = read_stacks(root, runs, unfinished)
     placed = {run.id for job in known for run in job.runs}
     free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
-    new, reasons = form_stacks(free, size_of) if stacked else ([], [])
+    settings = settings or Settings()
+    new, reasons = form_stacks(free, size_of, settings) if stacked else ([], [])
     write_stacks(root, [*known, *new])
     placed |= {run.id for job in new for run in job.runs}
     jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
-    alone = [Job(run.id, (run,)) for run in runs if run.id in unfinished - placed]
+    alone = [Job(run.id, (run,), settings.threads) for run in runs if run.id in unfinished - placed]
     return Packing([*jobs, *alone], reasons)
 
 
-def form_stacks(runs: Iterable[Run], size_of: SizeOf) -> tuple[list[Job], list[str]]:
+def form_stacks(runs: Iterable[Run], size_of: SizeOf, settings: Settings) -> tuple[list[Job], list[str]]:
     """Stacks of runs that differ in what a stack may differ in, and the reasons why others are none."""
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
-    for group in similar(runs):
+    groups = similar(runs)
+    for group in groups:
         experiment = experiments.build(group[0].config)
         if reason := reason_against(experiment):
             reasons[reason] = None
         else:
             samples = getattr(experiment.data, "batch_size", SMALL)
-            stacks += [stack(part, samples) for part in even_parts(group, size_of(group)) if len(part) > 1]
+            size = for_all(len(group), size_of(group), settings.jobs, len(groups))
+            parts = [part for part in even_parts(group, size) if len(part) > 1]
+            threads = [settings.threads or threads_for(len(part) * samples) for part in parts]
+            stacks += map(stack, parts, threads)
     return stacks, list(reasons)
 
 
@@ -192,10 +205,22 @@ def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:
     return [group[a:b] for a, b in pairwise(bounds)]
 
 
-def stack(members: Sequence[Run], samples: int) -> Job:
-    """The stack of some runs, of so many samples an update each; its id is a function of theirs."""
+def for_all(members: int, size: int, jobs: int, groups: int) -> int:
+    """The size of stacks by which a group gives all processes work, where groups are few.
+
+    >>> for_all(15, 15, jobs=2, groups=1), for_all(45, 15, jobs=2, groups=1), for_all(15, 15, jobs=2, groups=6)
+    (8, 12, 15)
+    """
+    parts = math.ceil(members / size)
+    if groups % jobs and groups < 4 * jobs:
+        parts = math.ceil(parts / jobs) * jobs
+    return math.ceil(members / min(parts, members))
+
+
+def stack(members: Sequence[Run], threads: int) -> Job:
+    """The stack of some runs; its id is a function of theirs."""
     digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
-    return Job(digest, tuple(members), threads_for(len(members) * samples))
+    return Job(digest, tuple(members), threads)
 
 
 def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:

@@ -74,7 +74,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
             return
         for run in job.runs:
             if not RunFolder(root, run).finished:
-                train(Job(run.id, (run,)), root, progress, logger)
+                train(Job(run.id, (run,), job.threads), root, progress, logger)
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
@@ -85,7 +85,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         if len(job.runs) > 1:
             stacked.train(job, root, progress, logger)
         else:
-            sequential.train(job.runs[0], root, progress, logger)
+            sequential.train(job.runs[0], root, progress, logger, job.threads)
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # the next job starts processes of its own

@@ -86,7 +86,9 @@ class Recorder(TimedRecorder):
                 write_checkpoint(task.state_dict(), epoch, trainer.global_step, path, config)
 
 
-def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+def train(
+    run: Run, root: Path, progress: Progress, logger: LoggerFactory | None = None, number: int = 0
+) -> None:
     """Train one run to its end, resuming from its last checkpoint; a diverged run is recorded as such.
 
     Args:
@@ -94,6 +96,7 @@ def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None
         root: the study's folder.
         progress: called after each epoch.
         logger: makes a logger for a run; none by default.
+        number: of threads; 0 leaves it to the size of a batch.
 
     Raises:
         ActlabError: for a config or dataset that cannot be used.
@@ -108,7 +111,7 @@ def train(run: Run, root: Path, progress: Progress, logger: LoggerFactory | None
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
     resume = folder.checkpoint if folder.started else None
-    with threads(threads_for(getattr(data, "batch_size", None) or SMALL)):
+    with threads(number or threads_for(getattr(data, "batch_size", None) or SMALL)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:
         finish(recorder, trainer)

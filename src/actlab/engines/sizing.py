@@ -17,6 +17,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from actlab.engines.devices import SMALL, threads, threads_for, wait_for
 from actlab.engines.memory import PeakMemory, free_memory, keep_freed
 from actlab.engines.packing import BEST_SIZE
+from actlab.engines.settings import Settings
 from actlab.engines.stacked import assemble
 from actlab.studies.keys import set_dotted
 from actlab.studies.plan import Run
@@ -25,19 +26,26 @@ SIZES = (5, 15, 45, 150, 450)  # of stacks, that `fastest` times
 WARM_UP = 4  # updates that are not timed
 
 
-def size_of(runs: Sequence[Run], most: int | None = None, by_time: bool = False) -> int:
+def size_of(
+    runs: Sequence[Run],
+    most: int | None = None,
+    by_time: bool = False,
+    settings: Settings | None = None,
+) -> int:
     """How many of some runs that can be stacked make one stack.
 
     Args:
         runs: that differ only in what members of a stack may differ in.
         most: the user's limit.
         by_time: time some sizes, instead of taking `BEST_SIZE`; pays in long studies.
+        settings: how many processes there will be, and threads in each; by default one.
     """
+    settings = settings or Settings()
     wanted = min(most or len(runs), len(runs))
     if not by_time:
         wanted = min(wanted, most or BEST_SIZE)
-    wanted = min(wanted, fitting(runs))
-    return fastest(runs, wanted) if by_time and most is None else max(1, wanted)
+    wanted = min(wanted, max(1, fitting(runs) // settings.jobs))
+    return fastest(runs, wanted, settings.threads) if by_time and most is None else max(1, wanted)
 
 
 def fitting(runs: Sequence[Run]) -> int:
@@ -77,12 +85,13 @@ class Stopwatch(Checkpoint):
         return min(after - before for before, after in pairwise(self.times[WARM_UP:]))
 
 
-def fastest(runs: Sequence[Run], most: int) -> int:
+def fastest(runs: Sequence[Run], most: int, number: int = 0) -> int:
     """The size of stacks that takes the least time an update and run, by a few updates of each.
 
     Args:
         runs: that may be stacked.
         most: how many fit into memory.
+        number: of threads; 0 leaves it to the number of samples.
 
     Returns:
         One of `SIZES`, or ``most``.
@@ -96,7 +105,7 @@ def fastest(runs: Sequence[Run], most: int) -> int:
         watch = Stopwatch()
         with TemporaryDirectory() as folder:
             trainer, task, data = assemble(_short(runs[:size], WARM_UP + 16), watch, Path(folder))
-            with threads(threads_for(size * getattr(data, "batch_size", SMALL))):
+            with threads(number or threads_for(size * getattr(data, "batch_size", SMALL))):
                 trainer.fit(task, datamodule=data)
         taken[size] = watch.seconds / size
     return min(taken, key=taken.__getitem__)

@@ -27,6 +27,8 @@ class StackedNetwork(nn.Module):
         super().__init__()
         self.size = len(members)
         self.layers = stack(members, stream)
+        for r, member in enumerate(members):
+            share(member, _state(self.layers, r))
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
         """Outputs of all members; ``shared`` inputs lack the run axis."""
@@ -38,6 +40,13 @@ class StackedNetwork(nn.Module):
     def member_state(self, r: int) -> dict[str, Tensor]:
         """State dict of member ``r`` as its own network would have it (copies)."""
         return {name: value.clone().contiguous() for name, value in _state(self.layers, r).items()}
+
+
+def share(member: nn.Module, state: dict[str, Tensor]) -> None:
+    """Let a member's parameters be its part of the stack: what they held is freed."""
+    for name, parameter in member.named_parameters():
+        if name in state and state[name].shape == parameter.shape:
+            parameter.data = state[name]
 
 
 def _state(module: nn.Module, r: int) -> dict[str, Tensor]:

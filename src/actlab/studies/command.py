@@ -16,7 +16,7 @@ from actlab.studies.groups import groups
 from actlab.studies.keys import identity
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
-from actlab.studies.running import Engine, faults_of, logger_factory, quiet, run, updates_per_epoch
+from actlab.studies.running import Engine, faults_of, logger_factory, run, updates_per_epoch
 
 ENGINES = ("auto", "sequential")
 
@@ -69,6 +69,12 @@ def parser() -> Parser:
                 help="auto: stack runs where that applies, say where not",
             )
             sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
+            sub.add_argument(
+                "--jobs",
+                type=int,
+                metavar="N",
+                help="processes that train at a time, one thread each; default: one a core, in short studies 1",
+            )
             sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
     commands.add_parser("schema", help="print the JSON schema of study files, for editors")
     return top
@@ -93,7 +99,8 @@ def main(argv: Sequence[str]) -> None:
     elif args.command == "run":
         if args.max_stack is not None and args.max_stack < 1:
             raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
-        engine = Engine(args.engine == "auto", args.max_stack, logger_factory(args.logger, study, root))
+        loggers = logger_factory(args.logger, study, root)
+        engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs)
         if run(study, root, engine):
             show(study, root)
             if args.report:
@@ -135,6 +142,7 @@ def state(folder: RunFolder) -> str:
 def costs(study: Study, todo: Sequence[Run]) -> str:
     """What is left to do costs, timed now."""
     from actlab.engines import cost
+    from actlab.engines.settings import quiet
 
     def of(point: Mapping[str, Any]) -> str:
         return identity({study.compare: point.get(study.compare, "")})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import pydoc
-import warnings
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +15,11 @@ from filelock import FileLock
 
 from actlab.engines.folders import COSTS, RunFolder
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.files import DamagedError, read_sealed
 from actlab.studies import stages
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
-
-LONG = 20_000  # updates from which compiling the masks and timing sizes of stacks pays
 
 
 class Engine(NamedTuple):
@@ -32,11 +29,13 @@ class Engine(NamedTuple):
         stacked: train runs that differ in seed or settings alone as stacks; else all one by one.
         max_stack: most runs in one stack; found from memory and measurement when not given.
         logger: makes a Lightning logger for a run; every member of a stack has its own.
+        jobs: number of processes that train; by default one a core in a long study.
     """
 
     stacked: bool = True
     max_stack: int | None = None
     logger: Callable[[Run], Any] | None = None
+    jobs: int | None = None
 
 
 def run(study: Study, root: Path, engine: Engine) -> bool:
@@ -56,6 +55,8 @@ def run(study: Study, root: Path, engine: Engine) -> bool:
     from actlab.engines import queue
 
     if queue.is_further_device():
+        from actlab.engines.settings import quiet
+
         with quiet():
             runs = [r for stage in stages.opened(study, root) for r in stage.runs()]
             queue.train_as_further_device(runs, root)
@@ -80,9 +81,9 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
     if not todo and not study.probes and not uncosted(study, root):
         return
     from actlab.engines import cost, probes
-    from actlab.experiments import without_denormals
+    from actlab.engines.settings import quiet
 
-    with quiet(), without_denormals():
+    with quiet():
         for probe in study.probes:
             probes.made(probe)
         if todo:
@@ -115,7 +116,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:
     """Train runs, in stacks where that applies."""
-    from actlab.engines import packing, queue, sizing
+    from actlab.engines import packing, queue, settings, sizing, workers
 
     faults = faults_of(todo)
     for run in (run for run in todo if run.id in faults):
@@ -127,15 +128,24 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
         return
     per_epoch = updates_per_epoch(todo[0])
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
-    compile_masks(root, updates)
-    size_of = partial(sizing.size_of, most=engine.max_stack, by_time=updates >= LONG)
     with deciding(root):
+        chosen, said = settings.decide(root, updates, engine.jobs, on_one_device(todo[0]))
+        if chosen.jobs > 1:
+            workers.start_server()
+        size_of = partial(
+            sizing.size_of, most=engine.max_stack, by_time=updates >= settings.LONG, settings=chosen
+        )
         runs = [run for run in study.runs() if run.id not in faults]
-        packed = packing.pack(runs, root, size_of, engine.stacked)
+        packed = packing.pack(runs, root, size_of, engine.stacked, chosen)
+    for line in said:
+        print(line)
     for reason in packed.reasons:
         print(f"one by one instead of stacked: {reason}")
     with Display(todo) as display:
-        busy = queue.work(packed.jobs, root, display, engine.logger)
+        if chosen.jobs > 1 and len(packed.jobs) > 1:
+            busy = workers.work(packed.jobs, root, display, chosen, engine.logger)
+        else:
+            busy = queue.work(packed.jobs, root, display, engine.logger)
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(f"{number} runs are being trained by another process; start the study again when it has ended")
@@ -144,25 +154,35 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
             print(f"{run.id} failed: {failure}")
 
 
-def compile_masks(root: Path, updates: int) -> None:
-    """Compile the mask functions for a long study; a restart does as the first start did."""
-    from actlab import streams
-
-    path = root / "engine.json"
-    remedy = "delete it; masks are then compiled or not as a new study decides"
-    decided = read_sealed(path, remedy)["compiled"] if path.exists() else None
-    wanted = updates >= LONG if decided is None else decided
-    reason = streams.compile_masks() if wanted else None
-    if reason and decided:
-        reason += "; when the study was started they were compiled, so last digits may differ from then on"
-    if reason:
-        print(reason)
-    if decided is None:
-        write_sealed(path, {"compiled": wanted and not reason})
-
-
-def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run], Any] | None:
+@dataclass(frozen=True)
+class Loggers:
     """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+
+    A worker takes it along, so it holds plain values alone.
+
+    Args:
+        path: of the class.
+        group: name of the study.
+        root: the study's folder.
+    """
+
+    path: str
+    group: str
+    root: Path
+
+    def __call__(self, run: Run) -> Any:
+        """The logger of a run."""
+        found = pydoc.locate(self.path)
+        known = RunFolder(self.root, run).logger_id
+        settings = {"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known}
+        accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
+        logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
+        logger.log_hyperparams(run.config)
+        return logger
+
+
+def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
+    """Loggers of a class for the runs of a study; None without a class.
 
     Raises:
         ActlabError: when ``name`` is no class of Lightning loggers.
@@ -176,16 +196,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Callable[[Run]
         raise ActlabError(
             f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
         )
-    accepted = inspect.signature(found).parameters
-
-    def make(run: Run) -> Any:
-        known = RunFolder(root, run).logger_id
-        settings = {"save_dir": str(root), "name": run.id, "group": study.name, "id": known}
-        logger = found(**{key: value for key, value in settings.items() if key in accepted})
-        logger.log_hyperparams(run.config)
-        return logger
-
-    return make
+    return Loggers(name, study.name, root)
 
 
 def faults_of(runs: Sequence[Run]) -> dict[str, str]:
@@ -217,6 +228,13 @@ def _unit(run: Run) -> Any:
     return get_dotted(run.config, "model.activation", "")
 
 
+def on_one_device(run: Run) -> bool:
+    """Whether a run is trained by one process on one device."""
+    from actlab import experiments
+
+    return experiments.build(run.config).trainer.world_size == 1
+
+
 def updates_per_epoch(run: Run) -> int | None:
     """Number of training batches, from the data; None where the data does not know it."""
     from actlab import experiments
@@ -236,19 +254,3 @@ def deciding(root: Path) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / ".deciding.lock"):
         yield
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Lightning's announcements of every single run off the screen."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="pytorch_lightning")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

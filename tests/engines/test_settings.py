@@ -1,0 +1,91 @@
+"""How a study computes is decided once: processes, threads, compiled masks, the route of products."""
+
+import pytest
+import torch
+
+from actlab import products, streams
+from actlab.engines import settings
+from actlab.errors import ActlabError
+from actlab.files import DamagedError, read_sealed, write_sealed
+
+LONG = settings.LONG
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Calls of the compiler; what it answers may be changed."""
+    calls, answer = [], [None]
+    monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or answer[0])
+    monkeypatch.setattr(products, "choose", lambda: "default")
+    return calls, answer
+
+
+def decide(root, updates, jobs=None, single_device=True):
+    return settings.decide(root, updates, jobs, single_device)
+
+
+@pytest.mark.parametrize("reason", [None, "masks are not compiled (no compiler)"])
+def test_whether_masks_are_compiled_is_decided_once(tmp_path, compiled, reason):
+    calls, answer = compiled
+    answer[0] = reason
+    assert not decide(tmp_path / "short", LONG - 1)[0].compiled
+    assert not decide(tmp_path / "short", LONG)[0].compiled
+    assert not calls
+    chosen, said = decide(tmp_path / "long", LONG)
+    assert (chosen.compiled, said) == (reason is None, [reason] if reason else [])
+    assert decide(tmp_path / "long", 1) == (chosen, [])
+    assert len(calls) == (2 if reason is None else 1)  # without a compiler the first start chose the plain ones
+
+
+def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, compiled):
+    decide(tmp_path, LONG)
+    compiled[1][0] = "masks are not compiled (no compiler)"
+    chosen, (line,) = decide(tmp_path, 1)
+    assert "last digits may differ" in line
+    assert not chosen.compiled
+    assert read_sealed(tmp_path / settings.FILE, "")["compiled"]
+
+
+def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, monkeypatch):
+    monkeypatch.setattr(settings, "seats", lambda: 4)
+    assert decide(tmp_path / "short", 1)[0].jobs == 1
+    assert decide(tmp_path / "asked", 1, jobs=3)[0] == settings.Settings(3, 1)
+    assert decide(tmp_path / "long", LONG)[0] == settings.Settings(4, 1, True)
+    assert decide(tmp_path / "long", 1)[0].jobs == 4
+    assert decide(tmp_path / "long", 1, jobs=1)[0] == settings.Settings(1, 1, True)
+    assert decide(tmp_path / "devices", LONG, single_device=False)[0] == settings.Settings(1, 0, True)
+    with pytest.raises(ActlabError, match="--jobs 0: give a whole number from 1"):
+        decide(tmp_path / "asked", 1, jobs=0)
+
+
+@pytest.mark.parametrize("content", [[], {"jobs": "two"}, {"compiled": True, "jobz": 1}])
+def test_what_is_no_record_of_settings_is_named(tmp_path, compiled, content):
+    write_sealed(tmp_path / settings.FILE, content)
+    with pytest.raises(DamagedError, match=r"engine\.json is damaged .*: delete it"):
+        decide(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "route"),
+    [(2e-7, 0.5, "onednn"), (1e-3, 0.5, "default"), (2e-7, 0.95, "default")],
+)
+def test_products_take_the_faster_route_that_is_as_exact(monkeypatch, error, seconds, route):
+    monkeypatch.setattr(products, "measured", lambda: {"default": (1e-7, 1.0), "onednn": (error, seconds)})
+    assert products.choose() == route
+
+
+def test_routes_are_measured_and_float32_stays_float32():
+    found = products.measured()
+    assert all(seconds > 0 for _, seconds in found.values())
+    assert found["default"][0] < 1e-5
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        products.use(products.choose())
+        left, right = torch.randn(64, 300), torch.randn(300, 64)
+        exact = left.double() @ right.double()
+        assert (left @ right - exact).abs().max() / exact.abs().max() < 1e-5
+        assert torch.backends.cuda.matmul.fp32_precision == "none"
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before
+    with pytest.raises(ActlabError, match="unknown route of products 'mkl'"):
+        products.use("mkl")

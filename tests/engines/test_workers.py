@@ -1,0 +1,167 @@
+"""Several processes train one study: the same numbers, and a worker that dies is replaced."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import pytorch_lightning as pl
+from tiny_study import KilledError, ignore, load, metrics, packed, result
+
+from actlab.engines import packing, workers
+from actlab.engines.folders import RunFolder
+from actlab.engines.settings import Settings
+from actlab.errors import ActlabError
+
+TWO = Settings(jobs=2, threads=1)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return load(tmp_path, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
+
+
+def work(runs, root, stacked=True, progress=ignore, **options):
+    jobs = packed(runs, root, stacked=stacked, settings=TWO).jobs
+    assert len(jobs) > 1
+    return workers.work(jobs, root, progress, TWO, **options)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The folder of the runs, trained in this process with one thread."""
+    from actlab.engines import queue
+
+    folder = tmp_path_factory.mktemp("straight")
+    runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
+    for stacked in (True, False):
+        jobs = packed(runs, folder / str(stacked), stacked=stacked, settings=TWO).jobs
+        assert {job.threads for job in jobs} == {1}
+        queue.work(jobs, folder / str(stacked), ignore)
+    return folder
+
+
+def assert_equal(runs, root, straight):
+    for run in runs:
+        assert metrics(root, run).equals(metrics(straight, run))
+        assert result(root, run) == result(straight, run)
+
+
+class Deadly(pl.Callback):
+    """Ends its process, as the system does when memory is short: always, or the first time."""
+
+    stackable = True
+
+    def __init__(self, mark: str = "") -> None:
+        self.mark = mark
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1 and not (self.mark and Path(self.mark).exists()):
+            if self.mark:
+                Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked):
+    seen = {}
+    assert work(runs, tmp_path, stacked, lambda run, fraction: seen.update({run.id: fraction})) == []
+    assert seen == dict.fromkeys((run.id for run in runs), 1.0)
+    assert_equal(runs, tmp_path, straight / str(stacked))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(runs, tmp_path, straight, stacked):
+    killed = []
+
+    def kill(run, fraction):
+        if not killed and 0.3 < fraction < 0.9:
+            killed.append(_workers()[0])
+            killed[0].kill()
+
+    work(runs, tmp_path, stacked, kill)
+    assert killed
+    assert_equal(runs, tmp_path, straight / str(stacked))
+
+
+def _workers():
+    """The processes that train: those without children of their own but the server's helpers."""
+    return [c for c in psutil.Process().children(recursive=True) if _is_worker(c)]
+
+
+def _is_worker(process):
+    """Workers are children of the server, which is ours."""
+    with contextlib.suppress(psutil.Error):
+        return process.ppid() != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    safe, deadly = study.runs()
+    deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
+    assert workers.work([packing.Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
+    assert RunFolder(tmp_path, safe).finished
+    assert "died 3 times, of signal or code 9" in RunFolder(tmp_path, deadly).failure
+
+
+def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):
+    runs[0].config["data"]["init_args"] |= {"sample": False, "dataset": "./nowhere"}
+    jobs = [packing.Job(run.id, (run,), 1) for run in runs]
+    with pytest.raises(ActlabError, match="nowhere"):
+        workers.work(jobs, tmp_path, ignore, TWO)
+    assert _gone()
+
+
+def test_stopping_ends_the_workers(runs, tmp_path):
+    def stop(run, fraction):
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        work(runs, tmp_path, progress=stop)
+    assert _gone()
+
+
+def _gone():
+    """Whether no worker is left, but for a moment that it may take."""
+    deadline = time.monotonic() + 20
+    while (left := _workers()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not left
+
+
+def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):
+    one = load(tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0"]).runs()
+    jobs = packed(one, tmp_path, settings=TWO).jobs
+    assert [len(job.runs) for job in jobs] == [2, 2]
+    assert [packing.for_all(n, 15, 2, 1) for n in (1, 2, 3, 16, 45)] == [1, 1, 2, 8, 12]
+    assert packing.for_all(45, 15, 1, 1) == 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_reach_the_workers(tmp_path, number):
+    load(tmp_path)
+    words = ["study", "run", "tiny.yaml", "--jobs", "2", "--set", "trainer.max_epochs=500"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "actlab", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 200
+    while len(list(tmp_path.glob("runs/tiny/*/metrics.jsonl"))) < 8 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3
+    process.send_signal(number)
+    _, err = process.communicate(timeout=100)
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+        assert "the same command resumes" in err
