@@ -61,6 +61,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "experiments",
+        "products",
         "checkpoints",
         "records",
         "fits",

@@ -536,3 +536,15 @@ def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, 
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) == 1
     assert repr(path) in outcome.err
+
+
+@pytest.mark.parametrize("route", ["auto", "default"])
+def test_a_fit_may_choose_the_route_of_products(fit, route):
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        outcome = fit("--products", route)
+        assert outcome.code == 0, outcome.err
+        assert "float32 products on the CPU: " in outcome.out
+        assert fit("--products", "mkl").err.startswith("actlab: error: unknown route of products 'mkl'")
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before

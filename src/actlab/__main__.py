@@ -16,6 +16,7 @@ USAGE = """\
 usage: actlab COMMAND …
 
   fit | validate | test | predict   one network:  actlab fit -c configs/mnist_classifier.yaml
+      --products auto               float32 products by the faster library that is as exact, measured
   study plan | run | show | report  many runs:    actlab study run gelu_mnist_classifier --smoke
   activations                       the units:    actlab activations --plot units.png
 

@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
-from actlab import checkpoints, configs, fits, records, words
+from actlab import checkpoints, configs, fits, products, records, words
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
 from actlab.files import forget_id, id_in
@@ -146,12 +146,28 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    options = words.options_of(rest)
+    options = with_route(words.options_of(rest))
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
     name = next((Path(str(o.value)).stem for o in options if o.name == "--config"), None)
     with checkpoint_config(None if command == "fit" else path) as base:
         run(command, [*base, *options], name)
+
+
+def with_route(options: Sequence[Option]) -> list[Option]:
+    """The options without ``--products ROUTE``, after taking that route of float32 products on the CPU.
+
+    ``default`` is torch's own, ``onednn`` may be faster, and is less exact where the processor has units for
+    bfloat16 products; ``auto`` measures both and takes the faster one that is as exact. Without the option
+    nothing is changed.
+
+    Raises:
+        ActlabError: for another route.
+    """
+    for route in (str(option.value) for option in options if option.name == "--products"):
+        products.use(found := products.choose() if route == products.AUTO else route)
+        print(f"float32 products on the CPU: {found}")
+    return [option for option in options if option.name != "--products"]
 
 
 def run(command: str, options: Sequence[Option], name: str | None = None) -> None:
