@@ -72,7 +72,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "studies": set(),
-    "studies.keys": {"errors"},
+    "studies.keys": {"errors", "mappings"},
     "studies.identity": set(),
     "studies.plan": {"studies.keys", "studies.identity", "errors"},
     "studies.groups": {"studies.plan", "studies.keys"},

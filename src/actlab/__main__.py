@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 
+LONGEST_LINE = 1_500  # characters that an error may take on the terminal
 USAGE = """\
 usage: actlab COMMAND …
 
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stopping():
             return run(args)
     except ActlabError as error:
-        print(f"actlab: error: {error}", file=sys.stderr)
+        print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
     except Stopped as stop:
         how = "the same command resumes" if "study" in args[:1] else "--ckpt_path last goes on"

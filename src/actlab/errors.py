@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import NoReturn
 
+LONGEST_MESSAGE = 300  # characters of another library's error
+
 
 class ActlabError(Exception):
     """Bad input. The message names the value, what is allowed and the remedy.
@@ -20,6 +22,13 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> 
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
     return ActlabError(f"unknown {kind} {value!r}{hint}{listing}{' ' + remedy if remedy else ''}")
+
+
+def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
+    """The message of an error in one line, without the middle of a long one."""
+    text = " ".join(str(error).split())
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
 
 
 class Parser(argparse.ArgumentParser):

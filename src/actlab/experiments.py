@@ -17,7 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 
 from actlab import activations, configs, records
 from actlab.checkpoints import AtomicCheckpointIO
-from actlab.errors import ActlabError
+from actlab.errors import LONGEST_MESSAGE, ActlabError, one_line
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -27,7 +27,6 @@ warnings.filterwarnings("ignore", ".*does not have many workers.*")
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-LONGEST_MESSAGE = 300  # characters
 
 
 class ActlabCLI(LightningCLI):
@@ -267,13 +266,6 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         if bad_input := _bad_input(error):
             raise bad_input from error
         raise
-
-
-def one_line(error: BaseException) -> str:
-    """The message of another library's error in one line, without the middle of a long one."""
-    text = " ".join(str(error).split())
-    half = LONGEST_MESSAGE // 2
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
 def _parser_message(error: ArgumentError) -> str:

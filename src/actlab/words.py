@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from actlab.configs import FILES, KEPT, MOVED, SECTIONS, SPEC, top_level
 from actlab.errors import ActlabError, unknown
-from actlab.mappings import read_mapping
+from actlab.mappings import parse, read_mapping
 from actlab.resources import config_file
 
 _CONFIG = ("-c", "--config")
@@ -117,8 +115,8 @@ def _read_if_file(value: Any, folder: Path) -> Any:
 def _value(text: str | None) -> Any:
     """A word's value: nested ones as YAML reads them, a plain one as it stands."""
     try:
-        value = yaml.safe_load(text or "")
-    except yaml.YAMLError:
+        value = parse(text or "")
+    except ActlabError:
         return text
     return value if value is None or isinstance(value, bool | dict | list) else text
 

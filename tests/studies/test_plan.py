@@ -154,6 +154,11 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "seeds: 3", "line 6: a second 'seeds'"),
         ("a: [", "cannot be read as YAML"),
         (TEXT + "set: {trainer.max_epochs.deep: 1}", "holds the value"),
+        (
+            TEXT + "set: {model.optimizer: {class_path: a.B, init_args: 1}, model.optimizer.lr: 1}",
+            "give a mapping",
+        ),
+        (TEXT.replace("[0.0, 0.5]", str([*range(999)])).replace("seeds: 2", "seeds: 99"), "197,802 runs"),
     ],
 )
 def test_mistakes_in_a_file_are_told(study, text, message):
@@ -161,7 +166,11 @@ def test_mistakes_in_a_file_are_told(study, text, message):
         study(text).runs()
 
 
-@pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1"])
+def test_a_grid_value_with_arguments_that_are_none_has_a_label():
+    assert keys.label({"class_path": "a.B", "init_args": 1}) == keys.in_full({"class_path": "a.B"})[2:] == "B"
+
+
+@pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])
 def test_mistakes_in_overrides_are_told(study, override):
     with pytest.raises(ActlabError, match="--set"):
         study(overrides=[override])

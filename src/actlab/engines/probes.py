@@ -23,7 +23,7 @@ from actlab import checkpoints, experiments
 from actlab.engines import packing
 from actlab.engines.folders import Row, RunFolder, frame_of, holding
 from actlab.engines.recording import checkpoint_name
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.files import replacing
 from actlab.probes import Measured
@@ -84,7 +84,7 @@ def made(probe: Probe) -> Any:
     try:
         return kind(**probe.init_args)
     except TypeError as error:
-        raise ActlabError(f"{where} cannot be made: {experiments.one_line(error)}") from error
+        raise ActlabError(f"{where} cannot be made: {one_line(error)}") from error
 
 
 def _groups(runs: Sequence[Run]) -> list[list[Run]]:

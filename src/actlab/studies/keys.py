@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from actlab.errors import ActlabError
+from actlab.mappings import parse
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
@@ -42,7 +41,11 @@ def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
 def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
     """Where ``key`` belongs: with the arguments of a ``class_path``, or in the node itself."""
     own = "class_path" not in node or key in ("class_path", "init_args")
-    arguments: dict[str, Any] = node if own else node.setdefault("init_args", {})
+    arguments = node if own else node.get("init_args")
+    if arguments is None:
+        arguments = node["init_args"] = {}
+    if not isinstance(arguments, dict):
+        raise ActlabError(f"init_args of {node['class_path']!r}: give a mapping, not {arguments!r}")
     return arguments
 
 
@@ -61,12 +64,17 @@ def label(value: Any) -> str:
         parameters = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
         return f"{label(value['name'])}({parameters})" if parameters else label(value["name"])
     if isinstance(value, dict) and "class_path" in value:
-        arguments = value.get("init_args") or {}
-        return label({"name": str(value["class_path"]).rpartition(".")[2], **arguments})
+        return label({"name": str(value["class_path"]).rpartition(".")[2], **_arguments(value)})
     if isinstance(value, str):
         return value.rpartition(":")[2] or value
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
+
+
+def _arguments(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands beside a class path; values are put in words before anybody has checked them."""
+    found = value.get("init_args")
+    return {str(key): inner for key, inner in found.items()} if isinstance(found, Mapping) else {}
 
 
 def in_full(value: Any) -> str:
@@ -76,7 +84,7 @@ def in_full(value: Any) -> str:
     ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
     """
     if isinstance(value, Mapping) and "class_path" in value:
-        return in_full({"name": value["class_path"], **(value.get("init_args") or {})})
+        return in_full({"name": value["class_path"], **_arguments(value)})
     if isinstance(value, Mapping) and "name" in value:
         parameters = ", ".join(f"{k}={in_full(v)}" for k, v in value.items() if k != "name")
         return f"{value['name']}({parameters})" if parameters else str(value["name"])
@@ -115,7 +123,7 @@ def _is_number(text: str, value: Any) -> bool:
 
 def yaml_value(text: str) -> Any:
     """A value as YAML reads it, with ``1e-3`` a number."""
-    value = yaml.safe_load(text)
+    value = parse(text)
     if isinstance(value, str):
         try:
             return float(value)

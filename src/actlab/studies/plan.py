@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from actlab.errors import unknown
+from actlab.errors import ActlabError, unknown
 from actlab.studies import identity
 from actlab.studies.keys import get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
+MOST_RUNS = 20_000
 BLOCK = "block"  # the point's key for the name of a block
 
 
@@ -189,7 +191,17 @@ class Study:
         return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
 
     def runs(self) -> list[Run]:
-        """Every run of the study, each once, in the order of the file with the seeds innermost."""
+        """Every run of the study, each once, in the order of the file with the seeds innermost.
+
+        Raises:
+            ActlabError: when there would be far too many.
+        """
+        number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
+        if number > MOST_RUNS:
+            raise ActlabError(
+                f"{self.name} would have {number:,} runs, and at most {MOST_RUNS:,} can be planned: give its "
+                "grid fewer values, or fewer seeds"
+            )
         runs: dict[str, Run] = {}
         known: dict[str, str | None] = {}
         for number, block in enumerate(self.blocks):

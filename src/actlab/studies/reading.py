@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
@@ -186,8 +184,8 @@ def _assignment(override: str) -> tuple[str, Any]:
         raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
     try:
         return key.strip(), yaml_value(value)
-    except yaml.YAMLError as error:
-        raise ActlabError(f"--set {override!r}: the value is not readable as YAML") from error
+    except ActlabError as error:
+        raise ActlabError(f"--set {override[:80]!r}: {error}") from error
 
 
 def _unit(text: str) -> Any:
