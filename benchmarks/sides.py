@@ -204,13 +204,6 @@ class Study(Side):
             process.resume()
 
 
-def engine_seconds(data: Path, members: int, epochs: int, jobs: int | None = None) -> float:
-    """Seconds that so many epochs of all members take the engine, start-up left out."""
-    with closing_at_sigterm(), Study(data, members, jobs=jobs) as study:
-        study.turn()
-        return sum(study.turn() for _ in range(epochs)) * UPDATES * members / 1e3
-
-
 def fastest(makers: Mapping[str, Callable[[], Side]], rounds: int) -> dict[str, float]:
     """The fastest turn of each side: what else the computer does only adds time.
 

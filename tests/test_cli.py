@@ -182,39 +182,23 @@ def test_bf16_mixed(fit):
     assert fit("--trainer.precision", "bf16-mixed").code == 0
 
 
-def test_two_devices_train_what_one_trains(tmp_path):
-    """DDP starts its ranks from the words of the process, so this needs one of its own."""
+def test_two_devices_train_what_one_trains(tmp_path, fit):
+    """DDP starts its ranks from the words of the process, so it needs one of its own."""
 
-    def losses(*words):
-        command = [
-            sys.executable,
-            "-m",
-            "actlab",
-            "fit",
-            "-c",
-            "mnist_classifier",
-            *QUICK,
-            "--model.activation",
-            "soi",
-            "--model.network.dropout",
-            "0.5",
-            "--trainer.accelerator",
-            "cpu",
-            *words,
-        ]
-        subprocess.run(
-            list(map(str, command)),
-            check=True,
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            timeout=250,
-        )
-        last = max(tmp_path.glob("runs/**/last*.ckpt"), key=lambda path: path.stat().st_mtime)
-        return torch.load(last, weights_only=True)["state_dict"]
-
-    one = losses()
-    two = losses("--trainer.devices", "2", "--trainer.strategy", "ddp")
+    words = ["--model.activation", "soi", "--model.network.dropout", "0.5", "--trainer.accelerator", "cpu"]
+    assert fit(*words).code == 0
+    one = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    words += ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.default_root_dir", "two"]
+    subprocess.run(
+        [sys.executable, "-m", "actlab", "fit", "-c", "mnist_classifier", *map(str, QUICK), *words],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=250,
+    )
+    (last,) = (tmp_path / "two").glob("*/checkpoints/last.ckpt")
+    two = torch.load(last, weights_only=True)["state_dict"]
     for name, value in one.items():
         if name.startswith("network."):
             torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)

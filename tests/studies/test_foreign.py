@@ -140,8 +140,8 @@ seeds: 2
     assert "2 of 2 runs finished." in outcome.out
 
 
-def test_a_study_on_two_devices(tmp_path):
-    """DDP starts its ranks from the words of the process, so this needs one of its own."""
+def test_a_study_on_two_devices(tmp_path, cli):
+    """DDP starts its ranks from the words of the process, so it needs one of its own."""
     text = """\
 base: mnist_classifier
 set:
@@ -151,29 +151,26 @@ set:
   trainer.limit_train_batches: 4
   trainer.accelerator: cpu
   model.network.hidden: [8]
-grid: {model.activation: [relu, soi]}
-seeds: 1
+grid: {model.activation: [soi]}
+seeds: 2
 table: [{metric: test/error, at: last, percent: true}]
 """
     (tmp_path / "two.yaml").write_text(text)
 
-    def run(where, *words):
-        command = [sys.executable, "-m", "actlab", "study", "run", "two.yaml", "--runs-dir", where, *words]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("one")
-    out = run("two", "--set", "trainer.devices=2", "--set", "trainer.strategy=ddp")
-    assert out.count("2 of 2 runs finished.") == 1
-    assert "several devices" not in out  # one seed a unit: nothing could have been stacked
+    words = ["study", "run", str(tmp_path / "two.yaml"), "--runs-dir"]
+    assert cli(*words, tmp_path / "one", "--engine", "sequential").code == 0
+    two = ["--set", "trainer.devices=2", "--set", "trainer.strategy=ddp"]
+    done = subprocess.run(
+        [sys.executable, "-m", "actlab", *words, str(tmp_path / "two"), *two],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2 of 2 runs finished.") == 1
+    assert "one by one instead of stacked: several devices" in done.stdout
 
     def values(where):
         frames = [pd.read_parquet(p) for p in sorted((tmp_path / where).glob("two/*/metrics.parquet"))]
