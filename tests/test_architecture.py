@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
-    "studies.command": {"studies", "engines", "analysis", "reports", *LEAVES},
+    "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "configs", "records", "tasks", *LEAVES},
     "engines": {
         *(

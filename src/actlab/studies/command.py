@@ -141,6 +141,7 @@ def state(folder: RunFolder) -> str:
 
 def costs(study: Study, todo: Sequence[Run]) -> str:
     """What is left to do costs, timed now."""
+    from actlab import experiments
     from actlab.engines import cost
     from actlab.engines.settings import quiet
 
@@ -154,7 +155,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
             return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
         measured = cost.measure(todo, study.compare, study.reference, rounds=8)
         measured = [entry for entry in measured if "failed" not in entry]
-        updates = updates_per_epoch(todo[0])
+        updates = updates_per_epoch(experiments.build(todo[0].config))
     if not measured or updates is None:
         return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
     seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
@@ -20,6 +20,9 @@ from actlab.studies import stages
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
+
+if TYPE_CHECKING:
+    from actlab.experiments import Experiment
 
 
 class Engine(NamedTuple):
@@ -116,6 +119,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:
     """Train runs, in stacks where that applies."""
+    from actlab import experiments
     from actlab.engines import packing, queue, settings, sizing, workers
 
     faults = faults_of(todo)
@@ -126,10 +130,11 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     todo = [run for run in todo if run.id not in faults]
     if not todo:
         return
-    per_epoch = updates_per_epoch(todo[0])
+    first = experiments.build(todo[0].config)
+    per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
     with deciding(root):
-        chosen, said = settings.decide(root, updates, engine.jobs, on_one_device(todo[0]))
+        chosen, said = settings.decide(root, updates, engine.jobs, single)
         if chosen.jobs > 1:
             workers.start_server()
         size_of = partial(
@@ -228,18 +233,9 @@ def _unit(run: Run) -> Any:
     return get_dotted(run.config, "model.activation", "")
 
 
-def on_one_device(run: Run) -> bool:
-    """Whether a run is trained by one process on one device."""
-    from actlab import experiments
-
-    return experiments.build(run.config).trainer.world_size == 1
-
-
-def updates_per_epoch(run: Run) -> int | None:
+def updates_per_epoch(experiment: Experiment) -> int | None:
     """Number of training batches, from the data; None where the data does not know it."""
-    from actlab import experiments
-
-    trainer, _, data = experiments.build(run.config)
+    trainer, _, data = experiment
     data.prepare_data()
     data.setup("fit")
     loader = data.train_dataloader()
