@@ -47,7 +47,9 @@ MAY_IMPORT = {
     "predictions": {"draws", "errors", "files"},
     "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
+    "mistakes": {"configs", "errors"},
     "experiments": {
+        "mistakes",
         "configs",
         "records",
         "signatures",
@@ -59,6 +61,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "cli": {
+        "mistakes",
         "experiments",
         "checkpoints",
         "records",
@@ -71,13 +74,13 @@ MAY_IMPORT = {
     },
     "studies": set(),
     "studies.keys": {"errors", "mappings"},
-    "studies.identity": set(),
+    "studies.identity": {"studies.keys"},
     "studies.plan": {"studies.keys", "studies.identity", "errors"},
     "studies.groups": {"studies.plan", "studies.keys"},
     "studies.schema": {"errors"},
     "studies.reading": {*PLANS, "studies.schema", "mappings", "errors", "resources"},
     "studies.checking": {
-        *("reports", "experiments", "configs", "tasks", "activations", "signatures"),
+        *("reports", "mistakes", "configs", "tasks", "activations", "signatures"),
         *READERS,
         *LEAVES,
     },
