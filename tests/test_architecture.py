@@ -48,7 +48,9 @@ MAY_IMPORT = {
     "predictions": {"draws", "errors", "files"},
     "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
+    "mistakes": {"configs", "errors"},
     "experiments": {
+        "mistakes",
         "configs",
         "records",
         "signatures",
@@ -60,6 +62,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "cli": {
+        "mistakes",
         "experiments",
         "products",
         "checkpoints",
@@ -73,13 +76,13 @@ MAY_IMPORT = {
     },
     "studies": set(),
     "studies.keys": {"errors", "mappings"},
-    "studies.identity": set(),
+    "studies.identity": {"studies.keys"},
     "studies.plan": {"studies.keys", "studies.identity", "errors"},
     "studies.groups": {"studies.plan", "studies.keys"},
     "studies.schema": {"errors"},
     "studies.reading": {*PLANS, "studies.schema", "mappings", "errors", "resources"},
     "studies.checking": {
-        *("reports", "experiments", "configs", "tasks", "activations", "signatures"),
+        *("reports", "mistakes", "configs", "tasks", "activations", "signatures"),
         *READERS,
         *LEAVES,
     },
@@ -87,7 +90,7 @@ MAY_IMPORT = {
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
-    "members": {"experiments", "configs", "records", "tasks", *LEAVES},
+    "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
         *(
             "experiments",

@@ -7,8 +7,9 @@ import torch
 import yaml
 
 from actlab.errors import ActlabError
-from actlab.experiments import build, check_shape, one_line_errors, run_seed, shape_for
+from actlab.experiments import build, check_shape, run_seed, shape_for
 from actlab.members import build_tasks
+from actlab.mistakes import one_line_errors
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 
@@ -213,6 +214,27 @@ def test_equal_shapes_of_any_kind_of_sequence(found):
 def test_seeds_that_are_none(value):
     with pytest.raises(ActlabError, match=str(value)):
         run_seed(value)
+
+
+class RefusingNetwork(torch.nn.Module):
+    def __init__(self, act, num_classes, input_shape):
+        raise AttributeError("no luck")
+
+
+@pytest.mark.parametrize("section", ["model", "data"])
+@pytest.mark.parametrize("value", [1, [], [1]])
+def test_sections_of_another_kind_are_told(section, value):
+    config = {"model": {"class_path": "actlab.tasks.ClassificationTask"}, "data": {"class_path": "a.B"}}
+    with pytest.raises(ActlabError, match=section):
+        build({**config, section: value})
+
+
+def test_what_a_users_constructor_raises_is_one_line_with_its_class():
+    model = {"class_path": "actlab.tasks.ClassificationTask"}
+    model["init_args"] = {"network": f"{__name__}.RefusingNetwork", "activation": "relu"}
+    data = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
+    with pytest.raises(ActlabError, match="ClassificationTask → RefusingNetwork → AttributeError: no luck"):
+        build({"model": model, "data": data})
 
 
 def test_errors_of_a_users_code_are_left_alone():

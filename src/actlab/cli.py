@@ -17,8 +17,9 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab import checkpoints, configs, fits, products, records, words
 from actlab.errors import ActlabError
-from actlab.experiments import ActlabCLI, one_line_errors, without_denormals
+from actlab.experiments import ActlabCLI, without_denormals
 from actlab.files import forget_id, id_in
+from actlab.mistakes import one_line_errors
 from actlab.predictions import PredictionTable
 from actlab.signatures import locate, parameters
 from actlab.words import Option

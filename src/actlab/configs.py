@@ -76,13 +76,21 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
+    if not isinstance(trainer := config.get("trainer"), Mapping | None) and not _is_file(trainer):
+        raise ActlabError(f"trainer {trainer!r}: give a mapping of arguments of Lightning's Trainer")
     for section in SECTIONS:
-        if config.get(section) is None:
+        if (value := config.get(section)) is None:
             raise ActlabError(
                 f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
             )
+        if not isinstance(value, Mapping | str):
+            raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
     for node in nodes(config):
         _check_node(node)
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(FILES)
 
 
 def _check_node(node: Node) -> None:
@@ -120,7 +128,7 @@ def _nodes(where: str, value: Any, place: Taken) -> Iterator[Node]:
         for item in value:
             yield from _nodes(where, item, place)
         return
-    if isinstance(value, str) and place.wanted.factory and not value.endswith(FILES):
+    if isinstance(value, str) and place.wanted.factory and not _is_file(value):
         value = {"class_path": value}
     if not isinstance(value, Mapping) or place.wanted == NO_CLASS:
         return
@@ -136,7 +144,7 @@ def _nodes(where: str, value: Any, place: Taken) -> Iterator[Node]:
 def _node(where: str, value: Mapping[str, Any], place: Taken) -> Node | None:
     """The node that a mapping describes; None where its class or what that takes cannot be known."""
     path = value.get("class_path")
-    if isinstance(path, str) and path.endswith(FILES):
+    if _is_file(path):
         return None
     if KEPT in value and "init_args" not in value and not place.wanted.factory:
         return None  # a plain string, such as the name of a strategy, took the place of a class

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import SUPPRESS, ArgumentError
+from jsonargparse import SUPPRESS
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import activations, configs, records
+from actlab import activations, configs, mistakes, records
 from actlab.checkpoints import AtomicCheckpointIO
-from actlab.errors import LONGEST_MESSAGE, ActlabError, one_line
+from actlab.errors import ActlabError, one_line
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -139,6 +138,19 @@ class ActlabCLI(LightningCLI):
         linked = [n for n in configs.SHAPES if n in self._arguments and not configs.gives(self.given, n)]
         return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
 
+    def instantiate_classes(self) -> None:
+        """Build data, task and Trainer.
+
+        Raises:
+            ActlabError: for bad input, and for whatever a constructor raises.
+        """
+        try:
+            super().instantiate_classes()
+        except ActlabError:
+            raise
+        except Exception as error:  # another author's class may raise anything
+            raise mistakes.bad_input(error) or mistakes.unbuilt(error) from error
+
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer; it writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
 
@@ -147,7 +159,7 @@ class ActlabCLI(LightningCLI):
         """
         try:
             trainer = super().instantiate_trainer(**kwargs)
-        except (ModuleNotFoundError, TypeError, ValueError) as error:
+        except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
@@ -227,7 +239,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     """
     given = {key: value for key, value in config.items() if value is not None}
     configs.check(given)
-    with one_line_errors(given):
+    with mistakes.one_line_errors(given):
         cli = ActlabCLI(copy.deepcopy(given), given, run=False, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 
@@ -244,49 +256,3 @@ def without_denormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
-
-
-@contextmanager
-def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn errors of the parser and of Lightning about bad input into `ActlabError`, and unwrap our own.
-
-    Args:
-        given: the config that is parsed, to find the value that its parameter's type refuses.
-
-    Raises:
-        ActlabError: naming the key and the value.
-    """
-    try:
-        yield
-    except ArgumentError as error:
-        raise (
-            _bad_input(error) or configs.explain(given or {}) or ActlabError(_parser_message(error))
-        ) from error
-    except (MisconfigurationException, ValueError, TypeError) as error:
-        if bad_input := _bad_input(error):
-            raise bad_input from error
-        raise
-
-
-def _parser_message(error: ArgumentError) -> str:
-    """The parser's message: how it opens, which names the outer key, and its innermost cause."""
-    parsers = [cause for cause in _causes(error) if isinstance(cause, ArgumentError)]
-    outer, inner = one_line(error), one_line(parsers[-1])
-    return outer if outer == inner else f"{outer[: LONGEST_MESSAGE // 3]} … {inner}"
-
-
-def _bad_input(error: BaseException) -> ActlabError | None:
-    """Our own error among the causes of an error, or Lightning's one about bad input."""
-    for cause in _causes(error):
-        if isinstance(cause, ActlabError):
-            return cause
-        if isinstance(cause, MisconfigurationException):
-            return ActlabError(one_line(cause))
-    return None
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it, outermost first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

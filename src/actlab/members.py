@@ -12,7 +12,8 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab import configs, records
 from actlab.errors import ActlabError
-from actlab.experiments import Experiment, one_line_errors, run_seed
+from actlab.experiments import Experiment, run_seed
+from actlab.mistakes import one_line_errors
 from actlab.tasks import Task
 
 

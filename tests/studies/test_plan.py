@@ -1,5 +1,6 @@
 """Study files become runs: ids, overrides, added units, and one clear error for each mistake."""
 
+import contextlib
 import json
 import textwrap
 
@@ -174,6 +175,35 @@ def test_a_grid_value_with_arguments_that_are_none_has_a_label():
 def test_mistakes_in_overrides_are_told(study, override):
     with pytest.raises(ActlabError, match="--set"):
         study(overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.activation=[]", "no value for 'model.activation'"),
+        ("trainer=1", "trainer 1: give a mapping"),
+        ("data=1", "data 1: give a class_path"),
+        ("trainer.callbacks=[1]", ""),
+        ("trainer.callbacks=[null]", ""),
+        ("model.activation={name: relu, 1: 2}", "an activation is a name"),
+        ("model.activation=~no-one/x.py:Unit", "no path of a file"),
+    ],
+)
+def test_sections_and_values_of_another_kind_are_told_or_left_to_the_run(study, override, message):
+    with pytest.raises(ActlabError, match=message) if message else contextlib.nullcontext():
+        checking.check(study(overrides=[override]))
+
+
+@pytest.mark.parametrize("unit", ["{name: 1}", "{name: null}", "{name: [], alpha: 1}", "~no-one/x.py:Unit"])
+def test_units_that_are_none_are_told(study, unit):
+    with pytest.raises(ActlabError, match=r"an activation is a name|no path of a file"):
+        checking.check(study(activations=[unit]))
+
+
+def test_a_base_config_with_a_list_for_its_trainer_is_told(study, tmp_path):
+    (tmp_path / "base.yaml").write_text("trainer: [1]")
+    with pytest.raises(ActlabError, match=r"trainer in \./base\.yaml is \[1\]"):
+        study(TEXT.replace("mnist_classifier", "./base.yaml"))
 
 
 def test_a_missing_study_names_the_nearest():

@@ -127,7 +127,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
 def _split(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
         raise ActlabError(f"an activation is a name or a mapping with a name, like {{name: elu}}; got {spec!r}")
     return name, given | dict(params)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from actlab.analysis import comparison, published
 from actlab.analysis.results import Results
-from actlab.studies.keys import get_dotted
+from actlab.studies.keys import as_list, class_of, get_dotted
 from actlab.studies.plan import Run, Study
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
@@ -26,7 +26,7 @@ def check(study: Study) -> None:
         ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
             cannot be right.
     """
-    from actlab.experiments import one_line_errors
+    from actlab.mistakes import one_line_errors
     from actlab.reports import plots
 
     runs = [study.runs()[0]]
@@ -61,7 +61,7 @@ def _check_config(run: Run) -> None:
         raise mistake
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
-    if isinstance(name, str) and not {":", "."} & set(name):
+    if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
         activations.factory(unit)
 
 
@@ -80,9 +80,9 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     from actlab.signatures import locate
     from actlab.tasks import Task
 
-    callbacks = [c.get("class_path", "") for c in get_dotted(config, "trainer.callbacks") or ()]
-    model = str(config.get("model", {}).get("class_path"))
-    if not all(map(is_known, [model, *callbacks])):
+    callbacks = [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
+    model = str(get_dotted(config, "model.class_path"))
+    if not all("." in path and is_known(path) for path in [model, *callbacks]):
         return None
     task = locate(model)
     if not (isinstance(task, type) and issubclass(task, Task)):

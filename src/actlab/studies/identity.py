@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from actlab.studies.keys import resolved
+
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before
 # Keys below ``trainer`` and ``data`` that leave the numbers alone, up to the order of floating-point sums.
 _TRAINER = {
@@ -46,10 +48,12 @@ def digest(config: Mapping[str, Any], sources: Mapping[str, str]) -> str:
 
 def _counting(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that changes numbers."""
-    data = dict(config.get("data") or {})
-    arguments = {k: v for k, v in (data.get("init_args") or {}).items() if k not in _DATA}
-    trainer = {k: v for k, v in (config.get("trainer") or {}).items() if k not in _TRAINER and v is not None}
-    return {**config, "data": {**data, "init_args": arguments}, "trainer": trainer}
+    data, trainer = config.get("data") or {}, config.get("trainer") or {}
+    if isinstance(data, Mapping) and isinstance(arguments := data.get("init_args") or {}, Mapping):
+        data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in _DATA}}
+    if isinstance(trainer, Mapping):
+        trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and v is not None}
+    return {**config, "data": data, "trainer": trainer}
 
 
 def _plain(value: Any, sources: Mapping[str, str]) -> Any:
@@ -113,7 +117,7 @@ def _content(text: str) -> str | None:
     """Digest of what a text names: a unit in a file, an importable name, or a path; None for anything else."""
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
-        file = Path(head).expanduser()
+        file = resolved(head)
         return _of_files(_imported(file)) if file.is_file() else None
     module = head if colon else text
     if (colon or "." in text) and all(part.isidentifier() for part in module.split(".")):
@@ -132,7 +136,7 @@ def _of_path(path: Path) -> str | None:
         walked = (Path(top, name) for top, _, names in os.walk(path) for name in names)
         files = itertools.islice((file for file in walked if file.is_file()), _MOST_FILES)
         return _of_files(sorted(files)) if path.is_dir() else None
-    except (OSError, RuntimeError):  # unreadable, or the home of an unknown user
+    except (OSError, RuntimeError, ValueError):  # unreadable, the home of an unknown user, no path
         return None
 
 

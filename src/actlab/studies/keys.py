@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.mappings import parse
 
 
@@ -52,6 +52,11 @@ def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
 def short(key: str) -> str:
     """The last part of a dotted key, as tables and run ids show it."""
     return key.rpartition(".")[2]
+
+
+def class_of(value: Any) -> Any:
+    """The class path of a part of a config: of a mapping, or the value itself."""
+    return value.get("class_path") if isinstance(value, Mapping) else value
 
 
 def label(value: Any) -> str:
@@ -99,19 +104,31 @@ def same(one: Any, other: Any) -> bool:
     >>> same("elu(alpha=2)", {"name": "elu", "alpha": 2}), same("0.50", 0.5), same("relu", "./mine.py:relu")
     (True, True, False)
     """
-    one, other = _located(one), _located(other)
+    one, other = located(one), located(other)
     if isinstance(one, str) == isinstance(other, str):
         return bool(one == other)
     text, value = (one, other) if isinstance(one, str) else (other, one)
     return text == in_full(value) or _is_number(text, value)
 
 
-def _located(value: Any) -> Any:
-    """A value with the paths of ``file.py:Unit`` made absolute, as the command line makes them."""
+def located(value: Any) -> Any:
+    """A value with the paths of ``file.py:Unit`` made absolute."""
     if isinstance(value, Mapping):
-        return {key: _located(item) for key, item in value.items()}
+        return {key: located(item) for key, item in value.items()}
     file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return f"{Path(file).expanduser().resolve()}{colon}{unit}" if file.endswith(".py") else value
+    return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else value
+
+
+def resolved(path: str) -> Path:
+    """A path made absolute.
+
+    Raises:
+        ActlabError: for one that cannot be, such as the home of an unknown user.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ActlabError(f"{path!r} is no path of a file: {one_line(error)}") from error
 
 
 def _is_number(text: str, value: Any) -> bool:

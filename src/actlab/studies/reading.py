@@ -11,7 +11,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
 from actlab.studies import schema
-from actlab.studies.keys import as_list, set_dotted, short, yaml_value
+from actlab.studies.keys import as_list, class_of, located, set_dotted, short, yaml_value
 from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
@@ -86,8 +86,6 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
         if not block.grid:
             raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
-        if empty := [key for key, values in grid.items() if not values]:
-            raise ActlabError(f"the grid of {path} has no value for {empty[0]!r}: give one or a list")
         settings = {**file.set, **block.set, **smoke}
         grid = {key: [smoke[key]] if key in smoke else values for key, values in grid.items()}
         blocks.append(Block(grid, _base(block.base or str(file.base), path), settings, block.name))
@@ -98,12 +96,13 @@ def _base(name: str, study: Path) -> dict[str, Any]:
     """The base config, without what run folders provide; a path is relative to the study file."""
     beside = study.parent / name
     config = read_mapping(beside if beside.is_file() else config_file(name))
-    trainer = config.setdefault("trainer", {})
-    for key in _PROVIDED:
-        trainer.pop(key, None)
+    trainer = config.get("trainer") or {}
+    if not isinstance(trainer, dict):
+        raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")
     callbacks = trainer.get("callbacks") or []
-    trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith(_CHECKPOINT)]
-    return config
+    kept = [c for c in as_list(callbacks) if not str(class_of(c)).endswith(_CHECKPOINT)]
+    others = {key: value for key, value in trainer.items() if key not in _PROVIDED}
+    return {**config, "trainer": {**others, "callbacks": kept}}
 
 
 def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
@@ -112,6 +111,8 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
     settings = {**block.settings, **{key: value for key, value in changes.items() if key not in block.grid}}
     for key, value in settings.items():
         set_dotted({}, key, value)
+    if empty := [key for key, values in grid.items() if not values]:
+        raise ActlabError(f"the grid has no value for {empty[0]!r}: give one or a list")
     return Block(grid, block.base, settings, block.name)
 
 
@@ -191,9 +192,4 @@ def _assignment(override: str) -> tuple[str, Any]:
 def _unit(text: str) -> Any:
     """A unit from the command line: a name, a mapping, or ``./file.py:Unit`` with its path made absolute."""
     spec = yaml_value(text)
-    name = spec.get("name", "") if isinstance(spec, dict) else str(spec)
-    file, colon, attribute = name.rpartition(":")
-    if not (colon and file.endswith(".py")):
-        return spec
-    absolute = f"{Path(file).expanduser().resolve()}:{attribute}"
-    return {**spec, "name": absolute} if isinstance(spec, dict) else absolute
+    return {**spec, "name": located(spec.get("name"))} if isinstance(spec, dict) else located(spec)
