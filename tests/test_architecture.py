@@ -88,7 +88,7 @@ MAY_IMPORT = {
     },
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
-    "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
