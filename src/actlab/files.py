@@ -113,7 +113,7 @@ def forget_id(folder: Path) -> None:
 
 def digest_of(path: Path) -> str:
     """Digest of a file's bytes."""
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

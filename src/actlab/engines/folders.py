@@ -7,7 +7,8 @@
         point.json        grid point, seed, study
         metrics.jsonl     rows while the run goes on, appended per epoch
         metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
-        result.json       written last and atomically; a run is finished when it exists
+        result.json       how it ended, and what sums up its rows, by which tables need not read them; written
+                          last and atomically; a run is finished when it exists
         logger.json       the id by which loggers know the run
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
@@ -18,7 +19,6 @@ other files, and torch's checkpoints carry checksums: what is damaged is named, 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -28,12 +28,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
+from actlab import series
 from actlab.files import (
     DamagedError,
     digest_of,
@@ -47,9 +47,12 @@ from actlab.files import (
 )
 from actlab.studies.plan import Run
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 COSTS = "cost.json"  # in a study's folder
-SEAL = b"actlab_seal"  # in a probe's file, the key of its `seal`
 FINISHED, DIVERGED = "finished", "diverged"
+SUMMARY = "summary"  # in result.json: what tables read of the rows, by name and condition
 _PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
@@ -82,18 +85,14 @@ def split_name(name: str) -> tuple[str, str]:
 
 def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """Rows as a table, in order of step and name."""
+    import pandas as pd  # takes a fifth of a second, which who only reads does without
+
     types = {
         **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
         **{"condition": "str", "value": "float64"},
     }
     frame = pd.DataFrame(list(rows), columns=Row._fields).astype(types)
     return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
-
-
-def seal(frame: pd.DataFrame, run: str) -> str:
-    """Digest of the rows of a probe and of whose they are."""
-    text = f"{run}\n{frame.to_json(orient='split', double_precision=15)}"
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _line(row: Row, run: str) -> str:
@@ -122,6 +121,7 @@ class RunFolder:
         self.run = run
         self.path = root / run.id
         self.checkpoint = self.kept("last")
+        self.metrics = self.path / "metrics.parquet"
         self._rows = self.path / "metrics.jsonl"
         self._result = self.path / "result.json"
         self._failure = self.path / "failed.json"
@@ -179,8 +179,7 @@ class RunFolder:
 
     def _parts(self) -> list[Path]:
         """The files that a finished run consists of, besides its result."""
-        fixed = [self.path / name for name in ("metrics.parquet", "config.yaml")]
-        return [*fixed, *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
+        return [self.metrics, self.path / "config.yaml", *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
 
     @property
     def failure(self) -> str | None:
@@ -247,8 +246,9 @@ class RunFolder:
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
         rows = self.rows()
-        with replacing(self.path / "metrics.parquet") as partial:
+        with replacing(self.metrics) as partial:
             frame_of(rows).to_parquet(partial, index=False)
+            recorded = series.read(partial, Row._fields)
         result = {
             "status": status,
             "id": self.run.id,
@@ -256,6 +256,7 @@ class RunFolder:
             "point": self.run.point,
             "sources": self.run.sources,
             "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
+            SUMMARY: series.as_entry(series.summaries(recorded)),
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),

@@ -19,9 +19,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments
+from actlab import checkpoints, experiments, series
 from actlab.engines import packing
-from actlab.engines.folders import SEAL, Row, RunFolder, frame_of, holding, seal
+from actlab.engines.folders import Row, RunFolder, frame_of, holding
 from actlab.engines.recording import checkpoint_name
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment
@@ -197,9 +197,8 @@ def read_digest(path: Path) -> str | None:
 
 
 def _write(path: Path, rows: Sequence[Row], asked: str) -> None:
-    frame = frame_of(rows)
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    added = {_DIGEST: asked.encode(), SEAL: seal(frame, path.parent.parent.name).encode()}
+    table = pa.Table.from_pandas(frame_of(rows), preserve_index=False)
+    added = {_DIGEST: asked.encode(), series.SEAL: series.seal(table, path.parent.parent.name).encode()}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **added})
     with replacing(path) as partial:
         pq.write_table(table, partial)

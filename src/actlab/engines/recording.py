@@ -61,10 +61,7 @@ class TimedRecorder(Checkpoint):
         Raises:
             DamagedError: where it holds some that are no longer there.
         """
-        if self._resumed and folder.run.id not in self._resumed:
-            raise DamagedError(
-                f"the checkpoint of {folder.run.id} is damaged: it is of {min(self._resumed)}; {folder.remedy}"
-            )
+        self._check_owner(folder)
         kept = folder.cut_back(step)
         self.recorded.setdefault(folder.run.id, kept)
         self.check_rows(folder)
@@ -80,9 +77,16 @@ class TimedRecorder(Checkpoint):
         Raises:
             DamagedError: where their number is another.
         """
+        self._check_owner(folder)
         found, known = len(folder.rows()), self.recorded.get(folder.run.id, 0)
         if found != known:
             raise DamagedError(f"{folder.path} has {found} rows, but {known} were written: {folder.remedy}")
+
+    def _check_owner(self, folder: RunFolder) -> None:
+        if self._resumed and folder.run.id not in self._resumed:
+            raise DamagedError(
+                f"the checkpoint of {folder.run.id} is damaged: it is of {min(self._resumed)}; {folder.remedy}"
+            )
 
     def kept_names(self, run: Run, epoch: int, rows: list[Row]) -> list[str]:
         """Names of the checkpoints that are to be kept of a run after so many epochs.
