@@ -86,7 +86,7 @@ MAY_IMPORT = {
     },
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
-    "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "analysis", "reports", *LEAVES},
     "engines": {
         *("experiments", "signatures", "stacking", "tasks", "probes", "datamodules", "checkpoints"),

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from actlab.analysis.statistics import Array
-from actlab.engines.folders import Row, RunFolder
-from actlab.errors import ActlabError
-from actlab.files import DamagedError
+from actlab.engines.folders import COSTS, SEAL, Row, RunFolder, seal
+from actlab.errors import ActlabError, one_line
+from actlab.files import DamagedError, is_regular, read_sealed
 from actlab.studies.plan import Run
 
+_REMEDY = "delete it, and run the study again"
 Series = dict[tuple[str, str, str], tuple[Array, Array]]
 """Epochs, ascending, and values by run id, name and condition."""
 
@@ -57,6 +60,23 @@ def read(root: Path, runs: Iterable[Run]) -> Read:
     return Read(pd.concat(frames, ignore_index=True) if frames else empty, results, damaged)
 
 
+def costs(root: Path) -> list[Mapping[str, Any]]:
+    """The entries of a study's ``cost.json``, empty without one.
+
+    Raises:
+        DamagedError: when it is damaged, or was measured on runs that are not in the study's folder.
+    """
+    file, remedy = root / COSTS, "delete it; the next run measures anew"
+    found = read_sealed(file, remedy) if file.exists() else []
+    entries: list[Mapping[str, Any]] = found if isinstance(found, list) else [{"point": None}]
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("point", {}), Mapping):
+            raise DamagedError(f"{file} is damaged (no list of costs): {remedy}")
+        if not (root / str(entry.get("run", ""))).is_dir():
+            raise DamagedError(f"{file} was measured on {entry['run']}, which is not there: {remedy}")
+    return entries
+
+
 def series(rows: pd.DataFrame) -> Series:
     """The rows that `read` returns, sorted into series; of several rows at one epoch the last one counts."""
     keys = ["run", "name", "condition"]
@@ -84,9 +104,15 @@ def _rows(folder: Path) -> pd.DataFrame:
 def _named(file: Path, prefix: str) -> pd.DataFrame:
     """The rows of a file with their names, which begin with ``prefix``."""
     try:
-        frame = pd.read_parquet(file)
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"{file} is damaged ({' '.join(str(error).split())[:100]}): delete it") from error
+        if not is_regular(file):
+            raise OSError("it is no regular file")
+        table = pq.read_table(file)
+        frame: pd.DataFrame = table.to_pandas()
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise DamagedError(f"{file} is damaged ({one_line(error, 100)}): {_REMEDY}") from error
+    sealed = (table.schema.metadata or {}).get(SEAL)
+    if sealed is not None and sealed.decode() != seal(frame, file.parent.parent.name):
+        raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
     if "condition" not in frame:  # a run from before rows had conditions
         frame["condition"] = ""
     if missing := [column for column in Row._fields if column not in frame]:

@@ -20,9 +20,9 @@ from actlab.analysis import reading
 from actlab.analysis.columns import Column, column, read_at
 from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
-from actlab.engines.folders import COSTS, DIVERGED
+from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
-from actlab.files import DamagedError, read_sealed
+from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
@@ -192,11 +192,9 @@ def load(study: Study, root: Path) -> Results:
     found = reading.read(root, study.runs())
     _check_revisions(found.results)
     damaged = list(found.damaged)
-    file = root / COSTS
     costs: list[Mapping[str, Any]] = []
     try:
-        entries = read_sealed(file, "delete it; the next run measures anew") if file.exists() else []
-        costs = [entry for entry in entries if not entry.get("failed")]
+        costs = [entry for entry in reading.costs(root) if not entry.get("failed")]
     except DamagedError as error:
         damaged.append(str(error))
     results = {result["id"]: result for result in found.results}

@@ -18,6 +18,7 @@ other files, and torch's checkpoints carry checksums: what is damaged is named, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -37,6 +38,7 @@ from actlab.files import (
     DamagedError,
     digest_of,
     id_in,
+    is_regular,
     read_sealed,
     remove_partials,
     replacing,
@@ -46,6 +48,7 @@ from actlab.files import (
 from actlab.studies.plan import Run
 
 COSTS = "cost.json"  # in a study's folder
+SEAL = b"actlab_seal"  # in a probe's file, the key of its `seal`
 FINISHED, DIVERGED = "finished", "diverged"
 _PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
@@ -87,23 +90,29 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
 
 
-def _line(row: Row) -> str:
-    """A row with its checksum, as JSON."""
-    return json.dumps([*row, _checksum(row)]) + "\n"
+def seal(frame: pd.DataFrame, run: str) -> str:
+    """Digest of the rows of a probe and of whose they are."""
+    text = f"{run}\n{frame.to_json(orient='split', double_precision=15)}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _row(line: bytes) -> Row | None:
-    """The row in a line; None where it does not fit its checksum."""
+def _line(row: Row, run: str) -> str:
+    """A row of a run with its checksum, as JSON."""
+    return json.dumps([*row, _checksum(row, run)]) + "\n"
+
+
+def _row(line: bytes, run: str) -> Row | None:
+    """The row in a line; None where it does not fit its checksum, or is of another run."""
     try:
         *values, checksum = json.loads(line)
         row = Row(*values)
-        return row if checksum == _checksum(row) else None
+        return row if checksum == _checksum(row, run) else None
     except (ValueError, TypeError, RecursionError):
         return None
 
 
-def _checksum(row: Row) -> str:
-    return f"{zlib.crc32(json.dumps(row).encode()):08x}"
+def _checksum(row: Row, run: str) -> str:
+    return f"{zlib.crc32(json.dumps([run, *row]).encode()):08x}"
 
 
 class RunFolder:
@@ -138,10 +147,15 @@ class RunFolder:
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
-        found = read_sealed(self._result, self.remedy)
-        if not isinstance(found, dict) or found.get("status") not in (FINISHED, DIVERGED):
-            raise DamagedError(f"{self._result} is no result of a run: {self.remedy}")
-        for name, digest in found.get("files", {}).items():
+        found: dict[str, Any] = read_sealed(self._result, self.remedy, ["status", "id"])
+        files = found.get("files", {})
+        if (
+            found["status"] not in (FINISHED, DIVERGED)
+            or found["id"] != self.run.id
+            or not isinstance(files, dict)
+        ):
+            raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
+        for name, digest in files.items():
             if not _PARTS.fullmatch(name):
                 raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
             if not name.endswith(".ckpt"):
@@ -173,7 +187,7 @@ class RunFolder:
         """Why the last attempt at the run failed; None when it did not."""
         if self.finished or not self._failure.exists():
             return None
-        return str(read_sealed(self._failure, "delete it")["error"])
+        return str(read_sealed(self._failure, "delete it", ["error"])["error"])
 
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
@@ -201,7 +215,7 @@ class RunFolder:
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows at the end of an epoch."""
         with self._rows.open("a", encoding="utf-8") as file:
-            file.writelines(map(_line, rows))
+            file.writelines(_line(row, self.run.id) for row in rows)
 
     def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill cut short is left out.
@@ -211,8 +225,10 @@ class RunFolder:
         """
         if not self._rows.exists():
             return []
+        if not is_regular(self._rows):
+            raise DamagedError(f"{self._rows} is no regular file: {self.remedy}")
         *lines, _ = self._rows.read_bytes().split(b"\n")
-        rows = [_row(line) for line in lines]
+        rows = [_row(line, self.run.id) for line in lines]
         if None in rows:
             raise DamagedError(f"{self._rows} is damaged in line {rows.index(None) + 1}: {self.remedy}")
         return [row for row in rows if row is not None]
@@ -220,7 +236,7 @@ class RunFolder:
     def cut_back(self, step: int) -> int:
         """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
         kept = [row for row in self.rows() if row.step <= step]
-        write_atomically(self._rows, "".join(map(_line, kept)))
+        write_atomically(self._rows, "".join(_line(row, self.run.id) for row in kept))
         return len(kept)
 
     def finish(self, status: str, **facts: Any) -> None:

@@ -34,6 +34,7 @@ class TimedRecorder(Checkpoint):
         self._since = 0.0
         self.best: dict[str, float] = {}  # lowest value of the kept metric so far, by run
         self.recorded: dict[str, int] = {}  # number of rows in the run's folder, by run
+        self._resumed: tuple[str, ...] = ()  # the runs that the resumed checkpoint is of
 
     def start_clock(self) -> None:
         """Begin, or go on, counting."""
@@ -52,6 +53,7 @@ class TimedRecorder(Checkpoint):
         """Take up what `state_dict` holds."""
         self.seconds, self.best = state_dict["seconds"], state_dict["best"]
         self.recorded = dict(state_dict.get("recorded", {}))
+        self._resumed = tuple(self.recorded)
 
     def cut_back(self, folder: RunFolder, step: int) -> None:
         """Drop a run's rows that the resumed checkpoint does not hold.
@@ -59,6 +61,10 @@ class TimedRecorder(Checkpoint):
         Raises:
             DamagedError: where it holds some that are no longer there.
         """
+        if self._resumed and folder.run.id not in self._resumed:
+            raise DamagedError(
+                f"the checkpoint of {folder.run.id} is damaged: it is of {min(self._resumed)}; {folder.remedy}"
+            )
         kept = folder.cut_back(step)
         self.recorded.setdefault(folder.run.id, kept)
         self.check_rows(folder)

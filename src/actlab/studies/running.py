@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock
 
-from actlab.engines.folders import COSTS, RunFolder
+from actlab.analysis.reading import costs
+from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies import stages
@@ -98,9 +99,8 @@ def uncosted(study: Study, root: Path) -> list[Run]:
         return []
     finished = [run for run in study.runs() if RunFolder(root, run).finished]
     try:
-        entries = read_sealed(root / COSTS, "") if (root / COSTS).exists() else []
-        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in entries}
-    except (DamagedError, AttributeError):
+        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in costs(root)}
+    except DamagedError:
         known = set()
     return finished if {identity(run.point.get(study.compare, "")) for run in finished} - known else []
 
@@ -150,7 +150,7 @@ def compile_masks(root: Path, updates: int) -> None:
 
     path = root / "engine.json"
     remedy = "delete it; masks are then compiled or not as a new study decides"
-    decided = read_sealed(path, remedy)["compiled"] if path.exists() else None
+    decided = read_sealed(path, remedy, ["compiled"])["compiled"] if path.exists() else None
     wanted = updates >= LONG if decided is None else decided
     reason = streams.compile_masks() if wanted else None
     if reason and decided:
