@@ -23,7 +23,7 @@ import sides
 from figures import show
 
 SIZE = 15
-ROUNDS = 3
+ROUNDS = 2
 
 
 @contextmanager

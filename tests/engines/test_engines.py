@@ -51,8 +51,9 @@ def test_engines_leave_the_same_folders_rows_errors_and_weights(study, tmp_path)
         both = one.merge(many, on=["epoch", "step", "split", "metric"], validate="1:1")
         assert len(both) == len(one) == len(many)
         errors = both["metric"] == "error"
-        assert (both["value_x"] - both["value_y"])[errors].abs().max() < 1e-12
-        assert ((both["value_x"] - both["value_y"]).abs() / both["value_x"].abs()).max() < 1e-9
+        # A run alone keeps its means in float32; of 1,000 images one error more would be 1e-3.
+        assert (both["value_x"] - both["value_y"])[errors].abs().max() < 1e-6
+        assert ((both["value_x"] - both["value_y"]).abs() / both["value_x"].abs()).max() < 1e-6
         alone, stacked = (torch.load(f, weights_only=True)["state_dict"] for f in checkpoints_of(tmp_path, run))
         assert alone.keys() == stacked.keys()
         for name, value in alone.items():

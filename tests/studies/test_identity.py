@@ -107,3 +107,10 @@ def test_nothing_that_a_study_names_is_imported(ids, tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", ["/", "~nobody/x", "a" * 5000, "\0", "no/such.file", ":", ".", "a..b"])
 def test_odd_texts_are_no_sources(text):
     assert set(identity.sources_of({"a": text})) <= {"."}
+
+
+def test_where_caches_lie_counts_for_nothing(ids, tmp_path):
+    before = ids(overrides=[f"data.cache_dir={tmp_path}/cache"])
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "images.safetensors").write_text("x")
+    assert before == ids(overrides=[f"data.cache_dir={tmp_path}/cache"]) == ids()

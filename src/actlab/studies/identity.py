@@ -32,7 +32,7 @@ _DATA = {"cache_dir"}
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
 _SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
-_MOST_FILES = 5_000
+_MOST_FILES, _MOST_LISTED = 5_000, 100_000  # of a folder: read, and looked at
 
 
 def digest(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
@@ -98,7 +98,7 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     """
     known = {} if known is None else known
     found: dict[str, str] = {}
-    for text in _texts(config):
+    for text in _texts(_counting(config)):
         if text not in known:
             known[text] = _content(text)
         if content := known[text]:
@@ -109,8 +109,8 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
 def _texts(value: Any) -> Iterator[str]:
     """All texts in nested values."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(inner) if key != "default_root_dir" else ()
+        for inner in value.values():
+            yield from _texts(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner)
@@ -138,11 +138,17 @@ def _of_path(path: Path) -> str | None:
             return None
         if path.is_file():
             return _of_files([path])
-        walked = (Path(top, name) for top, _, names in os.walk(path) for name in names)
-        files = itertools.islice((file for file in walked if file.is_file()), _MOST_FILES)
-        return _of_files(sorted(files)) if path.is_dir() else None
+        files = itertools.islice((file for file in _walked(path) if file.is_file()), _MOST_LISTED)
+        return _of_files(list(files)) if path.is_dir() else None
     except (OSError, RuntimeError, ValueError):  # unreadable, the home of an unknown user, no path
         return None
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    """What is in a folder and below it, in an order that no disk decides."""
+    for top, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(top, name) for name in sorted(names))
 
 
 def _imported(file: Path) -> list[Path]:
@@ -187,11 +193,13 @@ def _of_module(name: str) -> str | None:
 
 
 def _of_files(files: Sequence[Path]) -> str:
-    """Digest of files, by their names and contents."""
+    """Digest of files, by their names and contents; of very many, the further ones by name and size."""
     digest = hashlib.sha256()
-    for file in files[:_MOST_FILES]:
+    for number, file in enumerate(files):
         status = file.stat()
-        digest.update(f"{file.name} {_of_file(file, status.st_size, status.st_mtime_ns)}\n".encode())
+        size, time = status.st_size, status.st_mtime_ns
+        content = _of_file(file, size, time) if number < _MOST_FILES else size
+        digest.update(f"{file.name} {content}\n".encode())
     return digest.hexdigest()[:16]
 
 
