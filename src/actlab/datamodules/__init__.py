@@ -1,5 +1,6 @@
 """Datamodules: files become tensors, once."""
 
 from actlab.datamodules.mnist import MNISTDataModule
+from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
-__all__ = ["MNISTDataModule"]
+__all__ = ["MNISTDataModule", "TwitterPOSDataModule"]
