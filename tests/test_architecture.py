@@ -30,11 +30,12 @@ MAY_IMPORT = {
     "resources": {"errors"},
     "hashing": set(),
     "streams": {"hashing"},
+    "audio": set(),
     "draws": {"hashing", "errors"},
     "activations": LEAVES,
     "networks": LEAVES,
     "optim": LEAVES,
-    "datamodules": LEAVES,
+    "datamodules": {"audio", *LEAVES},
     "callbacks": LEAVES,
     "theory": LEAVES,
     "checkpoints": {"errors", "files"},
@@ -95,6 +96,8 @@ MAY_IMPORT = {
 # Other people's packages → the only parts that may import them.
 ONLY_IN = {
     "wandb": {"reports.wandb"},
+    "torchaudio": {"audio"},
+    "soundfile": {"datamodules.speech.recordings"},
     "matplotlib": {"reports"},
     "ray": {"engines.cluster"},
 }
@@ -104,6 +107,7 @@ WITHOUT = {
     "": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "errors": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "resources": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
+    "audio": LEARNING,
     "__main__": LEARNING,
     **dict.fromkeys(READERS, LEARNING),
     **dict.fromkeys([*PLANS, "studies.reading"], LEARNING | {"numpy", "scipy", "pandas"}),
