@@ -68,6 +68,7 @@ def test_a_header_is_as_the_corpus_has_it(wav):
         (lambda p: b"no audio at all" * 100, ["no recording"]),
         (lambda p: p.replace(b"sample_rate -i 16000", b"sample_rate -i 8000 "), ["8000", "16000"]),
         (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i -300"), ["'-300'"]),
+        (lambda p: p.replace(b"sample_count -i 3000", b"sample_count -i 0032"), ["32 audio samples", "window"]),
         (
             lambda p: p.replace(b"end_head", b"sample_coding -s26 pcm,embedded-shorten-v2.00\nend_head"),
             ["'pcm,embedded-shorten-v2.00'", "sph2pipe"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +41,9 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     packed = contents(path)
     declared = _declared_samples(path, packed) if packed.startswith(SPHERE) else None
     try:
-        with soundfile.SoundFile(io.BytesIO(packed)) as file:
-            form = (file.format, file.subtype, file.channels, file.samplerate)
-            _check_form(path, *form)
+        # By its name: over bytes in memory the library calls back, and damage makes it print a traceback there.
+        with soundfile.SoundFile(path) as file:
+            _check_form(path, file.format, file.subtype, file.channels, file.samplerate)
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:100]
@@ -53,11 +52,12 @@ def read_recording(path: Path) -> NDArray[np.int16]:
         raise ActlabError(
             f"{path} is cut off: its header says {declared} audio samples, it holds {len(samples)}; {REMEDY}"
         )
+    samples = samples[:declared]
     if len(samples) < WINDOW:
         raise ActlabError(
             f"{path} has {len(samples)} audio samples, fewer than one window of {WINDOW}; {REMEDY}"
         )
-    return samples[:declared]
+    return samples
 
 
 def _check_form(path: Path, kind: str, subtype: str, channels: int, rate: int) -> None:
