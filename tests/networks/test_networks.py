@@ -14,6 +14,13 @@ def test_the_mnist_classifier_has_the_papers_parameters():
     assert network(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
 
 
+def test_the_frame_classifier_has_the_papers_shape():
+    network = MLP(nn.ReLU, 39, (11, 26), hidden=(2048,) * 5, dropout=0.5)
+    assert sum(p.numel() for p in network.parameters()) == 17_453_095
+    assert sum(isinstance(m, Dropout) for m in network) == 5
+    assert network(torch.zeros(3, 11, 26)).shape == (3, 39)
+
+
 def test_every_site_has_a_unit_of_its_own():
     units = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
     assert len(units) == len({id(unit) for unit in units}) == 8

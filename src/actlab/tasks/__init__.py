@@ -2,6 +2,7 @@
 
 from actlab.tasks.base import Batch, NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
+from actlab.tasks.frames import FrameTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 
-__all__ = ["Batch", "ClassificationTask", "NetworkFactory", "Quantity", "Task", "takes_run_axis"]
+__all__ = ["Batch", "ClassificationTask", "FrameTask", "NetworkFactory", "Quantity", "Task", "takes_run_axis"]
