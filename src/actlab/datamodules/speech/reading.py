@@ -6,26 +6,21 @@ Shapes: ``T`` frames of all sentences of a part, ``N`` sentences.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from filelock import FileLock
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from actlab.datamodules.images import words
-from actlab.datamodules.sources import cache_folder
+from actlab.datamodules.caching import Cached, cache_folder, cached
 from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
 from actlab.errors import ActlabError
-from actlab.files import remove_partials, replacing
 
-FORMAT = 1  # of the cache: raised when reading changes
+FORMAT = 2  # of the cache: raised when reading changes
 KINDS = ("frames", "targets", "lengths")
 
 
@@ -116,45 +111,11 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
         ActlabError: for a sentence that is damaged or not whole.
     """
 
-    def read() -> dict[str, Tensor]:
+    def read() -> Cached:
         with one_thread():
             parts = {part: part_of(corpus.part(part)) for part in PARTS}
-        return {f"{part}_{kind}": tensors[kind] for part, tensors in parts.items() for kind in KINDS}
+        return Cached({f"{part}_{kind}": parts[part][kind] for part in PARTS for kind in KINDS}, {})
 
     key = hashlib.sha256(repr((FORMAT, digest_of(corpus))).encode()).hexdigest()[:24]
     names = [f"{part}_{kind}" for part in PARTS for kind in KINDS]
-    return cached(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read)
-
-
-def cached(path: Path, names: Sequence[str], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of a cache file, made where they are not there or damaged; two processes make them once.
-
-    Raises:
-        ActlabError: when the cache cannot be written; whatever ``make`` raises.
-    """
-    if found := _read(path, names):
-        return found
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if found := _read(path, names):  # another process has made it meanwhile
-                return found
-            made = make()
-            remove_partials(path.parent)
-            with replacing(path) as partial:
-                save_file(made, partial)
-    except (OSError, SafetensorError) as error:
-        raise ActlabError(
-            f"cannot write the cache {path.parent} ({words(error)}); give another folder by data.cache_dir or "
-            "$ACTLAB_CACHE"
-        ) from error
-    return _read(path, names) or made
-
-
-def _read(path: Path, names: Sequence[str]) -> dict[str, Tensor] | None:
-    """The cached tensors, memory-mapped; None when there are none or the file is damaged."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, KeyError, ValueError):
-        return None
+    return cached(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read).tensors
