@@ -19,7 +19,7 @@ PLANS = {
     "studies.groups",
     "studies.identity",
 }  # what a study is: read without anything heavy
-READERS = {*PLANS, "engines.folders", "analysis"}
+READERS = {*PLANS, "engines.folders", "series", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
 MAY_IMPORT = {
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "mappings": {"errors"},
     "resources": {"errors"},
+    "series": {"files", "errors"},
     "hashing": set(),
     "streams": {"hashing"},
     "audio": set(),
@@ -89,7 +90,7 @@ MAY_IMPORT = {
     },
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
-    "studies.running": {"studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
@@ -103,13 +104,15 @@ MAY_IMPORT = {
             "probes",
             "datamodules",
             "checkpoints",
+            "series",
         ),
         *PLANS,
         *LEAVES,
     },
-    "engines.folders": {*PLANS, "files", "errors"},
-    "analysis": {*PLANS, "engines.folders", "errors", "files", "resources"},
-    "analysis.statistics": {"errors"},
+    "engines.folders": {*PLANS, "series", "files", "errors"},
+    "analysis": {*PLANS, "engines.folders", "series", "errors", "files", "resources"},
+    "analysis.flips": set(),
+    "analysis.statistics": {"analysis.flips", "errors"},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
     "__main__": {"", "cli", "studies.command", "reports", "errors"},

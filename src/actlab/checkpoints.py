@@ -13,7 +13,7 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, replacing
+from actlab.files import DamagedError, is_regular, replacing
 
 CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.records` stands
 
@@ -65,6 +65,8 @@ def read(
     Raises:
         DamagedError: for a file that is not what was written, is no checkpoint, or holds other objects.
     """
+    if isinstance(path, str | Path) and not is_regular(Path(path)):
+        raise DamagedError(f"{str(path)!r} is no regular file: {remedy}")
     if (part := _damaged_part(path)) is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:

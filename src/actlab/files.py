@@ -7,12 +7,12 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 
 
 class DamagedError(ActlabError):
@@ -52,26 +52,41 @@ def write_sealed(path: Path, content: Any) -> None:
     write_atomically(path, json.dumps({"digest": _digest(entries), **entries}, indent=1) + "\n")
 
 
-def read_sealed(path: Path, remedy: str) -> Any:
+def read_sealed(path: Path, remedy: str, keys: Iterable[str] | None = None) -> Any:
     """The values in a file of `write_sealed`.
 
     Args:
         path: of the file; one without a digest is read as it is.
         remedy: what to do when it is damaged.
+        keys: that a mapping must have; None where they are a list, or are looked at by the caller.
 
     Raises:
         DamagedError: when it cannot be read or is not what was written.
     """
+    found = _read_json(path, remedy)
+    if isinstance(found, dict) and "digest" in found:
+        sealed = found.pop("digest")
+        if sealed != _digest(found):
+            raise DamagedError(f"{path} is damaged (it is not what was written): {remedy}")
+        found = found["content"] if found.keys() == {"content"} else found
+    if keys is not None and not (isinstance(found, dict) and found.keys() >= set(keys)):
+        raise DamagedError(f"{path} is damaged (it lacks {', '.join(keys)}): {remedy}")
+    return found
+
+
+def _read_json(path: Path, remedy: str) -> Any:
+    """The values in a JSON file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        if not is_regular(path):
+            raise OSError("it is no regular file")
+        return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({' '.join(str(error).split())[:100]}): {remedy}") from error
-    if not isinstance(found, dict) or "digest" not in found:
-        return found
-    sealed = found.pop("digest")
-    if sealed != _digest(found):
-        raise DamagedError(f"{path} is damaged (it is not what was written): {remedy}")
-    return found["content"] if found.keys() == {"content"} else found
+        raise DamagedError(f"{path} is damaged ({one_line(error, 100)}): {remedy}") from error
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a path is of a file that ends when it is read, which a pipe need not, or of nothing."""
+    return path.is_file() or not path.exists()
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -88,7 +103,7 @@ def id_in(folder: Path) -> str:
     path = folder / _LOGGER
     if not path.exists():
         write_sealed(path, {"id": secrets.token_hex(8)})
-    return str(read_sealed(path, "delete it; loggers then begin a new history")["id"])
+    return str(read_sealed(path, "delete it; loggers then begin a new history", ["id"])["id"])
 
 
 def forget_id(folder: Path) -> None:
@@ -98,7 +113,7 @@ def forget_id(folder: Path) -> None:
 
 def digest_of(path: Path) -> str:
     """Digest of a file's bytes."""
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

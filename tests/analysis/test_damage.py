@@ -1,5 +1,6 @@
 """Damaged files of a study: named with their remedy, never a traceback, never another result."""
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any
 import pytest
 from written_runs import curves_of, study, write
 
+from actlab import checkpoints
 from actlab.analysis import results
-from actlab.engines.folders import RunFolder
+from actlab.engines import probes
+from actlab.engines.folders import Row, RunFolder
 from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.studies.plan import Probe
 from damaging import WAYS, damaged
 
 
@@ -42,6 +46,47 @@ def test_damaged_costs_are_named(tmp_path: Path) -> None:
     loaded = results.load(study(), tmp_path)
     assert loaded.costs == []
     assert "cost.json is damaged" in loaded.damaged[0]
+
+
+def test_costs_of_another_study_are_named(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "cost.json", [{"compared": "relu", "run": "elsewhere"}])
+    loaded = results.load(study(), tmp_path)
+    assert loaded.costs == []
+    assert "measured on elsewhere, which is not there: delete it" in loaded.damaged[0]
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    plan = study()
+    run = plan.runs()[0]
+    write(tmp_path, run, curves_of(run))
+    for file in (tmp_path / "cost.json", tmp_path / run.id / "result.json"):
+        file.unlink(missing_ok=True)
+        os.mkfifo(file)
+    assert all("no regular file" in line for line in results.load(plan, tmp_path).damaged)
+    os.mkfifo(tmp_path / "x.ckpt")
+    with pytest.raises(DamagedError, match="no regular file"):
+        checkpoints.read(tmp_path / "x.ckpt")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", "{}", '{"status": "finished"}'])
+def test_a_result_of_another_kind_is_named(tmp_path: Path, content: str) -> None:
+    plan = study()
+    run = plan.runs()[0]
+    write(tmp_path, run, curves_of(run))
+    (tmp_path / run.id / "result.json").write_text(content)
+    assert "lacks status, id" in results.load(plan, tmp_path).damaged[0]
+
+
+def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
+    one, other = study().runs()[:2]
+    probe, rows = Probe("noise", "a.B"), [Row(1.0, 1, "test", "loss", "noise=1", 0.25)]
+    for run in (one, other):
+        write(tmp_path, run, curves_of(run))
+        probes._write(probes.path_of(tmp_path, run, probe), rows, "asked")
+    assert not results.load(study(), tmp_path).damaged
+    shutil.copy(probes.path_of(tmp_path, one, probe), probes.path_of(tmp_path, other, probe))
+    (line,) = results.load(study(), tmp_path).damaged
+    assert f"{other.id}/probes/noise.parquet is damaged" in line
 
 
 @pytest.mark.parametrize("content", [{"a": 1, "b": [1.5, None]}, [1, 2], []])

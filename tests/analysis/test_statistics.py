@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from actlab.analysis.flips import drawn, flipped_sums, parts
 from actlab.analysis.statistics import (
     equivalent,
     holm,
@@ -28,6 +29,17 @@ numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 def test_few_values_give_their_range() -> None:
     assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range", 1 - 2 / 32)
     assert median_interval([3.0]) == (3.0, 3.0, "range", 0.0)
+
+
+def test_drawn_patterns_are_summed_as_they_were_drawn() -> None:
+    d = np.random.default_rng(2).normal(size=33)
+    turned = drawn(33)
+    assert turned.shape == (100_000, 33)
+    assert abs(turned.mean() - 0.5) < 0.001
+    sums, sizes = parts(d, seed=0)
+    np.testing.assert_allclose(sums, np.where(turned, d, 0).sum(axis=1), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(sizes, turned.sum(axis=1))
+    np.testing.assert_allclose(flipped_sums(d, 0), np.where(turned, -d, d).sum(axis=1), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", range(6, 21))

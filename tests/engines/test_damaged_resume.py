@@ -72,6 +72,21 @@ def test_rows_that_the_checkpoint_counted_are_missed(killed):
     assert "run the study again" in lost.failure
 
 
+def test_rows_and_checkpoints_of_another_run_are_not_taken_up(tmp_path):
+    one, other = load(
+        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "seeds=1"]
+    ).runs()
+    for run in (one, other):
+        with pytest.raises(KilledError):
+            execute([run], tmp_path, stacked=False, progress=kill_after(2))
+    shutil.copy(RunFolder(tmp_path, one).checkpoint, RunFolder(tmp_path, other).checkpoint)
+    execute([other], tmp_path, stacked=False)
+    assert f"it is of {one.id}" in RunFolder(tmp_path, other).failure
+    shutil.copy(tmp_path / one.id / "metrics.jsonl", tmp_path / other.id / "metrics.jsonl")
+    with pytest.raises(DamagedError, match="damaged in line 1"):
+        RunFolder(tmp_path, other).rows()
+
+
 def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):
     path = tmp_path / "x.ckpt"
     torch.save({"state_dict": {"w": torch.arange(50.0)}}, path)

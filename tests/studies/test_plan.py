@@ -1,6 +1,7 @@
 """Study files become runs: ids, overrides, added units, and one clear error for each mistake."""
 
 import contextlib
+import copy
 import json
 import textwrap
 
@@ -10,7 +11,7 @@ import pytest
 from actlab.errors import ActlabError
 from actlab.mappings import read_mapping
 from actlab.resources import resource
-from actlab.studies import checking, keys, reading, schema
+from actlab.studies import checking, identity, keys, reading, schema
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -51,6 +52,19 @@ def test_figure_2_has_ninety_runs():
 def test_the_grid_is_the_product_with_seeds_innermost(study):
     points = [(r.point["model.activation"], r.point["model.network.dropout"], r.seed) for r in study().runs()]
     assert points == [(a, p, s) for a in ("relu", "elu") for p in (0.0, 0.5) for s in (0, 1)]
+
+
+def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values(study):
+    mine = study(TEXT + "set: {trainer.max_epochs: 7}\n")
+    runs = mine.runs()
+    assert [a is b for a, b in zip(runs, mine.runs(), strict=True)] == [True] * 8
+    assert mine.runs() is not runs
+    for run in runs:
+        config = copy.deepcopy(mine.blocks[0].base)
+        for key, value in {"trainer.max_epochs": 7, **run.point, "seed_everything": run.seed}.items():
+            keys.set_dotted(config, key, value)
+        assert run.config == config
+        assert run.id.endswith(f"-{identity.digest(identity.counted(config, {}), {})}")
 
 
 def test_values_reach_the_config_through_class_paths(study):

@@ -93,6 +93,21 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path):
     assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
 
 
+@pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
+def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, content):
+    study(STAGED, "run", "--set", "trainer.limit_train_batches=2")
+    path = tmp_path / "runs/mine/selection.json"
+    point = next(iter(read_sealed(path, "")["compare"]))
+    if content != "RUNS":
+        path.write_text(content.replace('"POINT"', json.dumps(point)))
+    words = [] if content == "RUNS" else ["--set", "trainer.limit_train_batches=2"]
+    for command in ("plan", "show", "report", "run"):
+        outcome = study(STAGED, command, *words)
+        assert outcome.code == 2
+        assert "selection.json" in outcome.err
+        assert "delete it" in outcome.err
+
+
 def test_a_later_stage_waits_for_the_first(study, tmp_path):
     study(STAGED, "run")
     (tmp_path / "runs/mine/selection.json").unlink()

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from actlab.analysis.statistics import Array
 from actlab.errors import ActlabError, unknown
+from actlab.series import Array, summary
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
+SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
 _KEYS = ("metric", "at", "condition", "percent", "mode")
 
 
@@ -103,11 +104,7 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]
     [0.4, 0.2, 2.0, 0.5]
     """
-    values = np.where(np.isnan(values), column.worst, values)
-    best = int(np.argmax(values) if column.mode == "max" else np.argmin(values))
-    if at == "last":
-        return float(values[-1])
-    if at in ("best", "best_epoch"):
-        return float(values[best] if at == "best" else epochs[best])
+    if at in SUMMED:
+        return summary(epochs, values).read(str(at), column.mode)
     before = np.flatnonzero(epochs <= float(at) + 1e-6)
-    return float(values[before[-1]]) if before.size else None
+    return summary(epochs[before], values[before]).read("last", column.mode) if before.size else None

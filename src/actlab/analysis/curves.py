@@ -70,9 +70,9 @@ def _diverged(results: Results, run: Run) -> bool:
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
     """The epochs at which the runs recorded a column; where none of them did, those of any run of the study."""
     key = column.metric, column.condition
-    own = [results.series[run.id, *key][0] for run in runs if (run.id, *key) in results.series]
-    anyones = [epochs for (_, *of), (epochs, _) in results.series.items() if (*of,) == key]
-    return np.unique(np.concatenate([np.empty(0), *(own or anyones)]))
+    own = [(run.id, *key) for run in runs if (run.id, *key) in results.series]
+    recorded = own or [of for of in results.series if of[1:] == key]
+    return np.unique(np.concatenate([np.empty(0), *(results.series[of].epochs for of in recorded)]))
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actlab.analysis.statistics import EXACT, FEWEST, Array, drawn_flips, paired_differences
+from actlab.analysis.flips import EXACT, parts
+from actlab.analysis.statistics import FEWEST, Array, paired_differences
 
 LEVEL = 0.05
 _ROUNDING = 1e-12  # of the largest difference: what is closer to 0 is 0
@@ -107,7 +108,7 @@ def _spans(d: Array, seed: int) -> tuple[Array, Array, int, int]:
         Lower and upper ends; the number of patterns that hold any shift, which are those that turn nothing or
         everything and, among drawn ones, the observed one; and the number of all patterns.
     """
-    sums, sizes = _parts(d, seed)
+    sums, sizes = parts(d, seed)
     proper = (sizes > 0) & (sizes < d.size)
     total = sums.size + (d.size > EXACT)
     always = total - int(proper.sum())
@@ -120,15 +121,3 @@ def _spans(d: Array, seed: int) -> tuple[Array, Array, int, int]:
 def _snapped(values: Array) -> Array:
     """Values with 0 where only rounding keeps them from it: ties are common, and must count as ties."""
     return np.where(np.abs(values) < _ROUNDING, 0.0, values)
-
-
-def _parts(d: Array, seed: int) -> tuple[Array, Array]:
-    """Sum and size of every part of the differences, or of drawn ones when those are too many."""
-    if d.size > EXACT:
-        turned = drawn_flips(d.size, seed)
-        return turned @ d, turned.sum(axis=1).astype(float)
-    sums, sizes = np.zeros(1), np.zeros(1)
-    for value in d:
-        sums = np.concatenate([sums, sums + value])
-        sizes = np.concatenate([sizes, sizes + 1])
-    return sums, sizes

@@ -2,40 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
-
-from actlab.analysis.statistics import Array
-from actlab.engines.folders import Row, RunFolder
+from actlab import series
+from actlab.engines.folders import COSTS, SUMMARY, Row, RunFolder
 from actlab.errors import ActlabError
-from actlab.files import DamagedError
+from actlab.files import DamagedError, read_sealed
+from actlab.series import Key, Series, Summary
 from actlab.studies.plan import Run
 
-Series = dict[tuple[str, str, str], tuple[Array, Array]]
-"""Epochs, ascending, and values by run id, name and condition."""
+
+@dataclass
+class Recorded:
+    """What one run recorded.
+
+    Args:
+        rows: the file of what training recorded, which is read when a series of it is asked for.
+        probed: what probes measured.
+        summaries: of all of it.
+    """
+
+    rows: Path
+    probed: Mapping[Key, Series]
+    summaries: Mapping[Key, Summary]
+
+    @cached_property
+    def trained(self) -> Mapping[Key, Series]:
+        """What training recorded."""
+        return series.read(self.rows, Row._fields)
+
+    def __getitem__(self, key: Key) -> Series:
+        return self.probed[key] if key in self.probed else self.trained[key]
+
+
+class AllSeries(Mapping[tuple[str, str, str], Series]):
+    """The series of all runs by run id, name and condition; which there are is known without reading any."""
+
+    def __init__(self, runs: Mapping[str, Recorded]) -> None:
+        self.runs = runs
+
+    def __getitem__(self, key: tuple[str, str, str]) -> Series:
+        run, name, condition = key
+        return self.runs[run][name, condition]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and key[0] in self.runs and key[1:] in self.runs[key[0]].summaries
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        return ((run, *key) for run, recorded in self.runs.items() for key in recorded.summaries)
+
+    def __len__(self) -> int:
+        return sum(len(recorded.summaries) for recorded in self.runs.values())
+
+    def summary(self, run: str, name: str, condition: str) -> Summary | None:
+        """What sums up a series; None where there is none."""
+        return self.runs[run].summaries.get((name, condition)) if run in self.runs else None
 
 
 class Read(NamedTuple):
     """What lies on disk.
 
     Args:
-        rows: of every ``metrics.parquet`` and ``probes/*.parquet``, with the further columns ``run`` and
-            ``name``: ``split/metric``, or the metric alone where there is no split; in front of it, for a
-            probe, the name of its file and a slash.
-        results: the ``result.json`` of each run.
+        series: what training and probes recorded. A name is ``split/metric``, or the metric alone where there
+            is no split; in front of it, for a probe, the name of its file and a slash.
+        results: the ``result.json`` of each run, without the summaries.
         damaged: a line about each run that is left out because a file of it is damaged, with the remedy.
     """
 
-    rows: pd.DataFrame
+    series: AllSeries
     results: Sequence[Mapping[str, Any]]
     damaged: list[str]
 
 
 def read(root: Path, runs: Iterable[Run]) -> Read:
-    """The rows and results of the finished runs among ``runs``.
+    """The series and results of the finished runs among ``runs``.
 
     Args:
         root: the study's folder.
@@ -44,53 +88,56 @@ def read(root: Path, runs: Iterable[Run]) -> Read:
     Raises:
         ActlabError: for a file without the columns of a row, or a probe with a name that training recorded.
     """
-    frames, results, damaged = [], [], []
+    recorded, results, damaged = {}, [], []
     for folder in (folder for run in runs if (folder := RunFolder(root, run)).finished):
         try:
-            result, rows = folder.result(), _rows(folder.path)
+            result = folder.result()
+            recorded[folder.run.id] = _recorded(folder, result.pop(SUMMARY, None))
         except DamagedError as error:
             damaged.append(str(error))
         else:
-            frames.append(rows.assign(run=folder.run.id))
             results.append(result)
-    empty = pd.DataFrame(columns=["run", "name", *Row._fields])
-    return Read(pd.concat(frames, ignore_index=True) if frames else empty, results, damaged)
+    return Read(AllSeries(recorded), results, damaged)
 
 
-def series(rows: pd.DataFrame) -> Series:
-    """The rows that `read` returns, sorted into series; of several rows at one epoch the last one counts."""
-    keys = ["run", "name", "condition"]
-    # The thirds of an epoch come from divisions: equal up to rounding must be equal here.
-    rows = rows.assign(epoch=rows["epoch"].astype(float).round(6))
-    rows = rows.drop_duplicates([*keys, "epoch"], keep="last").sort_values("epoch", kind="stable")
-    return {
-        (str(run), str(name), str(condition)): (part["epoch"].to_numpy(float), part["value"].to_numpy(float))
-        for (run, name, condition), part in rows.groupby(keys, sort=False)
-    }
+def costs(root: Path) -> list[Mapping[str, Any]]:
+    """The entries of a study's ``cost.json``, empty without one.
+
+    Raises:
+        DamagedError: when it is damaged, or was measured on runs that are not in the study's folder.
+    """
+    file, remedy = root / COSTS, "delete it; the next run measures anew"
+    found = read_sealed(file, remedy) if file.exists() else []
+    entries: list[Mapping[str, Any]] = found if isinstance(found, list) else [{"point": None}]
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("point", {}), Mapping):
+            raise DamagedError(f"{file} is damaged (no list of costs): {remedy}")
+        if not (root / str(entry.get("run", ""))).is_dir():
+            raise DamagedError(f"{file} was measured on {entry['run']}, which is not there: {remedy}")
+    return entries
 
 
-def _rows(folder: Path) -> pd.DataFrame:
-    """All rows of one run."""
-    recorded = _named(folder / "metrics.parquet", "")
-    frames, names = [recorded], set(recorded["name"])
-    for file in sorted((folder / "probes").glob("[!.]*.parquet")):
-        probed = _named(file, f"{file.stem}/")
-        if both := names & set(probed["name"]):
-            raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
-        frames.append(probed)
-    return pd.concat(frames, ignore_index=True)
+def _recorded(folder: RunFolder, entry: Any) -> Recorded:
+    """What a run recorded, its rows unread where its result sums them up; those from before do not."""
+    found = Recorded(folder.metrics, {}, {})
+    trained = series.summaries(found.trained) if entry is None else _summed(folder, entry)
+    found.probed = dict(_probed(folder.path, {name for name, _ in trained}))
+    found.summaries = trained | series.summaries(found.probed)
+    return found
 
 
-def _named(file: Path, prefix: str) -> pd.DataFrame:
-    """The rows of a file with their names, which begin with ``prefix``."""
+def _summed(folder: RunFolder, entry: Any) -> dict[Key, Summary]:
+    """The summaries in a result."""
     try:
-        frame = pd.read_parquet(file)
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"{file} is damaged ({' '.join(str(error).split())[:100]}): delete it") from error
-    if "condition" not in frame:  # a run from before rows had conditions
-        frame["condition"] = ""
-    if missing := [column for column in Row._fields if column not in frame]:
-        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(Row._fields)}")
-    frame = frame.fillna({"split": "", "condition": ""})
-    names = prefix + (frame["split"] + "/" + frame["metric"]).str.removeprefix("/")
-    return frame[list(Row._fields)].assign(name=names)
+        return series.from_entry(entry)
+    except (AttributeError, TypeError) as error:
+        raise DamagedError(f"{folder.path} has a result of unknown form: {folder.remedy}") from error
+
+
+def _probed(folder: Path, trained: Container[str]) -> Iterator[tuple[Key, Series]]:
+    """What probes measured in a run, whose training recorded other names."""
+    for file in sorted((folder / "probes").glob("[!.]*.parquet")):
+        probed = series.read(file, Row._fields, f"{file.stem}/", folder.name)
+        if both := [name for name, _ in probed if name in trained]:
+            raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
+        yield from probed.items()

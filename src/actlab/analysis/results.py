@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import reading
-from actlab.analysis.columns import Column, column, read_at
+from actlab.analysis.columns import SUMMED, Column, column, read_at
 from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
-from actlab.engines.folders import COSTS, DIVERGED
+from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
-from actlab.files import DamagedError, read_sealed
+from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
@@ -45,7 +45,7 @@ class Results:
     study: Study
     root: Path
     results: dict[str, Mapping[str, Any]]
-    series: reading.Series
+    series: reading.AllSeries
     costs: list[Mapping[str, Any]] = field(default_factory=list)
     damaged: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
@@ -57,7 +57,8 @@ class Results:
 
     @cached_property
     def _printers(self) -> dict[str, Callable[[Any], str]]:
-        return {key: printer(run.point[key] for run in self.runs) for key in self.study.keys}
+        points = [group.point | setting.tuned for group in self.groups for setting in group.settings]
+        return {key: printer(point[key] for point in points) for key in self.study.keys}
 
     def text(self, key: str, value: Any) -> str:
         """A value of a grid key for people; values that would look alike are written in full."""
@@ -135,9 +136,12 @@ class Results:
             return None
         if self.results[run.id]["status"] == DIVERGED:
             return column.worst
-        if (run.id, column.metric, column.condition) not in self.series:
+        key = run.id, column.metric, column.condition
+        if (summary := self.series.summary(*key)) is None:
             return None
-        epochs, values = self.series[run.id, column.metric, column.condition]
+        if column.at in SUMMED:
+            return summary.read(str(column.at), column.mode)
+        epochs, values = self.series[key]
         if column.at == "selected":
             select = self.study.select
             at = self.value(run, Column(select.metric, "best_epoch", mode=select.mode))
@@ -192,15 +196,13 @@ def load(study: Study, root: Path) -> Results:
     found = reading.read(root, study.runs())
     _check_revisions(found.results)
     damaged = list(found.damaged)
-    file = root / COSTS
     costs: list[Mapping[str, Any]] = []
     try:
-        entries = read_sealed(file, "delete it; the next run measures anew") if file.exists() else []
-        costs = [entry for entry in entries if not entry.get("failed")]
+        costs = [entry for entry in reading.costs(root) if not entry.get("failed")]
     except DamagedError as error:
         damaged.append(str(error))
     results = {result["id"]: result for result in found.results}
-    return Results(study, root, results, reading.series(found.rows), costs, tuple(damaged))
+    return Results(study, root, results, found.series, costs, tuple(damaged))
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

@@ -14,16 +14,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from actlab.analysis.flips import EXACT, flipped_sums
 from actlab.errors import ActlabError, unknown
 
 Array = npt.NDArray[np.float64]
 Alternative = Literal["two-sided", "less", "greater"]
 
 FEWEST = 6  # 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
-EXACT = 20  # 2^20 sign patterns take 8 MB; more differences are sampled
-_DRAWS = 100_000
 
 
 class Interval(NamedTuple):
@@ -166,26 +164,11 @@ def sign_flip_p(
     d = d / (np.abs(d).max() or 1.0)  # keeps tiny and huge differences away from underflow and overflow
     if alternative == "less":
         d = -d
-    observed, sums = float(d.sum()), _flipped_sums(d, seed)
+    observed, sums = float(d.sum()), flipped_sums(d, seed)
     if alternative == "two-sided":
         observed, sums = abs(observed), np.abs(sums)
     extreme = int((sums >= observed - 1e-12 * d.size).sum())
     return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
-
-
-def _flipped_sums(d: Array, seed: int) -> Array:
-    """The sum of ``d`` under every pattern of signs, or under drawn ones when those are too many."""
-    if d.size <= EXACT:
-        sums = np.zeros(1)
-        for value in d:
-            sums = np.concatenate([sums + value, sums - value])
-        return sums
-    return np.asarray(np.where(drawn_flips(d.size, seed), -1, 1) @ d, dtype=float)
-
-
-def drawn_flips(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
-    """Drawn patterns of signs for too many differences to take every one: which of n turn, a row each."""
-    return np.asarray(np.random.default_rng(seed).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
 def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
@@ -203,6 +186,8 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     0.03125
     """
+    from scipy import stats  # takes half a second, which tables without a test do without
+
     d = paired_differences(a, b)
     if d.size == 0:
         return None

@@ -36,10 +36,10 @@ def measure(
         rounds: the fastest counts: what else the computer does only adds time.
 
     Returns:
-        One mapping a value: ``compared``, its label; its ``point``; ``seconds_per_update`` (forward, backward,
-        optimiser on one batch), ``bytes_kept`` for the backward pass, and both relative to the reference. A
-        value that cannot be timed has ``failed`` instead: a unit that fails, or a model that is no task of this
-        package, whose update cannot be taken apart from its Trainer.
+        One mapping a value: ``compared``, its label; its ``point`` and ``run``; ``seconds_per_update``
+        (forward, backward, optimiser on one batch), ``bytes_kept`` for the backward pass, and both relative to
+        the reference. A value that cannot be timed has ``failed`` instead: a unit that fails, or a model that
+        is no task of this package, whose update cannot be taken apart from its Trainer.
     """
     first: dict[str, Run] = {}  # by value: two units may print alike
     for run in runs:
@@ -57,7 +57,7 @@ def measure(
 
 def _entry(run: Run, key: str, trial: Trial | None, base: Trial | None) -> dict[str, Any]:
     """What ``cost.json`` says of one compared value."""
-    of = {"compared": label(run.point.get(key, "")), "point": run.point}
+    of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
     if trial is None or base is None:
         return {**of, "failed": True}
     return {

@@ -7,7 +7,8 @@
         point.json        grid point, seed, study
         metrics.jsonl     rows while the run goes on, appended per epoch
         metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
-        result.json       written last and atomically; a run is finished when it exists
+        result.json       how it ended, and what sums up its rows, by which tables need not read them; written
+                          last and atomically; a run is finished when it exists
         logger.json       the id by which loggers know the run
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
@@ -27,16 +28,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
+from actlab import series
 from actlab.files import (
     DamagedError,
     digest_of,
     id_in,
+    is_regular,
     read_sealed,
     remove_partials,
     replacing,
@@ -45,8 +47,12 @@ from actlab.files import (
 )
 from actlab.studies.plan import Run
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 COSTS = "cost.json"  # in a study's folder
 FINISHED, DIVERGED = "finished", "diverged"
+SUMMARY = "summary"  # in result.json: what tables read of the rows, by name and condition
 _PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
@@ -79,6 +85,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """Rows as a table, in order of step and name."""
+    import pandas as pd  # takes a fifth of a second, which who only reads does without
+
     types = {
         **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
         **{"condition": "str", "value": "float64"},
@@ -87,23 +95,23 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
 
 
-def _line(row: Row) -> str:
-    """A row with its checksum, as JSON."""
-    return json.dumps([*row, _checksum(row)]) + "\n"
+def _line(row: Row, run: str) -> str:
+    """A row of a run with its checksum, as JSON."""
+    return json.dumps([*row, _checksum(row, run)]) + "\n"
 
 
-def _row(line: bytes) -> Row | None:
-    """The row in a line; None where it does not fit its checksum."""
+def _row(line: bytes, run: str) -> Row | None:
+    """The row in a line; None where it does not fit its checksum, or is of another run."""
     try:
         *values, checksum = json.loads(line)
         row = Row(*values)
-        return row if checksum == _checksum(row) else None
+        return row if checksum == _checksum(row, run) else None
     except (ValueError, TypeError, RecursionError):
         return None
 
 
-def _checksum(row: Row) -> str:
-    return f"{zlib.crc32(json.dumps(row).encode()):08x}"
+def _checksum(row: Row, run: str) -> str:
+    return f"{zlib.crc32(json.dumps([run, *row]).encode()):08x}"
 
 
 class RunFolder:
@@ -113,6 +121,7 @@ class RunFolder:
         self.run = run
         self.path = root / run.id
         self.checkpoint = self.kept("last")
+        self.metrics = self.path / "metrics.parquet"
         self._rows = self.path / "metrics.jsonl"
         self._result = self.path / "result.json"
         self._failure = self.path / "failed.json"
@@ -138,10 +147,15 @@ class RunFolder:
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
-        found = read_sealed(self._result, self.remedy)
-        if not isinstance(found, dict) or found.get("status") not in (FINISHED, DIVERGED):
-            raise DamagedError(f"{self._result} is no result of a run: {self.remedy}")
-        for name, digest in found.get("files", {}).items():
+        found: dict[str, Any] = read_sealed(self._result, self.remedy, ["status", "id"])
+        files = found.get("files", {})
+        if (
+            found["status"] not in (FINISHED, DIVERGED)
+            or found["id"] != self.run.id
+            or not isinstance(files, dict)
+        ):
+            raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
+        for name, digest in files.items():
             if not _PARTS.fullmatch(name):
                 raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
             if not name.endswith(".ckpt"):
@@ -165,15 +179,14 @@ class RunFolder:
 
     def _parts(self) -> list[Path]:
         """The files that a finished run consists of, besides its result."""
-        fixed = [self.path / name for name in ("metrics.parquet", "config.yaml")]
-        return [*fixed, *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
+        return [self.metrics, self.path / "config.yaml", *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
 
     @property
     def failure(self) -> str | None:
         """Why the last attempt at the run failed; None when it did not."""
         if self.finished or not self._failure.exists():
             return None
-        return str(read_sealed(self._failure, "delete it")["error"])
+        return str(read_sealed(self._failure, "delete it", ["error"])["error"])
 
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
@@ -201,7 +214,7 @@ class RunFolder:
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows at the end of an epoch."""
         with self._rows.open("a", encoding="utf-8") as file:
-            file.writelines(map(_line, rows))
+            file.writelines(_line(row, self.run.id) for row in rows)
 
     def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill cut short is left out.
@@ -211,8 +224,10 @@ class RunFolder:
         """
         if not self._rows.exists():
             return []
+        if not is_regular(self._rows):
+            raise DamagedError(f"{self._rows} is no regular file: {self.remedy}")
         *lines, _ = self._rows.read_bytes().split(b"\n")
-        rows = [_row(line) for line in lines]
+        rows = [_row(line, self.run.id) for line in lines]
         if None in rows:
             raise DamagedError(f"{self._rows} is damaged in line {rows.index(None) + 1}: {self.remedy}")
         return [row for row in rows if row is not None]
@@ -220,7 +235,7 @@ class RunFolder:
     def cut_back(self, step: int) -> int:
         """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
         kept = [row for row in self.rows() if row.step <= step]
-        write_atomically(self._rows, "".join(map(_line, kept)))
+        write_atomically(self._rows, "".join(_line(row, self.run.id) for row in kept))
         return len(kept)
 
     def finish(self, status: str, **facts: Any) -> None:
@@ -231,8 +246,9 @@ class RunFolder:
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
         rows = self.rows()
-        with replacing(self.path / "metrics.parquet") as partial:
+        with replacing(self.metrics) as partial:
             frame_of(rows).to_parquet(partial, index=False)
+            recorded = series.read(partial, Row._fields)
         result = {
             "status": status,
             "id": self.run.id,
@@ -240,6 +256,7 @@ class RunFolder:
             "point": self.run.point,
             "sources": self.run.sources,
             "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
+            SUMMARY: series.as_entry(series.summaries(recorded)),
             **facts,
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
             "hardware": hardware(),

@@ -19,13 +19,13 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments
+from actlab import checkpoints, experiments, series
 from actlab.engines import packing
 from actlab.engines.folders import Row, RunFolder, frame_of, holding
 from actlab.engines.recording import checkpoint_name
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment
-from actlab.files import replacing
+from actlab.files import is_regular, replacing
 from actlab.probes import Measured
 from actlab.signatures import find, parameters
 from actlab.stacking import StackedTask
@@ -187,6 +187,8 @@ def digest(probe: Probe) -> str:
 
 def read_digest(path: Path) -> str | None:
     """The digest in a probe's file; None when there is no such file or it cannot be read."""
+    if not is_regular(path):
+        return None
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (OSError, pa.ArrowException):
@@ -196,6 +198,7 @@ def read_digest(path: Path) -> str | None:
 
 def _write(path: Path, rows: Sequence[Row], asked: str) -> None:
     table = pa.Table.from_pandas(frame_of(rows), preserve_index=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: asked.encode()})
+    added = {_DIGEST: asked.encode(), series.SEAL: series.seal(table, path.parent.parent.name).encode()}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **added})
     with replacing(path) as partial:
         pq.write_table(table, partial)

@@ -34,6 +34,7 @@ class TimedRecorder(Checkpoint):
         self._since = 0.0
         self.best: dict[str, float] = {}  # lowest value of the kept metric so far, by run
         self.recorded: dict[str, int] = {}  # number of rows in the run's folder, by run
+        self._resumed: tuple[str, ...] = ()  # the runs that the resumed checkpoint is of
 
     def start_clock(self) -> None:
         """Begin, or go on, counting."""
@@ -52,6 +53,7 @@ class TimedRecorder(Checkpoint):
         """Take up what `state_dict` holds."""
         self.seconds, self.best = state_dict["seconds"], state_dict["best"]
         self.recorded = dict(state_dict.get("recorded", {}))
+        self._resumed = tuple(self.recorded)
 
     def cut_back(self, folder: RunFolder, step: int) -> None:
         """Drop a run's rows that the resumed checkpoint does not hold.
@@ -59,6 +61,7 @@ class TimedRecorder(Checkpoint):
         Raises:
             DamagedError: where it holds some that are no longer there.
         """
+        self._check_owner(folder)
         kept = folder.cut_back(step)
         self.recorded.setdefault(folder.run.id, kept)
         self.check_rows(folder)
@@ -74,9 +77,16 @@ class TimedRecorder(Checkpoint):
         Raises:
             DamagedError: where their number is another.
         """
+        self._check_owner(folder)
         found, known = len(folder.rows()), self.recorded.get(folder.run.id, 0)
         if found != known:
             raise DamagedError(f"{folder.path} has {found} rows, but {known} were written: {folder.remedy}")
+
+    def _check_owner(self, folder: RunFolder) -> None:
+        if self._resumed and folder.run.id not in self._resumed:
+            raise DamagedError(
+                f"the checkpoint of {folder.run.id} is damaged: it is of {min(self._resumed)}; {folder.remedy}"
+            )
 
     def kept_names(self, run: Run, epoch: int, rows: list[Row]) -> list[str]:
         """Names of the checkpoints that are to be kept of a run after so many epochs.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import comparison, published
+from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import Results
 from actlab.studies.keys import as_list, class_of, get_dotted
 from actlab.studies.plan import Run, Study
@@ -38,7 +39,7 @@ def check(study: Study) -> None:
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
-    planned = Results(study, Path(), {}, {}, declared=declared(runs))
+    planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
     for column in planned.columns:
         if column.at == "selected":
             planned.check(study.select.metric)

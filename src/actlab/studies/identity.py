@@ -35,15 +35,20 @@ _SAMPLE = 2**20  # bytes at either end of a large file that count; its size coun
 _MOST_FILES = 5_000
 
 
-def digest(config: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+def digest(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Eight hexadecimal digits for a complete config and the files from outside that it names.
 
     Args:
-        config: nested values.
+        counts: what counts of the config, as `counted` gives it.
         sources: as `sources_of` gives them.
     """
-    told = [NUMERICS, _plain(_counting(config), sources), sorted(set(sources.values()))]
+    told = [NUMERICS, counts, sorted(set(sources.values()))]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
+    """What counts of a complete config, its values as they count."""
+    return {str(key): _plain(value, sources) for key, value in _counting(config).items()}
 
 
 def _counting(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from actlab.errors import ActlabError, unknown
@@ -61,7 +62,8 @@ class Run:
         id: readable, unique within the study, a folder name.
         point: value of each grid key.
         seed: the run's seed.
-        config: the complete config, without what the run folder provides.
+        config: the complete config, without what the run folder provides; runs share parts of it: copy it
+            before changing it.
         keep: which checkpoints stay.
         block: number of the block it comes from.
         sources: digests of what it uses from outside actlab, by path or importable name.
@@ -196,32 +198,39 @@ class Study:
         Raises:
             ActlabError: when there would be far too many.
         """
+        return list(self._runs)
+
+    @cached_property
+    def _runs(self) -> tuple[Run, ...]:
         number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
         if number > MOST_RUNS:
             raise ActlabError(
                 f"{self.name} would have {number:,} runs, and at most {MOST_RUNS:,} can be planned: give its "
                 "grid fewer values, or fewer seeds"
             )
-        runs: dict[str, Run] = {}
         known: dict[str, str | None] = {}
+        runs: dict[str, Run] = {}
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
-                for seed in self.seeds:
-                    run = self._run(number, dict(zip(block.grid, values, strict=True)), seed, known)
+                for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known):
                     runs.setdefault(run.id, run)
-        return list(runs.values())
+        return tuple(runs.values())
 
-    def _run(self, number: int, point: dict[str, Any], seed: int, known: dict[str, str | None]) -> Run:
-        block = self.blocks[number]
-        config = copy.deepcopy(block.base)
-        for key, value in {**block.settings, **point, SEED: seed}.items():
-            set_dotted(config, key, copy.deepcopy(value))
-        full = {key: point[key] if key in point else get_dotted(config, key) for key in self.keys}
+    def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
+        """The runs of a grid point, one a seed; they share what their configs have in common."""
+        block, keys = self.blocks[number], self.keys
+        common = copy.deepcopy(block.base)
+        for key, value in {**block.settings, **point, SEED: self.seeds[0]}.items():
+            set_dotted(common, key, copy.deepcopy(value))
+        full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
         if BLOCK in full:
             full[BLOCK] = block.name
-        sources = identity.sources_of(config, known)
-        name = f"{self._slug(full, seed)}-{identity.digest(config, sources)}"
-        return Run(name, full, seed, config, self.keep, number, sources)
+        sources = identity.sources_of(common, known)
+        counted = identity.counted(common, sources)
+        for seed in self.seeds:
+            config, counts = {**common, SEED: seed}, {**counted, SEED: identity.number(seed)}
+            name = f"{self._slug(full, seed)}-{identity.digest(counts, sources)}"
+            yield Run(name, full, seed, config, self.keep, number, sources)
 
     def _slug(self, point: Mapping[str, Any], seed: int) -> str:
         """The readable part of a run's id."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
-from actlab.engines.folders import COSTS, RunFolder
+from actlab.analysis.reading import costs
+from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_sealed
+from actlab.files import DamagedError
 from actlab.studies import stages
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
@@ -102,9 +103,8 @@ def uncosted(study: Study, root: Path) -> list[Run]:
         return []
     finished = [run for run in study.runs() if RunFolder(root, run).finished]
     try:
-        entries = read_sealed(root / COSTS, "") if (root / COSTS).exists() else []
-        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in entries}
-    except (DamagedError, AttributeError):
+        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in costs(root)}
+    except DamagedError:
         known = set()
     return finished if {identity(run.point.get(study.compare, "")) for run in finished} - known else []
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
-from actlab.files import read_sealed, write_sealed
+from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
 from actlab.studies.plan import Block, Stage, Study
 
 FILE = "selection.json"
+REMEDY = "delete it; later stages are then selected for anew"
 Chosen = dict[str, dict[str, Any]]  # by grid point as text: point, chosen, tried
 
 
@@ -75,6 +76,8 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
     """What each grid point is run at in a stage; None while something before it has not ended."""
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
+    for group in groups(before):
+        _check(chosen.get(identity(group.point)), group, root)
     missing = [group for group in groups(before) if identity(group.point) not in chosen]
     if missing:
         loaded = results.load(before, root)
@@ -96,12 +99,27 @@ def _entry(loaded: Results, group: Group) -> dict[str, Any]:
         "tried": tried,
         "metric": loaded.study.select.metric,
         "seeds": [run.seed for run in setting.runs],
+        "runs": [run.id for one in group.settings for run in one.runs],
     }
+
+
+def _check(entry: Any, group: Group, root: Path) -> None:
+    """Raise a DamagedError for an entry that is none, or was chosen by runs that are none of the group."""
+    if entry is None:
+        return
+    whole = (
+        isinstance(entry, dict) and entry.keys() >= {"chosen", "tried"} and isinstance(entry["chosen"], dict)
+    )
+    ids = {run.id for setting in group.settings for run in setting.runs}
+    if not whole or ids.isdisjoint(entry.get("runs", ids)):
+        what = "was selected by runs of other settings" if whole else "is damaged (it holds no selection)"
+        raise DamagedError(f"{root / FILE} {what}: {REMEDY}")
 
 
 def read(root: Path) -> dict[str, Chosen]:
     """What later stages have been given so far, by stage and grid point."""
     path = root / FILE
-    remedy = "delete it; later stages are then selected for anew"
-    stored: dict[str, Chosen] = read_sealed(path, remedy) if path.exists() else {}
+    stored: dict[str, Chosen] = read_sealed(path, REMEDY, []) if path.exists() else {}
+    if not all(isinstance(chosen, dict) for chosen in stored.values()):
+        raise DamagedError(f"{path} is damaged (it holds no selection): {REMEDY}")
     return stored

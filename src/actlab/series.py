@@ -1,0 +1,186 @@
+"""Series: the values of one quantity over the epochs of a run, read from files of rows, and what sums them up.
+
+Tables read most of their values off the summaries, which a finished run keeps in its result; figures, and
+columns that name an epoch, need the series.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actlab.errors import ActlabError, one_line
+from actlab.files import DamagedError, is_regular
+
+Array = npt.NDArray[np.float64]
+Key = tuple[str, str]
+"""Name, which is ``split/metric`` or the metric alone where there is no split, and condition."""
+
+SEAL = b"actlab_seal"  # in a probe's file, the key of its `seal`
+_TEXTS = ("split", "metric", "condition")
+_SEALED = ("epoch", "value", *_TEXTS)
+_REMEDY = "delete it, and run the study again"
+_DIGITS = 6  # the thirds of an epoch come from divisions: equal up to rounding must be equal
+
+
+class Series(NamedTuple):
+    """Epochs, ascending, each once, and the value at each; arrays of shape ``[E]`` with E from 1 on."""
+
+    epochs: Array
+    values: Array
+
+
+class Summary(NamedTuple):
+    """The last value of a series, which may be nan, and its extremes with the epochs that first had them.
+
+    As the lowest value a nan counts as inf, as the highest one as -inf.
+    """
+
+    last: float
+    lowest: float
+    lowest_epoch: float
+    highest: float
+    highest_epoch: float
+
+    def read(self, at: str, mode: str) -> float:
+        """The value at ``last``, the ``best`` one, or ``best_epoch``; a nan counts as the worst value.
+
+        Args:
+            at: one of these.
+            mode: ``min`` or ``max``: whether low or high values are good.
+
+        >>> Summary(math.nan, 0.2, 3.0, 0.9, 1.0).read("last", "min")
+        inf
+        """
+        high = mode == "max"
+        if at == "last":
+            return (-math.inf if high else math.inf) if math.isnan(self.last) else self.last
+        if at == "best":
+            return self.highest if high else self.lowest
+        return self.highest_epoch if high else self.lowest_epoch
+
+
+def summary(epochs: Array, values: Array) -> Summary:
+    """What sums up a series.
+
+    >>> summary(np.array([1.0, 2.0, 3.0]), np.array([0.5, math.nan, 0.4]))
+    Summary(last=0.4, lowest=0.4, lowest_epoch=3.0, highest=0.5, highest_epoch=1.0)
+    """
+    missing = np.isnan(values)
+    low, high = np.where(missing, math.inf, values), np.where(missing, -math.inf, values)
+    least, most = int(low.argmin()), int(high.argmax())
+    found = values[-1], low[least], epochs[least], high[most], epochs[most]
+    return Summary(*map(float, found))
+
+
+def summaries(recorded: Mapping[Key, Series]) -> dict[Key, Summary]:
+    """What sums up each series of a run."""
+    return {key: summary(*series) for key, series in recorded.items()}
+
+
+def as_entry(found: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, float]]]:
+    """Summaries by name and condition, as ``result.json`` holds them."""
+    entry: dict[str, dict[str, dict[str, float]]] = {}
+    for (name, condition), summed in found.items():
+        entry.setdefault(name, {})[condition] = summed._asdict()
+    return entry
+
+
+def from_entry(entry: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[Key, Summary]:
+    """The summaries that `as_entry` wrote."""
+    return {(name, c): Summary(**summed) for name, by in entry.items() for c, summed in by.items()}
+
+
+def seal(table: Any, run: str) -> str:
+    """Digest of the rows of a table and of whose they are."""
+    content = {column: table[column].to_pylist() for column in _SEALED if column in table.column_names}
+    return hashlib.sha256(json.dumps([run, content]).encode()).hexdigest()
+
+
+def read(file: Path, needed: Sequence[str], prefix: str = "", run: str = "") -> dict[Key, Series]:
+    """The series in a file of rows; of several rows at one epoch the last one counts.
+
+    Args:
+        file: a parquet file.
+        needed: the columns that it must have, ``condition`` apart: files from before conditions lack it.
+        prefix: what the names begin with.
+        run: whose file it is, where it may be sealed.
+
+    Returns:
+        In the order in which the run recorded them first.
+
+    Raises:
+        DamagedError: for a file that cannot be read, or is not what was written.
+        ActlabError: for one without the columns of a row.
+    """
+    try:
+        if not is_regular(file):
+            raise OSError("it is no regular file")
+        with pq.ParquetFile(file) as opened:
+            known = opened.schema_arrow.names
+            if missing := [column for column in needed if column not in (*known, "condition")]:
+                raise ActlabError(
+                    f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(needed)}"
+                )
+            table = opened.read([c for c in _SEALED if c in known], use_threads=False)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise DamagedError(f"{file} is damaged ({one_line(error, 100)}): {_REMEDY}") from error
+    sealed = (table.schema.metadata or {}).get(SEAL)
+    if sealed is not None and sealed.decode(errors="replace") != seal(table, run):
+        raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
+    keys, numbers = _keys(table, prefix)
+    return _series(keys, numbers, _numbers(table, "epoch"), _numbers(table, "value"))
+
+
+def _numbers(table: Any, column: str) -> Array:
+    return np.asarray(table[column].cast(pa.float64()).to_numpy(), float)
+
+
+def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:
+    """The keys in a table, and for each row the place of its own among them."""
+    codes, words = np.zeros(len(table), np.intp), []
+    for column in _TEXTS:
+        texts, own = _encoded(table[column]) if column in table.column_names else ([""], 0)
+        codes = codes * len(texts) + own
+        words.append(texts)
+    used, rows = np.unique(codes, return_inverse=True)
+    splits, metrics, conditions = np.unravel_index(used, [len(texts) for texts in words])
+    named = [
+        (prefix + f"{words[0][s]}/{words[1][m]}".removeprefix("/"), words[2][c])
+        for s, m, c in zip(splits, metrics, conditions, strict=True)
+    ]
+    places = {key: place for place, key in enumerate(dict.fromkeys(named))}
+    return list(places), np.array([places[key] for key in named], np.intp)[rows]
+
+
+def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """The different texts of a column, at least one, and for each row the place of its own among them."""
+    texts = column.cast(pa.string())
+    encoded = (texts.fill_null("") if texts.null_count else texts).combine_chunks().dictionary_encode()
+    return encoded.dictionary.to_pylist() or [""], encoded.indices.to_numpy().astype(np.intp)
+
+
+def _series(
+    keys: Sequence[Key], numbers: npt.NDArray[np.intp], epochs: Array, values: Array
+) -> dict[Key, Series]:
+    """Rows, given by the number of their key, as series."""
+    epochs = epochs.round(_DIGITS)
+    order = np.lexsort((epochs, numbers))  # stable: rows at one epoch stay in the order of the file
+    numbers, epochs = numbers[order], epochs[order]
+    other = np.diff(numbers, append=-1) != 0
+    kept = np.flatnonzero(other | (np.diff(epochs, append=math.inf) != 0))
+    order, numbers, epochs = order[kept], numbers[kept], epochs[kept]
+    values = values[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    ends = [*starts[1:], len(numbers)]
+    first = np.lexsort((order[starts], epochs[starts]))
+    return {keys[numbers[s := starts[i]]]: Series(epochs[s : ends[i]], values[s : ends[i]]) for i in first}

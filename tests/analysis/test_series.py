@@ -1,0 +1,217 @@
+"""What a table reads of a run is the same off the summary in its result and off its rows."""
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written_runs import ACT, LR, one_unit, probe, study, write
+
+from actlab import series
+from actlab.analysis import comparison, curves, results
+from actlab.analysis.columns import Column, read_at
+from actlab.engines.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
+from actlab.files import write_sealed
+from actlab.reports import tables
+from actlab.studies.plan import Run, Study
+
+PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
+EPOCHS = (0.0, 1 / 3, 1 - 2 / 3, 2 / 3, 1.0, 3 * (1 / 3), 2.0, 1.9999999)
+MODES = ("min", "max")
+VALUES = st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 0.5])
+ROWS = st.builds(
+    Row,
+    st.sampled_from(EPOCHS),
+    st.integers(0, 5),
+    st.sampled_from(["val", "test", ""]),
+    st.sampled_from(["loss", "error"]),
+    st.sampled_from(["", "layer=1"]),
+    VALUES,
+)
+
+
+def without_summary(root: Path, runs: Iterable[Run]) -> None:
+    """Make results as they were before they had summaries."""
+    for run in runs:
+        folder = RunFolder(root, run)
+        result = folder.result()
+        del result[SUMMARY]
+        write_sealed(folder.path / "result.json", result)
+
+
+def by_hand(rows: Iterable[Row], name: str, condition: str) -> list[tuple[float, float]]:
+    """Epochs and values of a series: of several rows at an epoch that of the highest step, or the later one."""
+    found = {}
+    for row in sorted(rows, key=lambda r: r.step):
+        if (row.name, row.condition) == (name, condition):
+            found[round(row.epoch, 6)] = row.value
+    return sorted(found.items())
+
+
+def value_by_hand(points: list[tuple[float, float]], at: str | float, mode: str) -> float | None:
+    worst, best = (math.inf, min) if mode == "min" else (-math.inf, max)
+    points = [(epoch, worst if math.isnan(value) else value) for epoch, value in points]
+    values = [value for _, value in points]
+    if at == "last":
+        return values[-1]
+    if at in ("best", "best_epoch"):
+        place = values.index(best(values))
+        return points[place][at == "best"]
+    return next((value for epoch, value in reversed(points) if epoch <= float(at)), None)
+
+
+def columns_of(rows: Iterable[Row]) -> Iterator[Column]:
+    for name, condition in dict.fromkeys((row.name, row.condition) for row in rows):
+        yield from (Column(name, at, mode=mode, condition=condition) for at in PLACES for mode in MODES)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=25))
+@settings(max_examples=40, deadline=None)
+def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) -> None:
+    plan = one_unit()
+    (run,) = plan.runs()
+    with TemporaryDirectory() as root:
+        folder = RunFolder(Path(root), run)
+        folder.open()
+        folder.append(rows)
+        folder.finish(FINISHED)
+        summed = results.load(plan, Path(root))
+        without_summary(Path(root), [run])
+        read = results.load(plan, Path(root))
+        assert set(summed.series) == set(read.series)
+        assert summed.conditions == read.conditions
+        assert repr(sorted(summed.series.runs[run.id].summaries.items())) == repr(
+            sorted(read.series.runs[run.id].summaries.items())
+        )
+        for column in columns_of(rows):
+            value = summed.value(run, column)
+            assert value == read.value(run, column)
+            points = by_hand(rows, column.metric, column.condition)
+            if column.at != "selected":
+                assert value == value_by_hand(points, column.at, column.mode)
+                epochs, values = read.series[run.id, column.metric, column.condition]
+                np.testing.assert_array_equal(np.stack([epochs, values], axis=1), np.array(points))
+                assert value == read_at(epochs, values, column.at, column)
+
+
+@pytest.mark.parametrize("at", PLACES)
+def test_a_nan_is_never_best(tmp_path: Path, at: str | float) -> None:
+    plan = one_unit()
+    write(tmp_path, plan.runs()[0], {"val/accuracy": [0.5, math.nan, 0.9, 0.8]})
+    loaded = results.load(plan, tmp_path)
+    expected = {"last": 0.8, "best": 0.9, "best_epoch": 3, 1: 0.5, 2: -math.inf}
+    assert loaded.value(plan.runs()[0], Column("val/accuracy", at, mode="max")) == expected.get(at)
+
+
+TABLE: tuple[dict[str, Any], ...] = (
+    *({"metric": "test/error", "at": at} for at in PLACES),
+    *({"metric": "val/loss", "at": at, "mode": "max"} for at in PLACES),
+    {"metric": "noise/test/error", "condition": "noise=0.5"},
+    {"metric": "val/dead", "condition": "layer=1", "at": "best"},
+)
+
+
+def every_kind(root: Path) -> Study:
+    """A study with every kind of column and of run."""
+    plan = study(seeds=tuple(range(7)), table=TABLE)
+    for number, run in enumerate(plan.runs()[:-1]):
+        status = DIVERGED if number % 9 == 8 else FINISHED
+        folder = RunFolder(root, run)
+        folder.open()
+        folder.append([Row(1.0, 10, "val", "dead", "layer=1", number / 7)] * (number != 3))
+        losses = [1.0, math.nan if number % 5 == 4 else 0.1 * (number % 3), 0.5]
+        write(root, run, {"val/loss": losses, "test/error": [0.5, 0.1 * (number % 4), 0.3]}, status)
+        if number % 2 == 0 and status == FINISHED:
+            probe(root, run, "noise", {("test/error", f"noise={n}"): n * run.seed for n in (0, 0.5)})
+    return plan
+
+
+def test_older_runs_are_shown_as_those_with_summaries(tmp_path: Path) -> None:
+    plan = every_kind(tmp_path)
+
+    def shown() -> list[Any]:
+        loaded = results.load(plan, tmp_path)
+        assert not loaded.damaged
+        drawn = []
+        for group in loaded.groups:
+            for metric in ("val/loss", "test/error"):
+                curve = curves.over_epochs(loaded, group, Column(metric), {LR: 0.1})
+                assert curve is not None
+                drawn += [curve.x.tolist(), curve.band.median.tolist(), curve.n]
+            noisy = curves.over_conditions(loaded, group, Column("noise/test/error"), "noise", {LR: 0.01})
+            drawn += [noisy.band.low.tolist()] if noisy else []
+        return [tables.to_json(loaded), tables.to_csv(loaded), tables.to_markdown(loaded), drawn]
+
+    summed = shown()
+    without_summary(tmp_path, plan.runs()[:5])
+    assert shown() == summed
+    without_summary(tmp_path, plan.runs()[5:-1])
+    assert shown() == summed
+
+
+def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every_kind(tmp_path)
+    places = ("last", "best", "best_epoch")
+    table = (
+        *({"metric": "test/error", "at": at} for at in places),
+        {"metric": "val/dead", "condition": "layer=1"},
+    )
+    plan = study(seeds=tuple(range(7)), table=table)
+    for file in tmp_path.glob("*/probes/*.parquet"):
+        file.unlink()
+    read = []
+    monkeypatch.setattr(series, "read", lambda file, *_: read.append(file))
+    assert len(comparison.rows(results.load(plan, tmp_path))) == 2
+    assert read == []
+
+
+def test_rows_are_read_once_and_of_the_runs_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = study()
+    for run in plan.runs():
+        write(tmp_path, run, {"val/loss": [1.0, run.point[LR]], "test/error": [0.3, 0.2]})
+    loaded, read, files = results.load(plan, tmp_path), series.read, []
+    monkeypatch.setattr(series, "read", lambda file, *rest: (files.append(file), read(file, *rest))[1])
+    first = loaded.groups[0]
+    for _ in range(2):
+        assert curves.over_epochs(loaded, first, Column("test/error"), {LR: 0.1}) is not None
+    asked = [run.id for run in plan.runs() if run.point == {ACT: "gelu", LR: 0.1}]
+    assert [file.parent.name for file in files] == asked
+
+
+@pytest.mark.parametrize("entry", [{"val/loss": 1.0}, {"val/loss": {"": {"last": 1.0}}}, [1]])
+def test_a_summary_of_unknown_form_is_named(tmp_path: Path, entry: Any) -> None:
+    plan = one_unit(seeds=2)
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.5]})
+    folder = RunFolder(tmp_path, plan.runs()[0])
+    write_sealed(folder.path / "result.json", {**folder.result(), SUMMARY: entry})
+    loaded = results.load(plan, tmp_path)
+    assert loaded.missing == 1
+    assert str(folder.path) in loaded.damaged[0]
+    assert "run the study again" in loaded.damaged[0]
+
+
+def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
+    plan = one_unit()
+    (run,) = plan.runs()
+    write(tmp_path, run, {}, DIVERGED)
+    loaded = results.load(plan, tmp_path)
+    assert (len(loaded.series), loaded.diverged) == (0, 1)
+    assert series.read(RunFolder(tmp_path, run).metrics, Row._fields) == {}
+
+
+def test_texts_of_any_type_are_read(tmp_path: Path) -> None:
+    rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields)
+    rows["metric"] = rows["metric"].astype("category")
+    rows.to_parquet(tmp_path / "x.parquet", row_group_size=1)
+    ((key, found),) = series.read(tmp_path / "x.parquet", Row._fields, "p/").items()
+    assert key == ("p/a/b", "")
+    assert (found.epochs.tolist(), found.values.tolist()) == ([1, 2], [2, 3])
