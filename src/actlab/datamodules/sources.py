@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actlab.datamodules.caching import Cached, cache_folder, cached
+from actlab.datamodules.cache import Cached, cache_folder, made_once
 from actlab.datamodules.images import Images, decode, words
 from actlab.errors import ActlabError
 
@@ -50,8 +50,9 @@ def load_images(
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
+    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
-    def read() -> Cached:
+    def make() -> Cached:
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
         else:
@@ -61,9 +62,8 @@ def load_images(
                 images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
         return Cached(images.tensors, {"num_classes": str(images.num_classes)})
 
-    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
-    tensors, facts = cached(cache, names, read)
-    return Images(tensors, int(facts["num_classes"]), commit)
+    tensors, metadata = made_once(cache, names, make)
+    return Images(tensors, int(metadata["num_classes"]), commit)
 
 
 def local_folder(dataset: str) -> Path | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from actlab.datamodules.caching import Cached, cache_folder, cached
+from actlab.datamodules.cache import Cached, cache_folder, made_once
 from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
@@ -118,4 +118,4 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
 
     key = hashlib.sha256(repr((FORMAT, digest_of(corpus))).encode()).hexdigest()[:24]
     names = [f"{part}_{kind}" for part in PARTS for kind in KINDS]
-    return cached(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read).tensors
+    return made_once(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read).tensors
