@@ -25,6 +25,7 @@ from actlab.tasks.base import check_optimizer
 ELEMENTWISE_OPTIMIZERS = (
     *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam),
     *(torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta),
+    optim.AdamEpsilonInRoot,
 )
 
 
