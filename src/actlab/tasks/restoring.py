@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from jsonargparse import ArgumentError, ArgumentParser
+from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
@@ -45,3 +47,9 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
     task = parser.instantiate_classes(parsed).task
     task.config = config
     return task
+
+
+def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    """Make a module double before it takes double weights: Lightning converts it only after loading."""
+    if any(value.dtype == torch.float64 for value in checkpoint["state_dict"].values()):
+        module.double()
