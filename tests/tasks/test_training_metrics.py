@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 
 from actlab.errors import ActlabError
-from actlab.optim import L2, AdamEpsilonInRoot, Cosine
+from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
 from actlab.stacking import StackedTask
 from actlab.studies.checking import _metrics
 from actlab.tasks import ClassificationTask
@@ -19,6 +19,7 @@ QUIET = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkp
 SCHEDULES = {
     "none": {},
     "decay": {"weight_decay": Cosine(9)},
+    "lr and beta1": {"lr": Linear(0, 3), "beta1": Steps({1: 5 / 9})},  # as GELU §3.5 has them, CIFAR-10
 }
 
 
@@ -96,7 +97,9 @@ def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation
     for r, one in enumerate(singles):
         own = {n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")}
         assert own.keys() == {f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")}
-        assert own == pytest.approx({name: stack.latest[name][r].item() for name in own}, rel=1e-6)  # metrics are float32
+        assert own == pytest.approx(
+            {name: stack.latest[name][r].item() for name in own}, rel=1e-6
+        )  # metrics are float32
         for name, value in one.network.state_dict().items():
             torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-8, atol=1e-11)
 

@@ -16,8 +16,8 @@ class AdamEpsilonInRoot(Optimizer):
     """Adam (Kingma & Ba 2015) whose ε stands under the root: ``w ← w − lr · m̂ / √(v̂ + ε)``.
 
     ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 − β₂ᵗ)``. So 1e-8
-    here bounds the root by 1e-4, about what an ε of 1e-4 does in ``torch.optim.Adam``. It acts on every element by
-    itself, for all tensors of a group in one call an operation.
+    keeps the root above 1e-4, about what an ε of 1e-4 does in ``torch.optim.Adam``. It acts on every element by
+    itself, and on all tensors of a group in one call an operation.
 
     Source: the released script of Hendrycks & Gimpel, GELU §3.5 (CIFAR-10).
 
@@ -50,7 +50,7 @@ class AdamEpsilonInRoot(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update; returns what the closure returns."""
         loss = None
         if closure is not None:
@@ -79,7 +79,7 @@ class AdamEpsilonInRoot(Optimizer):
 
     def _counted(self, parameter: Tensor) -> dict[str, Any]:
         """The state of a parameter, with the coming update counted."""
-        state = self.state[parameter]
+        state: dict[str, Any] = self.state[parameter]
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)

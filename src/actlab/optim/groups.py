@@ -85,6 +85,5 @@ def penalty(optimizer: Optimizer) -> Tensor | float:
     The optimiser's decay is its gradient.
     """
     decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
-    norms = [torch.stack(torch._foreach_norm(group["params"])) for group in decayed]
-    parts = (group["weight_decay"] / 2 * norm.square().sum() for group, norm in zip(decayed, norms, strict=True))
-    return sum(parts, start=0.0)
+    squares = (torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed)
+    return sum((group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)), start=0.0)

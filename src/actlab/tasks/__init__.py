@@ -5,4 +5,12 @@ from actlab.tasks.base import Batch, NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 
-__all__ = ["AutoencoderTask", "Batch", "ClassificationTask", "NetworkFactory", "Quantity", "Task", "takes_run_axis"]
+__all__ = [
+    "AutoencoderTask",
+    "Batch",
+    "ClassificationTask",
+    "NetworkFactory",
+    "Quantity",
+    "Task",
+    "takes_run_axis",
+]

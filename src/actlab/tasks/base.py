@@ -134,7 +134,7 @@ class Task(pl.LightningModule, ABC):
 
     @abstractmethod
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """The values of each of `metric_names` in a batch; in training of `trained`, with the ``loss`` to minimise.
+        """The values of each of `metric_names` in a batch; in training those of ``trained`` are enough.
 
         A class whose method is also right for tensors with a leading run axis marks it with
         `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.

@@ -70,7 +70,7 @@ class Means:
 
 
 class Seen:
-    """Means of training batches, kept as they come until the epoch ends: adding them up would cost each update."""
+    """Means of training batches, kept until the epoch ends: adding them up would cost time at each update."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[tuple[Tensor, Tensor | float]]] = {}
