@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
         raise ActlabError(
             f"the checkpoint is of {model['class_path']}, not of {kind.__qualname__}: load it with that class"
         )
-    arguments = dict(model["init_args"])
+    arguments = copy.deepcopy(dict(model["init_args"]))  # the parser puts its own objects into a dict
     if "seed" in (parameters(found) or ()):
         arguments["seed"] = config["seed_everything"]
     parser = ArgumentParser(exit_on_error=False)
