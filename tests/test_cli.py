@@ -34,6 +34,8 @@ QUICK = [
 SMALL = {  # networks of a config that is not run as it is
     "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
     "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
+    "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
+    "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
 }
 
 
