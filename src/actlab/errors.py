@@ -21,12 +21,17 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> 
     near = get_close_matches(value, allowed, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
-    return ActlabError(f"unknown {kind} {value!r}{hint}{listing}{' ' + remedy if remedy else ''}")
+    return ActlabError(
+        f"unknown {kind} {_without_middle(value)!r}{hint}{listing}{' ' + remedy if remedy else ''}"
+    )
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """The message of an error in one line, without the middle of a long one."""
-    text = " ".join(str(error).split())
+    return _without_middle(" ".join(str(error).split()), longest)
+
+
+def _without_middle(text: str, longest: int = LONGEST_MESSAGE) -> str:
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
 

@@ -33,7 +33,7 @@ def config_file(name: str, folder: str = "configs") -> Path:
     Raises:
         ActlabError: when there is no such file; names the nearest ones that exist.
     """
-    if (path := Path(name)).is_file():
+    if is_file(path := Path(name)):
         return path
     carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
@@ -44,3 +44,11 @@ def config_file(name: str, folder: str = "configs") -> Path:
         carried,
         "Give one of these names or the path of a YAML file.",
     )
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is of a file; one that is too long, or has a zero in it, is not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

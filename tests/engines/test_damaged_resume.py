@@ -78,7 +78,7 @@ def test_rows_and_checkpoints_of_another_run_are_not_taken_up(tmp_path):
     ).runs()
     for run in (one, other):
         with pytest.raises(KilledError):
-            execute([run], tmp_path, stacked=False, progress=kill_after(2))
+            execute([run], tmp_path, stacked=False, progress=kill_after(1))
     shutil.copy(RunFolder(tmp_path, one).checkpoint, RunFolder(tmp_path, other).checkpoint)
     execute([other], tmp_path, stacked=False)
     assert f"it is of {one.id}" in RunFolder(tmp_path, other).failure

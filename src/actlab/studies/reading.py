@@ -9,7 +9,7 @@ from typing import Any
 
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
-from actlab.resources import config_file
+from actlab.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.keys import as_list, class_of, located, set_dotted, short, yaml_value
 from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
@@ -80,11 +80,11 @@ def load(
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
     """The grids over their base configs."""
-    given = file.blocks or [schema.Block(grid=grid) for grid in as_list(file.grid)]
+    given = file.blocks if file.blocks is not None else [schema.Block(grid=grid) for grid in as_list(file.grid)]
+    if not given or not all(block.grid for block in given):
+        raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
     blocks = []
     for block in given:
-        if not block.grid:
-            raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
         settings = {**file.set, **block.set, **smoke}
         grid = {key: [smoke[key]] if key in smoke else values for key, values in grid.items()}
@@ -95,7 +95,7 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
 def _base(name: str, study: Path) -> dict[str, Any]:
     """The base config, without what run folders provide; a path is relative to the study file."""
     beside = study.parent / name
-    config = read_mapping(beside if beside.is_file() else config_file(name))
+    config = read_mapping(beside if is_file(beside) else config_file(name))
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
         raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")

@@ -1,0 +1,266 @@
+"""Configs with every mistake: an experiment, or one line, at once; and so for the studies that name them."""
+
+import os
+import random
+import shutil
+
+import pytest
+from fuzzing import STRUCTURES, VALUES, as_yaml, changed, listed, mistake, paths, replaced, tried
+
+from actlab.errors import ActlabError
+from actlab.experiments import build
+from actlab.mappings import read_mapping
+from actlab.resources import config_file, resource
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
+
+CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
+
+
+def config(name="mnist_classifier"):
+    values = read_mapping(config_file(name))
+    values["data"]["init_args"]["sample"] = True
+    values["model"]["init_args"]["network"]["init_args"]["hidden"] = [8]
+    values["model"]["init_args"]["scheduler"] = {
+        "class_path": "torch.optim.lr_scheduler.StepLR",
+        "init_args": {"step_size": 3},
+    }
+    values["trainer"]["logger"] = False
+    return values
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """What is wrong with reading a config and building its experiment."""
+    monkeypatch.chdir(tmp_path)
+
+    def read_and_build(text):
+        (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+        try:
+            build(read_mapping(tmp_path / "mine.yaml"))
+        except ActlabError as error:
+            return str(error)
+        return ""
+
+    def fault(text):
+        told, raised = tried(lambda: read_and_build(text))
+        return raised or ("more than a line" if len(told.splitlines()) > 1 else "")
+
+    return fault
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_mistakes_in_configs(built, name):
+    """Every place of a config, with values of every kind, and keys dropped, misspelt and added: 700 or more."""
+    values, source = config(name), random.Random(name)
+    assert not built(as_yaml(values))
+    faults = {}
+    for path in paths(values):
+        for kind, change in STRUCTURES.items():
+            faults[path, kind] = built(as_yaml(changed(values, path, change)))
+        for text in source.sample(VALUES, 14):
+            faults[path, text[:60]] = built(replaced(values, path, text))
+    assert not (wrong := listed(faults)), wrong
+    assert len(faults) >= 700
+
+
+def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
+    """The same through a study that has the config for its base: 300 or more."""
+    monkeypatch.chdir(tmp_path)
+    study = "base: ./mine.yaml\ngrid: {model.activation: [relu, soi], model.optimizer.lr: [0.1]}\nseeds: 2\n"
+    (tmp_path / "study.yaml").write_text(study)
+    values, source, faults = config(), random.Random(1), {}
+    for path in paths(values):
+        for text in source.sample(VALUES, 6):
+            (tmp_path / "mine.yaml").write_text(replaced(values, path, text), encoding="utf-8")
+            outcome, fault = tried(lambda: cli("study", "plan", "study.yaml", "--smoke"))
+            faults[path, text[:60]] = fault or mistake(outcome)
+        for kind, change in STRUCTURES.items():
+            (tmp_path / "mine.yaml").write_text(as_yaml(changed(values, path, change)))
+            outcome, fault = tried(lambda: cli("study", "plan", "study.yaml", "--smoke"))
+            faults[path, kind] = fault or mistake(outcome)
+    assert not (wrong := listed(faults)), wrong
+    assert len(faults) >= 300
+
+
+UNITS = """
+import torch
+
+
+class Refusing(torch.nn.ReLU):
+    def __init__(self):
+        raise KeyError("no luck")
+
+
+class Failing(torch.nn.ReLU):
+    def forward(self, x):
+        raise ZeroDivisionError("later")
+
+
+class Network(torch.nn.Module):
+    def __init__(self, act, num_classes, input_shape):
+        raise AttributeError("of the author")
+
+
+class Data:
+    pass
+
+
+def optimizer(parameters):
+    raise RuntimeError("none")
+
+
+class Keywords(torch.optim.SGD):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr)
+"""
+CLASSES = {
+    "model.init_args.activation": [
+        "./mine.py:Refusing",
+        "./mine.py:Nothing",
+        "mine:Refusing",
+        "./broken.py:Unit",
+    ],
+    "model.init_args.network": [
+        {"class_path": "mine.Network"},
+        {"class_path": "mine.Data"},
+        {"class_path": "broken.Unit"},
+    ],
+    "model.init_args.optimizer": [
+        {"class_path": "mine.optimizer"},
+        {"class_path": "mine.Keywords", "dict_kwargs": {"momentum": 1}},
+        {"class_path": "mine.Keywords", "dict_kwargs": 1},
+        {"class_path": "torch.optim.SGD", "init_args": {"lr": -1.0}},
+        {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}, "dict_kwargs": {"nothing": 1}},
+        {"class_path": "torch.optim.LBFGS"},
+        {"class_path": "torch.optim.Optimizer"},
+    ],
+    "model": [
+        {"class_path": "mine.Task"},
+        {"class_path": "mine.Refusing"},
+        {"class_path": "pytorch_lightning.LightningModule"},
+    ],
+    "data": [
+        {"class_path": "mine.Module"},
+        {"class_path": "mine.Data"},
+        {"class_path": "pytorch_lightning.LightningDataModule"},
+    ],
+    "trainer.callbacks": [[{"class_path": "mine.Callback"}], [{"class_path": "mine.Data"}]],
+    "trainer.logger": [{"class_path": "mine.Logger"}, {"class_path": "mine.Data"}],
+}
+OWN = """
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
+
+
+class Task(pl.LightningModule):
+    def __init__(self):
+        raise KeyError("no luck")
+
+
+class Module(pl.LightningDataModule):
+    def __init__(self):
+        raise OSError("no disk")
+
+
+class Callback(pl.Callback):
+    def __init__(self):
+        raise RuntimeError("no luck")
+
+
+class Logger(CSVLogger):
+    def __init__(self):
+        raise ZeroDivisionError("no luck")
+"""
+
+
+def test_classes_of_authors_that_raise(built, tmp_path, monkeypatch):
+    """What another author's constructor raises is one line."""
+    (tmp_path / "mine.py").write_text(UNITS + OWN)
+    (tmp_path / "broken.py").write_text("def (")
+    monkeypatch.syspath_prepend(tmp_path)
+    faults = {}
+    for key, specs in CLASSES.items():
+        for spec in specs:
+            faults[key, str(spec)] = built(
+                as_yaml(
+                    changed(
+                        config(), key.split("."), lambda holder, last, spec=spec: holder.__setitem__(last, spec)
+                    )
+                )
+            )
+    assert not (wrong := listed(faults)), wrong
+    assert len(faults) >= 20
+
+
+def test_datasets_that_are_none(cli, built, tmp_path):
+    """Paths that are no dataset, to a fit, to a build and to a plan."""
+    os.mkfifo(tmp_path / "pipe")
+    huge = tmp_path / "huge"
+    huge.mkdir()
+    for number in range(300):
+        (huge / f"{number}.txt").touch()
+    odd = tmp_path / "od[d"
+    odd.mkdir()
+    os.mkfifo(odd / "train-00000-of-00001.parquet")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "within").mkdir()
+    (tmp_path / "within/again").symlink_to(tmp_path / "within")
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    (wrong / "train-00000-of-00001.parquet").write_bytes(b"PAR1 but not really")
+    names = [
+        "/",
+        "pipe",
+        "./pipe",
+        "[",
+        "]",
+        "*",
+        "/dev/zero",
+        "/dev",
+        "/proc",
+        "/proc/self",
+        "huge",
+        "./huge",
+        "od[d",
+    ]
+    names += [
+        "./od[d",
+        "loop",
+        "./loop",
+        "within",
+        "wrong",
+        "~",
+        "~nobody",
+        "",
+        " ",
+        ".",
+        "..",
+        "a/b/c",
+        "a/b",
+        "x" * 5000,
+    ]
+    names += [
+        "hub://x",
+        "http://localhost:1/x",
+        "zip://x::y",
+        "\0",
+        "./\0",
+        "é/ü",
+        "mine.yaml",
+        "%s",
+        "-1",
+        "null",
+        "{}",
+    ]
+    faults = {}
+    for name in names:
+        values = config()
+        values["data"]["init_args"].update(dataset=name, sample=False, cache_dir=str(tmp_path / "cache"))
+        faults["build", name[:40]] = built(as_yaml(values))
+        words = ["-c", "mine.yaml", "--trainer.fast_dev_run", "1"]
+        outcome, fault = tried(lambda words=words: cli("fit", *words))
+        faults["fit", name[:40]] = fault or mistake(outcome) or ("" if outcome.code == 2 else "trained on it")
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+    assert not (found := listed(faults)), found
+    assert len(faults) >= 70
