@@ -115,7 +115,7 @@ MAY_IMPORT = {
     "analysis.statistics": {"analysis.flips", "errors"},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
-    "__main__": {"", "cli", "studies.command", "reports", "errors"},
+    "__main__": {"", "cli", "studies.command", "datamodules", "reports", "errors"},
 }
 
 # Other people's packages → the only parts that may import them.

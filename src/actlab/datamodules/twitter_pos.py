@@ -146,7 +146,8 @@ def part_of(folder: Path, name: str) -> Path:
 def _remedy() -> str:
     return (
         f"needed are {TRAIN}, {DEV} and {TEST} (a token, a tab and its tag a line) and the clusters {CLUSTERS},"
-        " all of github.com/brendano/ark-tweet-nlp (see data/README.md), or data.sample set to true"
+        " all of github.com/brendano/ark-tweet-nlp: actlab data fetch twitter_pos gets them; or set data.sample"
+        " to true"
     )
 
 
