@@ -25,13 +25,18 @@ QUICK = [
     "1",
     "--trainer.limit_train_batches",
     "6",
-    "--model.network.hidden",
-    "[16, 16]",
     "--trainer.logger",
     "false",
     "--trainer.enable_progress_bar",
     "false",
 ]
+
+SMALL = {  # networks of a config that is not run as it is
+    "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
+    "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
+    "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
+    "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
+}
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def fit(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*words, command="fit", config="mnist_classifier"):
-        return cli(command, "-c", config, *QUICK, *words)
+        return cli(command, "-c", config, *QUICK, *SMALL.get(config, []), *words)
 
     return run
 

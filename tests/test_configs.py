@@ -44,6 +44,15 @@ def test_every_config_passes_unchanged(path):
     assert config == before
 
 
+def test_objects_in_a_mapping_pass_unchanged(config):
+    schedule = {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}
+    plan.set_dotted(config, "model.schedules", {"lr": schedule})
+    before = copy.deepcopy(config)
+    check(config)
+    assert explain(config) is None
+    assert config == before
+
+
 def test_every_object_of_a_config_is_a_node(config):
     assert [node.where for node in nodes(config)] == [
         "trainer",

@@ -60,7 +60,14 @@ def test_a_plugin_of_another_kind_or_weights_alone_lose_nothing(tmp_path, weight
     assert "actlab" in read(tmp_path / "a.ckpt")
 
 
-@pytest.mark.parametrize("arguments", [{}, ELU], ids=["defaults", "elu"])
+SCHEDULED = {
+    "optimizer": {"class_path": "actlab.optim.AdamEpsilonInRoot", "init_args": {"lr": 0.01}},
+    "schedules": {"beta1": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {100: 0.5}}}},
+    "training_metrics": ["error"],
+}
+
+
+@pytest.mark.parametrize("arguments", [{}, ELU, SCHEDULED], ids=["defaults", "elu", "scheduled"])
 def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, arguments):
     task, path = trained(tmp_path, **arguments)
     loaded = ClassificationTask.load_from_checkpoint(path)
@@ -69,6 +76,8 @@ def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, argum
     assert [type(m) for m in loaded.network] == [type(m) for m in task.network]
     assert loaded.seed == 3
     assert type(loaded.configure_optimizers()) is type(task.configure_optimizers())
+    assert (loaded.schedules, loaded.trained) == (task.schedules, task.trained)
+    assert loaded.config == read(path)["actlab"]
 
 
 def test_a_subclass_or_its_base_may_load_it_and_another_class_may_not(tmp_path):

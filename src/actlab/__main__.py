@@ -19,6 +19,7 @@ usage: actlab COMMAND …
   fit | validate | test | predict   one network:  actlab fit -c configs/mnist_classifier.yaml
       --products auto               float32 products by the faster library that is as exact, measured
   study plan | run | show | report  many runs:    actlab study run gelu_mnist_classifier --smoke
+  data list | fetch | check         the data:     actlab data check timit FOLDER
   activations                       the units:    actlab activations --plot units.png
 
 Each has --help. Files that travel with actlab may be named without their path.
@@ -99,6 +100,10 @@ def run(args: Sequence[str]) -> int:
         from actlab.studies import command as study
 
         study.main(args[1:])
+    elif command == "data":
+        from actlab.datamodules import command as data
+
+        data.main(args[1:])
     elif command == "activations":
         from actlab.reports import units
 
@@ -106,7 +111,9 @@ def run(args: Sequence[str]) -> int:
     else:
         from actlab.errors import unknown
 
-        raise unknown("command", command, ["fit", "validate", "test", "predict", "study", "activations"])
+        raise unknown(
+            "command", command, ["fit", "validate", "test", "predict", "study", "data", "activations"]
+        )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -205,7 +206,7 @@ def _fits(value: Any, place: Taken) -> bool:
     with suppress(ValueError):  # an annotation that jsonargparse cannot check
         parser.add_argument("--value", type=place.annotation)
         try:
-            parser.parse_object({"value": value})
+            parser.parse_object({"value": copy.deepcopy(value)})  # it would put its own objects into a dict
         except ArgumentError:
             return False
     return True

@@ -5,13 +5,32 @@ import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.networks import INIT_RULES, MLP, Dropout, initialise
+from actlab.networks import INIT_RULES, MLP, Autoencoder, Dropout, initialise
 
 
 def test_the_mnist_classifier_has_the_papers_parameters():
     network = MLP(nn.ReLU, 10)
     assert sum(p.numel() for p in network.parameters()) == 217_354
     assert network(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
+
+
+def test_the_frame_classifier_has_the_papers_shape():
+    network = MLP(nn.ReLU, 39, (11, 26), hidden=(2048,) * 5, dropout=0.5)
+    assert sum(p.numel() for p in network.parameters()) == 17_453_095
+    assert sum(isinstance(m, Dropout) for m in network) == 5
+    assert network(torch.zeros(3, 11, 26)).shape == (3, 39)
+
+
+def test_the_autoencoder_has_the_papers_parameters():
+    network = Autoencoder(nn.ReLU, 784)
+    assert sum(p.numel() for p in network.parameters()) == 2_837_314
+    linear = [m for m in network if isinstance(m, nn.Linear)]
+    assert [m.in_features for m in linear] == [784, 1000, 500, 250, 30, 250, 500, 1000]
+    assert [type(m) for m in network] == [nn.Flatten, *[nn.Linear, nn.ReLU] * 7, nn.Linear]
+    assert network(torch.zeros(3, 1, 28, 28)).shape == (3, 784)
+    for layer in linear:
+        torch.testing.assert_close(layer.weight.norm(dim=1), torch.ones(layer.out_features))
+        assert not layer.bias.any()
 
 
 def test_every_site_has_a_unit_of_its_own():
@@ -31,7 +50,9 @@ def test_unit_norm_rows():
         assert not layer.bias.any()
 
 
-@pytest.mark.parametrize(("rule", "variance"), [("he", 2 / 400), ("glorot", 2 / (400 + 300))])
+@pytest.mark.parametrize(
+    ("rule", "variance"), [("he", 2 / 400), ("he_gain_1", 1 / 400), ("glorot", 2 / (400 + 300))]
+)
 def test_variance_of_the_other_rules(rule, variance):
     layer = nn.Sequential(nn.Linear(400, 300))
     initialise(layer, rule)
@@ -44,6 +65,15 @@ def test_rules_serve_convolutions(rule):
     initialise(network, rule)
     assert network[0].weight.isfinite().all()
     assert not network[0].bias.any()
+
+
+def test_a_layer_may_have_a_rule_of_its_own():
+    network = nn.Sequential(nn.Linear(400, 300), nn.Linear(300, 300))
+    initialise(network, "unit_norm_rows", {network[1]: "he"})
+    assert torch.allclose(network[0].weight.norm(dim=1), torch.ones(300))
+    assert network[1].weight.var().item() == pytest.approx(2 / 300, rel=0.02)
+    with pytest.raises(ActlabError, match="did you mean 'he'"):
+        initialise(network, "glorot", {network[1]: "hee"})
 
 
 def test_an_unknown_rule_names_the_nearest():

@@ -20,6 +20,8 @@ from actlab.optim import L2, Cosine, Linear, Plateau, Scheduler, Steps
         (Linear(0, 4, final=0.5), {0: 1, 2: 0.75, 4: 0.5}),
         (Cosine(50), {0: 1, 25: 0.5, 50: 0, 60: 0}),
         (Cosine(10, final=0.2), {0: 1, 5: 0.6, 10: 0.2}),
+        (Cosine(39_000), {0: 1, 19_500: 0.5, 38_999: (math.pi / 39_000) ** 2 / 4}),  # GELU §3.5, CIFAR-100
+        (Steps({100: 5 / 9}), {99: 1, 100: 5 / 9, 199: 5 / 9}),  # β₁ from 0.9 to 0.5 (GELU §3.5, CIFAR-10)
         (Steps({35: 0.5, 85: 0.05}), {0: 1, 34: 1, 35: 0.5, 84: 0.5, 85: 0.05, 900: 0.05}),
     ],
 )
@@ -110,8 +112,8 @@ def test_kinds_of_parameters():
     assert optim.kinds(network, [unit]) == {
         "0.weight": "weights",
         "0.bias": "biases",
-        "1.weight": "norms",
-        "1.bias": "norms",
+        "1.weight": "gains",
+        "1.bias": "shifts",
         "2.weight": "units",
         "4.weight": "weights",
         "4.bias": "biases",
@@ -122,13 +124,15 @@ def test_kinds_of_parameters():
 def test_l2_is_the_gradient_of_its_penalty(half):
     torch.manual_seed(0)
     network = nn.Linear(3, 2).double()
-    penalty, l2 = 0.05, L2(0.05, half=half, of=["weights"])
+    strength, l2 = 0.05, L2(0.05, half=half, of=["weights"])
     named = dict(network.named_parameters())
     parts = optim.groups(optim.kinds(network), l2)
     optimizer = torch.optim.SGD([{"params": [named[n] for n in names], **own} for names, own in parts], lr=0.1)
     expected = {n: p.detach().clone() for n, p in named.items()}
     x = torch.randn(4, 3, dtype=torch.float64)
-    loss = network(x).square().mean() + penalty * (0.5 if half else 1) * network.weight.square().sum()
+    penalty = strength * (0.5 if half else 1) * network.weight.square().sum()
+    assert optim.penalty(optimizer).item() == pytest.approx(penalty.item())
+    loss = network(x).square().mean() + penalty
     gradients = torch.autograd.grad(loss, list(named.values()))
     network(x).square().mean().backward()
     optimizer.step()
@@ -139,4 +143,5 @@ def test_l2_is_the_gradient_of_its_penalty(half):
 def test_without_a_penalty_there_is_one_group():
     names = {"a": "weights", "b": "biases"}
     assert optim.groups(names, None) == [(["a", "b"], {})]
+    assert optim.penalty(torch.optim.Adam([nn.Parameter(torch.ones(3))])) == 0
     assert optim.groups(names, L2(0.1, of=["weights", "biases"])) == [(["a", "b"], {"weight_decay": 0.1})]

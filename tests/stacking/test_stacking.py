@@ -8,6 +8,7 @@ from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.networks import MLP
+from actlab.optim import AdamEpsilonInRoot
 from actlab.stacking import StackedNetwork, StackedTask, layers
 from actlab.tasks import ClassificationTask
 
@@ -137,9 +138,10 @@ def copy_of(spec, dropout, r):
         (torch.optim.AdamW, {"weight_decay": 0.1}),
         (torch.optim.RMSprop, {}),
         (torch.optim.NAdam, {}),
+        (AdamEpsilonInRoot, {"betas": (0.8, 0.99), "weight_decay": 0.01}),
     ],
 )
-def test_each_update_is_that_of_torchs_optimiser_alone(optimizer, settings):
+def test_each_update_is_that_of_the_optimiser_alone(optimizer, settings):
     make = partial(member, activation="elu", optimizer=optimizer, **settings)
     tasks = [make(seed, lr) for seed, lr in MEMBERS]
     alone = [make(seed, lr) for seed, lr in MEMBERS]

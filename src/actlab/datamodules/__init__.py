@@ -1,5 +1,8 @@
 """Datamodules: files become tensors, once."""
 
+from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.mnist import MNISTDataModule
+from actlab.datamodules.timit import TIMITDataModule
+from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
-__all__ = ["MNISTDataModule"]
+__all__ = ["CIFARDataModule", "MNISTDataModule", "TIMITDataModule", "TwitterPOSDataModule"]

@@ -9,18 +9,12 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
-
+from actlab.datamodules.cache import Cached, cache_folder, made_once
 from actlab.datamodules.images import Images, decode, words
 from actlab.errors import ActlabError
-from actlab.files import remove_partials, replacing
 
 FORMAT = 3  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files
@@ -56,27 +50,20 @@ def load_images(
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
-    if cached := read_cache(cache, splits):
-        return cached._replace(revision=commit)
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{cache}.lock"):
-            if cached := read_cache(cache, splits):  # another process has decoded it meanwhile
-                return cached._replace(revision=commit)
-            if folder is None:
-                images = decode(tables, splits, channels, label, dataset)
-            else:
-                # The reader's own copy goes at once. Kept, it would double the space, and since it is keyed by
-                # names and times, a file replaced by another of equal time would be served from it.
-                with tempfile.TemporaryDirectory(dir=cache.parent, prefix="reading-") as scratch:
-                    images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
-            write_cache(cache, images)
-    except (OSError, SafetensorError) as error:
-        raise ActlabError(
-            f"cannot write the cache {cache.parent} ({words(error)}); give another folder by "
-            "data.cache_dir or $ACTLAB_CACHE"
-        ) from error
-    return (read_cache(cache, splits) or images)._replace(revision=commit)
+    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
+
+    def make() -> Cached:
+        if folder is None:
+            images = decode(tables, splits, channels, label, dataset)
+        else:
+            # The reader's own copy goes at once. Kept, it would double the space, and since it is keyed by
+            # names and times, a file replaced by another of equal time would be served from it.
+            with tempfile.TemporaryDirectory(dir=cache.parent, prefix="reading-") as scratch:
+                images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
+        return Cached(images.tensors, {"num_classes": str(images.num_classes)})
+
+    tensors, metadata = made_once(cache, names, make)
+    return Images(tensors, int(metadata["num_classes"]), commit)
 
 
 def local_folder(dataset: str) -> Path | None:
@@ -139,48 +126,6 @@ def parquet_files(folder: Path) -> list[Path]:
         f"{folder} holds no parquet files; expected the hub's layout, such as "
         "mnist/train-00000-of-00001.parquet"
     )
-
-
-def cache_folder(cache_dir: str | None) -> Path:
-    """Where decoded tensors are kept."""
-    return Path(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab").expanduser()
-
-
-def read_cache(path: Path, splits: Sequence[str]) -> Images | None:
-    """The cached tensors, memory-mapped; None when there are none or the file is damaged, so it is rebuilt."""
-    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
-    try:
-        status = path.stat()
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in names}
-            metadata = file.metadata() or {}
-            whole = metadata["digest"] == _digest_at(path, status.st_size, status.st_mtime_ns)
-            return Images(tensors, int(metadata["num_classes"])) if whole else None
-    except (OSError, SafetensorError, KeyError, ValueError):
-        return None
-
-
-def write_cache(path: Path, images: Images) -> None:
-    """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
-    remove_partials(path.parent)
-    metadata = {"num_classes": str(images.num_classes), "digest": _digest(images.tensors)}
-    with replacing(path) as partial:
-        save_file(images.tensors, partial, metadata=metadata)
-
-
-@lru_cache(maxsize=16)
-def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest of the tensors in a cache, computed once in a process."""
-    with safe_open(path, framework="pt") as file:
-        return _digest({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-
-
-def _digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].contiguous().numpy().data)
-    return digest.hexdigest()
 
 
 @contextmanager

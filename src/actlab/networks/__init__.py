@@ -1,7 +1,19 @@
 """Networks of the papers' experiments; each is given a factory of units and never sees a name."""
 
+from actlab.networks.autoencoder import Autoencoder
+from actlab.networks.convnet import ConvNet
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
+from actlab.networks.wide_resnet import WideResNet
 
-__all__ = ["INIT_RULES", "MLP", "ActivationFactory", "Dropout", "initialise"]
+__all__ = [
+    "INIT_RULES",
+    "MLP",
+    "ActivationFactory",
+    "Autoencoder",
+    "ConvNet",
+    "Dropout",
+    "WideResNet",
+    "initialise",
+]

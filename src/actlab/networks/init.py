@@ -7,7 +7,7 @@ dropout stand between the layers, runs of one seed start from the same weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -31,6 +31,11 @@ def he_(weight: Tensor, source: Generator | None = None) -> Tensor:
     return nn.init.normal_(weight, std=math.sqrt(2 / weight[0].numel()), generator=source)
 
 
+def he_gain_1_(weight: Tensor, source: Generator | None = None) -> Tensor:
+    """W ~ N(0, 1 / fan_in): `he_` without its gain of √2, for a layer that no unit follows."""
+    return nn.init.normal_(weight, std=math.sqrt(1 / weight[0].numel()), generator=source)
+
+
 def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
     """W ~ U(−a, a), a = √(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     return nn.init.xavier_uniform_(weight, generator=source)
@@ -39,6 +44,7 @@ def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
 INIT_RULES: dict[str, Rule] = {
     "unit_norm_rows": unit_norm_rows_,
     "he": he_,
+    "he_gain_1": he_gain_1_,
     "glorot": glorot_,
 }
 
@@ -62,20 +68,28 @@ def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def initialise(network: nn.Module, rule: str) -> None:
+def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | None = None) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
     Draws from a generator a layer, see `weights_of_run`; outside a run from torch's global one.
 
+    Args:
+        network: any.
+        rule: a name of `INIT_RULES`.
+        others: layers with a rule of their own.
+
     Raises:
-        ActlabError: when ``rule`` is not in `INIT_RULES`.
+        ActlabError: when a rule is not in `INIT_RULES`.
     """
-    if rule not in INIT_RULES:
-        raise unknown("init rule", rule, INIT_RULES)
+    others = others or {}
+    for name in (rule, *others.values()):
+        if name not in INIT_RULES:
+            raise unknown("init rule", name, INIT_RULES)
     seed, units = _building.get() or (None, ())
     inside_units = {id(part) for unit in units for part in unit.modules()}
     layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
     for ordinal, layer in enumerate(m for m in layers if id(m) not in inside_units):
-        INIT_RULES[rule](layer.weight, None if seed is None else generator(seed, "weights", ordinal))
+        draw = INIT_RULES[others.get(layer, rule)]
+        draw(layer.weight, None if seed is None else generator(seed, "weights", ordinal))
         if layer.bias is not None:
             layer.bias.zero_()

@@ -1,6 +1,7 @@
-"""What an optimiser is given: groups of parameters with their decay, and schedules of its settings."""
+"""Optimisers that torch lacks, and what one is given: groups of parameters with their decay, schedules."""
 
-from actlab.optim.groups import KINDS, L2, Kind, groups, kinds
+from actlab.optim.adam import AdamEpsilonInRoot
+from actlab.optim.groups import KINDS, L2, Kind, groups, kinds, penalty
 from actlab.optim.scheduler import SETTINGS, Scheduler, is_stateful
 from actlab.optim.schedules import Cosine, Linear, Plateau, Schedule, Steps
 
@@ -8,6 +9,7 @@ __all__ = [
     "KINDS",
     "L2",
     "SETTINGS",
+    "AdamEpsilonInRoot",
     "Cosine",
     "Kind",
     "Linear",
@@ -18,4 +20,5 @@ __all__ = [
     "groups",
     "is_stateful",
     "kinds",
+    "penalty",
 ]

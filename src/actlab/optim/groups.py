@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from actlab.errors import ActlabError, unknown
 
-Kind = Literal["weights", "biases", "norms", "units"]
-
-
-KINDS: tuple[Kind, ...] = ("weights", "biases", "norms", "units")
-
-
+Kind = Literal["weights", "biases", "gains", "shifts", "units"]
+KINDS: tuple[Kind, ...] = ("weights", "biases", "gains", "shifts", "units")
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
@@ -52,7 +50,7 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
         units: its activation modules; their parameters are ``units``.
 
     Returns:
-        ``units``; ``norms`` for gains and shifts of normalisation layers; ``biases``; else ``weights``.
+        ``units``; ``gains`` and ``shifts`` of normalisation layers; ``biases``; else ``weights``.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
     found: dict[str, Kind] = {}
@@ -62,7 +60,7 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
             if id(parameter) in of_units:
                 kind = "units"
             elif isinstance(module, NORMS):
-                kind = "norms"
+                kind = "shifts" if kind == "biases" else "gains"
             found[f"{path}.{name}" if path else name] = kind
     return found
 
@@ -78,3 +76,14 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
         (free, {"weight_decay": 0.0}),
     ]
     return [part for part in parts if part[0]]
+
+
+@torch.no_grad()
+def penalty(optimizer: Optimizer) -> Tensor | float:
+    """½·decay·Σw² of all parameters as they are, each with the ``weight_decay`` of its group now.
+
+    The optimiser's decay is its gradient.
+    """
+    decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
+    squares = (torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed)
+    return sum((group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)), start=0.0)

@@ -186,7 +186,11 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
             f"{type(first).__name__} has parameters of its own: give it a stacked form of its own"
         )
     stacked = copy.copy(first)
-    stacked._modules = {name: stack(layers, stream) for name, layers in _children(members)}
+    # What a module lacks it holds as None, such as the shortcut of a block.
+    stacked._modules = {
+        **first._modules,
+        **{name: stack(layers, stream) for name, layers in _children(members)},
+    }
     return stacked
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning.cli import OptimizerCallable
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab import optim
@@ -25,6 +25,7 @@ from actlab.tasks.base import check_optimizer
 ELEMENTWISE_OPTIMIZERS = (
     *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam),
     *(torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta),
+    optim.AdamEpsilonInRoot,
 )
 
 
@@ -45,6 +46,8 @@ class Slices:
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
         self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # whole, part, its runs
+        self._runs: dict[nn.Parameter, slice] = {}  # those of each part
+        self.size = len(members)
         self.owners: list[int] = []  # of each parameter group its first run
         self._names = member_names(network)
         own_kinds = optim.kinds(members[0].network, members[0].units)
@@ -68,9 +71,23 @@ class Slices:
             if owner is None:
                 part = nn.Parameter(whole.detach()[runs])
                 self.sliced.append((whole, part, runs))
+                self._runs[part] = runs
                 yield part
             elif runs.start <= owner < runs.stop:
+                self._runs[whole] = slice(owner, owner + 1)
                 yield whole
+
+    @torch.no_grad()
+    def penalty(self) -> Tensor:
+        """½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
+        first = next(iter(self._runs))
+        found = torch.zeros(self.size, dtype=first.dtype, device=first.device)
+        for group in self.optimizer.param_groups:
+            for part in group["params"] if group["weight_decay"] else ():
+                runs = self._runs[part]
+                squares = part.square().reshape(runs.stop - runs.start, -1).sum(1)
+                found[runs] += group["weight_decay"] / 2 * squares
+        return found
 
     def take_gradients(self) -> None:
         """Point each slice's gradient into the gradient of its parameter."""

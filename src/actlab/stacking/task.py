@@ -25,8 +25,8 @@ from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task
-from actlab.tasks.base import as_precise_as
 from actlab.tasks.quantities import Means
+from actlab.tasks.restoring import as_precise_as
 
 # What a task may define anew and still be stacked: everything else is the stack's own.
 _FREE = {"inputs", "quantities", "metric_names", "stackable", "predict_step"}
@@ -91,9 +91,13 @@ class StackedTask(pl.LightningModule):
             self.moving.move(self.current_epoch, self.global_step)
         if self._watches_clean_loss and self.members[0].random:
             self._add("train/clean_loss", *self._clean_loss(batch))
-        loss = self.quantities(batch, shared=False)["loss"]
-        means = loss.mean(runs=True)
-        self._add("train/loss", means.detach(), loss.weight(runs=True))
+        found = self.quantities(batch, shared=False)
+        means, weight = found["loss"].mean(runs=True), found["loss"].weight(runs=True)
+        for name in self.members[0].trained:
+            mean = means if name == "loss" else found[name].mean(runs=True)
+            self._add(f"train/{name}", mean.detach(), found[name].weight(runs=True))
+        if self.members[0].l2 is not None:
+            self._add("train/penalised_loss", means.detach() + self.slices.penalty(), weight)
         return means.sum()
 
     @torch.no_grad()

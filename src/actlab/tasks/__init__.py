@@ -1,7 +1,18 @@
 """Tasks: a batch becomes a loss, given a network built with an activation factory."""
 
+from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import Batch, NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
+from actlab.tasks.frames import FrameTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 
-__all__ = ["Batch", "ClassificationTask", "NetworkFactory", "Quantity", "Task", "takes_run_axis"]
+__all__ = [
+    "AutoencoderTask",
+    "Batch",
+    "ClassificationTask",
+    "FrameTask",
+    "NetworkFactory",
+    "Quantity",
+    "Task",
+    "takes_run_axis",
+]

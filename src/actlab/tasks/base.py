@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab import activations, checkpoints, hashing, optim, streams
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, unknown
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
-from actlab.tasks.quantities import Quantity, WeightedMean, takes_run_axis
+from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import rebuilt
+from actlab.tasks.restoring import as_precise_as, rebuilt
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, ...]
@@ -36,6 +36,7 @@ class Task(pl.LightningModule, ABC):
 
     Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
     ``train/clean_loss`` (each batch before its update, in evaluation mode: what the GELU paper plots),
+    ``train/penalised_loss`` (``train/loss`` and the penalty before each update, where there is an ``l2``),
     ``val/…`` and ``test/…``.
 
     Args:
@@ -50,10 +51,11 @@ class Task(pl.LightningModule, ABC):
         schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
         l2: decay of chosen kinds of parameters; None leaves all to the optimiser's own ``weight_decay``.
         clean_training_loss: compute ``train/clean_loss``; costs a forward pass where training is random.
+        training_metrics: those of `metric_names` that are logged as ``train/…`` too, in training mode.
         seed: initial weights and masks are functions of it.
 
     Raises:
-        ActlabError: for an unknown activation or parameter.
+        ActlabError: for an unknown activation, parameter or metric.
     """
 
     metric_names: tuple[str, ...] = ("loss",)
@@ -71,9 +73,12 @@ class Task(pl.LightningModule, ABC):
         schedules: Mapping[str, Schedule] | None = None,
         l2: L2 | None = None,
         clean_training_loss: bool = True,
+        training_metrics: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if strange := set(training_metrics) - set(self.metric_names):
+            raise unknown("training metric", min(strange), self.metric_names)
         self.seed = seed
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
@@ -90,8 +95,10 @@ class Task(pl.LightningModule, ABC):
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.moving: optim.Scheduler | None = None
         self._states: dict[str, list[float]] = {}
-        self._seen: dict[str, list[tuple[Tensor, Tensor | float]]] = {"loss": [], "clean_loss": []}
-        names = {"train": ("loss", "clean_loss"), "val": self.metric_names, "test": self.metric_names}
+        self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # what is logged of training batches
+        self._seen = Seen()
+        train = (*self.trained, "clean_loss", "penalised_loss")
+        names = {"train": train, "val": self.metric_names, "test": self.metric_names}
         self.metrics = nn.ModuleDict(
             {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
         )
@@ -127,7 +134,7 @@ class Task(pl.LightningModule, ABC):
 
     @abstractmethod
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """The values of each of `metric_names` in a batch; ``loss``, whose mean is minimised, in training.
+        """The values of each of `metric_names` in a batch; in training those of ``trained`` are enough.
 
         A class whose method is also right for tensors with a leading run axis marks it with
         `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.
@@ -158,10 +165,13 @@ class Task(pl.LightningModule, ABC):
             self.stream.seed_global()
         if self.clean_training_loss and self.random:
             clean = clean_loss(self, batch)
-            self._seen["clean_loss"].append((clean.mean(), clean.weight()))
-        loss = self._step(batch)["loss"]
-        mean, weight = loss.mean(), loss.weight()
-        self._seen["loss"].append((mean.detach(), weight))
+            self._seen.add("clean_loss", clean.mean(), clean.weight())
+        found = self._step(batch)
+        mean, weight = found["loss"].mean(), found["loss"].weight()
+        for name in self.trained:
+            self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())
+        if self.l2 is not None:
+            self._seen.add("penalised_loss", mean + optim.penalty(self.trainer.optimizers[0]), weight)
         return self._over_devices(mean, weight)
 
     def _over_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
@@ -189,17 +199,13 @@ class Task(pl.LightningModule, ABC):
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
-        for name, seen in self._seen.items():
-            if seen:
-                means, weights = zip(*seen, strict=True)
-                self.metric("train", name).update(
-                    torch.stack(means), torch.as_tensor(weights, device=means[0].device)
-                )
-                seen.clear()
-        collected = self.collect("train", ("loss",))
+        for name, means, weights in self._seen.take():
+            self.metric("train", name).update(means, weights)
+        penalised = () if self.l2 is None else ("penalised_loss",)
+        collected = self.collect("train", (*self.trained, *penalised))
         if self.clean_training_loss:  # where nothing is random both losses are the same number
             clean = self.collect("train", ("clean_loss",)) if self.random else collected
-            collected["train/clean_loss"] = next(iter(clean.values()))
+            collected["train/clean_loss"] = next(iter(clean.values()))  # of `trained` the loss comes first
         self.log_dict(collected, prog_bar=True)
 
     def on_validation_epoch_end(self) -> None:
@@ -273,12 +279,6 @@ def check_optimizer(optimizer: Optimizer, task: Task) -> None:
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
     if task.scheduler is not None and "lr" in task.schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
-
-
-def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
-    """Make a module double before it takes double weights: Lightning converts it only after loading."""
-    if any(value.dtype == torch.float64 for value in checkpoint["state_dict"].values()):
-        module.double()
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:

@@ -39,6 +39,7 @@ class ClassificationTask(Task):
         schedules: dict[str, Schedule] | None = None,
         l2: L2 | None = None,
         clean_training_loss: bool = True,
+        training_metrics: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         super().__init__(
@@ -52,6 +53,7 @@ class ClassificationTask(Task):
             schedules,
             l2,
             clean_training_loss,
+            training_metrics,
             seed,
         )
 
@@ -65,7 +67,7 @@ class ClassificationTask(Task):
         """
         labels = batch[1].expand(output.shape[:-1])
         loss = F.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none").view_as(labels)
-        if self.training:
+        if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
         right = (output.argmax(-1) == labels).float()
         return {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}

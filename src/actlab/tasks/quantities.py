@@ -5,7 +5,7 @@ Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -67,6 +67,24 @@ class Means:
         """The means, ``(R,)``, of all names that begin with ``prefix``, which start anew."""
         taken = [(name, self._sums.pop(name)) for name in list(self._sums) if name.startswith(prefix)]
         return {name: total / weight for name, (total, weight) in taken}
+
+
+class Seen:
+    """Means of training batches, kept until the epoch ends: adding them up would cost time at each update."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[tuple[Tensor, Tensor | float]]] = {}
+
+    def add(self, name: str, mean: Tensor, weight: Tensor | float) -> None:
+        """Keep the mean of a batch, ``()``, and the sum of its weights."""
+        self._parts.setdefault(name, []).append((mean.detach(), weight))
+
+    def take(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Each name with the means and the weights of its N batches, ``(N,)`` both; starts anew."""
+        for name, parts in self._parts.items():
+            means, weights = zip(*parts, strict=True)
+            yield name, torch.stack(means), torch.as_tensor(weights, device=means[0].device)
+        self._parts = {}
 
 
 class WeightedMean(Metric):

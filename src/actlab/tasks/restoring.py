@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from jsonargparse import ArgumentError, ArgumentParser
+from torch import nn
 
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
@@ -33,7 +36,7 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
         raise ActlabError(
             f"the checkpoint is of {model['class_path']}, not of {kind.__qualname__}: load it with that class"
         )
-    arguments = dict(model["init_args"])
+    arguments = copy.deepcopy(dict(model["init_args"]))  # the parser puts its own objects into a dict
     if "seed" in (parameters(found) or ()):
         arguments["seed"] = config["seed_everything"]
     parser = ArgumentParser(exit_on_error=False)
@@ -45,3 +48,9 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
     task = parser.instantiate_classes(parsed).task
     task.config = config
     return task
+
+
+def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
+    """Make a module double before it takes double weights: Lightning converts it only after loading."""
+    if any(value.dtype == torch.float64 for value in checkpoint["state_dict"].values()):
+        module.double()

@@ -1,0 +1,96 @@
+"""What changes images in training, differently each time they are seen: noise, crops, mirroring.
+
+Each is batched tensor code on the device of the images, for a batch alone, ``(B, C, H, W)``, and for one of R
+runs, ``(R, B, C, H, W)``; what it draws is a function of (run seed, epoch, number of the sample).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.data import Dataset
+
+from actlab.datamodules.base import Batch, TensorDataset
+from actlab.draws import Position, integers_at, normal_at, uniform_at
+from actlab.errors import ActlabError
+
+
+def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
+    """A window of each image's own size, anywhere in the image with ``padding`` zeros around it."""
+    *lead, c, h, w = images.shape
+    padded = pad(images.reshape(-1, c, h, w), (padding,) * 4)
+    windows = padded.unfold(2, h, 1).unfold(3, w, 1)  # a view: (n, C, row, column, H, W) of every window
+    row, column = integers_at(position, "crop", 2 * padding + 1, (2,)).view(-1, 2).unbind(1)
+    sample = torch.arange(len(padded), device=images.device)
+    return windows[sample, :, row, column].view(*lead, c, h, w)
+
+
+def mirrored(images: Tensor, which: Tensor) -> Tensor:
+    """Some images mirrored left to right; ``which`` is bool ``(B,)``, or ``(R, B)`` in a stack."""
+    return torch.where(which[..., None, None, None], images.flip(-1), images)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """A transform of training batches: crop, then mirror half of the images, then add noise.
+
+    Args:
+        crop: zeros on each side of an image before a window of its size is cut; 0 leaves images as they are.
+        flip: whether each image is mirrored left to right with probability ½.
+        noise: standard deviation of Gaussian noise on every value, in units of the preprocessed pixels.
+
+    Raises:
+        ActlabError: for a negative crop or noise.
+    """
+
+    crop: int = 0
+    flip: bool = False
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.crop < 0:
+            raise ActlabError(f"data.crop {self.crop}: give the number of zeros on each side, from 0")
+        if not 0 <= self.noise < float("inf"):
+            raise ActlabError(f"data.noise {self.noise}: give a standard deviation, from 0")
+
+    def __call__(self, batch: Batch, position: Position) -> Batch:
+        """Change the images; labels stay."""
+        images, labels = batch
+        if self.crop:
+            images = cropped(images, position, self.crop)
+        if self.flip:
+            images = mirrored(images, uniform_at(position, "flip") < 0.5)
+        if self.noise:
+            images = images + self.noise * normal_at(position, "noise", images.shape[-3:])
+        return images, labels
+
+
+class BothWays(Dataset[Batch]):
+    """Every image twice: sample n + N is sample n mirrored left to right.
+
+    Args:
+        images: ``(N, C, H, W)``.
+        labels: ``(N,)``.
+        transform: of the gathered batches.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, transform: Augmentation) -> None:
+        self.once, self.transform = TensorDataset(images, labels), transform
+
+    @property
+    def device(self) -> torch.device:
+        """Where the images lie."""
+        return self.once.device
+
+    def __len__(self) -> int:
+        return 2 * len(self.once)
+
+    def __getitems__(self, position: Position) -> Batch:
+        """The batch of samples ``position.index``, each below 2N."""
+        position = position._replace(index=position.index.to(self.device))
+        n = len(self.once)
+        images, labels = self.once.__getitems__(position._replace(index=position.index % n))
+        return self.transform((mirrored(images, position.index >= n), labels), position)

@@ -1,0 +1,1 @@
+"""Recorded speech with phone labels: files of a corpus become frames of features, once."""

@@ -1,0 +1,68 @@
+"""What a network is given of a recording: 13 cepstral features a frame and their differences.
+
+Shapes: ``S`` audio samples, ``T`` frames.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from actlab.audio import torchaudio
+from actlab.datamodules.speech.phones import CLASS_OF, NO_CLASS
+
+RATE = 16_000  # audio samples a second
+WINDOW, HOP = 400, 160  # 25 and 10 ms, in audio samples
+COEFFICIENTS = 13  # log energy and 12 cepstra
+FEATURES = 2 * COEFFICIENTS
+
+Phone = tuple[int, int, str]  # first audio sample, the one after the last, label
+
+
+def frame_count(samples: int) -> int:
+    """T: the windows that lie wholly within S audio samples."""
+    return 0 if samples < WINDOW else 1 + (samples - WINDOW) // HOP
+
+
+@torch.no_grad()
+def features(recording: NDArray[np.int16]) -> Tensor:
+    """Log energy, 12 mel-frequency cepstra and the differences of these 13 (GELU §3.4).
+
+    Cepstra as Kaldi computes them, on audio in units of 16-bit steps, without dither, so they are a function of
+    the audio: 23 mel bands from 20 Hz, pre-emphasis 0.97, Povey's window, lifter 22; the zeroth cepstrum gives
+    way to the log energy of the raw window. Differences are slopes of a line through five frames, the edge
+    frames repeated.
+
+    Args:
+        recording: ``(S,)``, S at least `WINDOW`; frame t is centred at audio sample 160·t + 200.
+
+    Returns:
+        float32 ``(T, 26)``.
+    """
+    audio = torch.from_numpy(recording.astype(np.float32)).unsqueeze(0)
+    kaldi = torchaudio().compliance.kaldi
+    cepstra: Tensor = kaldi.mfcc(
+        audio, num_ceps=COEFFICIENTS, use_energy=True, dither=0.0, sample_frequency=float(RATE)
+    )
+    slopes: Tensor = torchaudio().functional.compute_deltas(cepstra.t(), win_length=5, mode="replicate")
+    return torch.cat((cepstra, slopes.t()), dim=1)
+
+
+def targets(phones: list[Phone], samples: int) -> Tensor:
+    """The class of each frame: that of the phone at its centre (of 39, see `CLASS_OF`).
+
+    Args:
+        phones: in order, without overlap; labels of TIMIT.
+        samples: S.
+
+    Returns:
+        int64 ``(T,)``; `NO_CLASS` where the phone is a glottal stop, or where there is none.
+    """
+    centres = np.arange(frame_count(samples)) * HOP + WINDOW // 2
+    begins, ends = (np.array([phone[side] for phone in phones], dtype=np.int64) for side in (0, 1))
+    classes = np.array([*(CLASS_OF[label] for _, _, label in phones), NO_CLASS])
+    at = np.searchsorted(ends, centres, side="right")  # the first phone that ends after the centre
+    inside = np.append(begins, samples)[at] <= centres
+    return torch.from_numpy(np.where(inside, classes[at], NO_CLASS))

@@ -1,0 +1,47 @@
+"""The 61 phones of TIMIT's transcriptions and the 39 classes that they are folded into.
+
+K.-F. Lee & H.-W. Hon, "Speaker-Independent Phone Recognition Using Hidden Markov Models", IEEE Transactions on
+Acoustics, Speech, and Signal Processing 37(11), 1989: 61 phones are trained as 48 (§II), of which some are not
+told apart when errors are counted (Table I), which leaves 39. The glottal stop ``q`` is deleted.
+"""
+
+from __future__ import annotations
+
+# Those that change; every other phone stands for itself in all three columns.
+_FOLDED = """
+ao    ao   aa
+ax    ax   ah
+ax-h  ax   ah
+axr   er   er
+ix    ix   ih
+ux    uw   uw
+el    el   l
+em    m    m
+en    en   n
+nx    n    n
+eng   ng   ng
+hv    hh   hh
+zh    zh   sh
+pcl   cl   sil
+tcl   cl   sil
+kcl   cl   sil
+bcl   vcl  sil
+dcl   vcl  sil
+gcl   vcl  sil
+epi   epi  sil
+h#    sil  sil
+pau   sil  sil
+"""
+_KEPT = """
+aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z
+"""
+DELETED = "q"
+
+FOLDING: dict[str, tuple[str, str]] = {phone: (phone, phone) for phone in _KEPT.split()} | {
+    phone: (of_48, of_39) for phone, of_48, of_39 in map(str.split, _FOLDED.strip().splitlines())
+}
+PHONES = (*sorted([*FOLDING, DELETED]),)
+CLASSES = (*sorted({of_39 for _, of_39 in FOLDING.values()}),)
+
+NO_CLASS = -1  # of a frame that is no target
+CLASS_OF = {phone: CLASSES.index(of_39) for phone, (_, of_39) in FOLDING.items()} | {DELETED: NO_CLASS}

@@ -1,0 +1,85 @@
+"""A small corpus in TIMIT's format whose phones are tones: for demonstrations, smoke runs and tests.
+
+TIMIT is licensed, so no part of it travels with actlab. Of the corpus this has the formats, the names of the
+folders and those of the core test speakers, by which parts are told apart; the other speakers are invented.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actlab.datamodules.speech.corpus import CORE
+from actlab.datamodules.speech.features import RATE, Phone
+from actlab.datamodules.speech.phones import PHONES
+
+LENGTH = 6400  # audio samples of a sentence
+SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx361")
+SILENCE = "h#"
+
+
+def speakers() -> list[str]:
+    """Folders: two training speakers a region; one speaker of validation and one of the test in dr1."""
+    train = [
+        f"train/dr{region}/{sex}aa{letter}0" for region, letter in enumerate("abcdefgh", 1) for sex in "fm"
+    ]
+    return [*train, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]
+
+
+def phones_of(number: int) -> list[Phone]:
+    """The phones of a sentence: silence, six of the 60 others in turn, silence that ends before the audio."""
+    others = [phone for phone in PHONES if phone != SILENCE]
+    labels = [SILENCE, *(others[(6 * number + k) % len(others)] for k in range(6)), SILENCE]
+    begins = [0, *(700 + 820 * k + 37 * (k * number % 5) for k in range(7))]
+    return list(zip(begins, [*begins[1:], LENGTH - 16], labels, strict=True))
+
+
+def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
+    """Two tones a phone, faint ones in silence, int16 ``(S,)``.
+
+    Args:
+        phones: of the sentence.
+        pitch: of the speaker, a factor of all frequencies.
+    """
+    sound = np.zeros(LENGTH)
+    for begin, end, label in phones:
+        row, column = divmod(PHONES.index(label), 8)
+        seconds = np.arange(begin, end) / RATE
+        for hertz in (250 + 90 * column, 1200 + 600 * row):
+            sound[begin:end] += (8 if label == SILENCE else 2500) * np.sin(2 * np.pi * pitch * hertz * seconds)
+    return np.rint(sound).astype(np.int16)
+
+
+def sphere(recording: NDArray[np.int16], utterance: str) -> bytes:
+    """A recording as a NIST SPHERE file: a header of 1,024 bytes, then 16-bit PCM, low byte first."""
+    fields = [
+        "database_id -s15 synthetic_tones",
+        "database_version -s3 1.0",
+        f"utterance_id -s{len(utterance)} {utterance}",
+        "channel_count -i 1",
+        f"sample_count -i {len(recording)}",
+        f"sample_rate -i {RATE}",
+        f"sample_min -i {recording.min()}",
+        f"sample_max -i {recording.max()}",
+        "sample_n_bytes -i 2",
+        "sample_byte_format -s2 01",
+        "sample_sig_bits -i 16",
+        "end_head",
+    ]
+    header = "\n".join(["NIST_1A", "   1024", *fields, ""])
+    return header.encode("ascii").ljust(1024, b" ") + recording.astype("<i2").tobytes()
+
+
+def write_sample(folder: Path) -> None:
+    """Write the corpus: 128 sentences of training, 8 of validation, 8 of the test; 2 MB, always the same."""
+    for speaker_number, speaker in enumerate(speakers()):
+        home = folder / speaker
+        home.mkdir(parents=True)
+        for sentence_number, name in enumerate(SENTENCES):
+            phones = phones_of(len(SENTENCES) * speaker_number + sentence_number)
+            recording = recording_of(phones, pitch=0.95 + 0.01 * (speaker_number % 11))
+            (home / f"{name}.wav").write_bytes(sphere(recording, f"{home.name}_{name}"))
+            lines = (f"{begin} {end} {label}\n" for begin, end, label in phones)
+            (home / f"{name}.phn").write_text("".join(lines), encoding="ascii")

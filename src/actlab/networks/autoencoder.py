@@ -1,0 +1,46 @@
+"""The autoencoder of the GELU paper.
+
+Shapes: ``B`` batch, ``D`` pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from actlab.networks.init import initialise
+from actlab.networks.mlp import ActivationFactory
+
+
+class Autoencoder(nn.Sequential):
+    """Encoder, code and mirrored decoder: (linear → unit) per hidden layer, the code too, then a linear layer.
+
+    The default is 784-1000-500-250-30-250-500-1000-784 of GELU §3.2 with 2,837,314 parameters.
+
+    Args:
+        act: factory of units, called once per hidden layer.
+        num_outputs: D, as many as a sample has.
+        input_shape: shape of one sample without the batch; its product is D.
+        encoder: widths of the hidden layers down to the code, which is the last; the decoder has them reversed.
+        init: a name of `INIT_RULES`.
+
+    Shape: ``(B, *input_shape)`` → ``(B, D)``.
+    """
+
+    def __init__(
+        self,
+        act: ActivationFactory,
+        num_outputs: int,
+        input_shape: Sequence[int] = (1, 28, 28),
+        encoder: Sequence[int] = (1000, 500, 250, 30),
+        init: str = "unit_norm_rows",
+    ) -> None:
+        super().__init__(nn.Flatten())
+        hidden = [*encoder, *reversed(encoder[:-1])]
+        for fan_in, fan_out in pairwise([math.prod(input_shape), *hidden]):
+            self.extend([nn.Linear(fan_in, fan_out), act()])
+        self.append(nn.Linear(hidden[-1], num_outputs))
+        initialise(self, init)

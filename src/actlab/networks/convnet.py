@@ -1,0 +1,75 @@
+"""The convolutional network of nine layers for CIFAR-10.
+
+Shapes: ``B`` batch, ``C`` channels, ``K`` classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from actlab.networks.dropout import Dropout
+from actlab.networks.init import initialise
+from actlab.networks.mlp import ActivationFactory
+
+
+class ConvNet(nn.Sequential):
+    """Nine convolutions, each (convolution → batch norm → unit), then dense → batch norm: the logits.
+
+    GELU §3.5, CIFAR-10, after Salimans & Kingma 2016::
+
+        3 × [3×3, 96], max pool 2×2, dropout, 3 × [3×3, 192], max pool 2×2, dropout,
+        3×3, 192, unpadded, 2 × [1×1, 192], mean over the map, dense K
+
+    No layer has a bias: batch norm follows each. By default 1,408,244 parameters.
+
+    Args:
+        act: factory of units, called once per convolution.
+        num_classes: K, number of logits.
+        input_shape: (C, H, W).
+        widths: channels up to the first pool, and from there on.
+        dropout: drop probability after both pools; at 0 no dropout module is built.
+        init: a name of `INIT_RULES`.
+        channels_last: keep maps in the order B, H, W, C: the same network, another speed.
+
+    Shape: ``(B, C, H, W)`` → ``(B, K)``.
+    """
+
+    stackable = ("dropout",)
+
+    def __init__(
+        self,
+        act: ActivationFactory,
+        num_classes: int,
+        input_shape: Sequence[int] = (3, 32, 32),
+        widths: Sequence[int] = (96, 192),
+        dropout: float = 0.5,
+        init: str = "glorot",
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__()
+        narrow, wide = widths
+
+        def convolution(fan_in: int, fan_out: int, size: int = 3, padding: int = 1) -> list[nn.Module]:
+            layer = nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=False)
+            return [layer, nn.BatchNorm2d(fan_out), act()]
+
+        def pool() -> list[nn.Module]:
+            return [nn.MaxPool2d(2), *([Dropout(dropout)] if dropout else [])]
+
+        for fan_in, fan_out in ((input_shape[0], narrow), (narrow, narrow), (narrow, narrow)):
+            self.extend(convolution(fan_in, fan_out))
+        self.extend(pool())
+        for fan_in, fan_out in ((narrow, wide), (wide, wide), (wide, wide)):
+            self.extend(convolution(fan_in, fan_out))
+        self.extend(pool())
+        self.extend(convolution(wide, wide, padding=0))
+        for _ in range(2):
+            self.extend(convolution(wide, wide, size=1, padding=0))
+        self.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+        self.extend([nn.Linear(wide, num_classes, bias=False), nn.BatchNorm1d(num_classes)])
+        initialise(self, init)
+        if channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,0 +1,88 @@
+"""Adam with ε under the root, as the GELU paper's CIFAR-10 network was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from actlab.errors import ActlabError
+
+
+class AdamEpsilonInRoot(Optimizer):
+    """Adam (Kingma & Ba 2015) whose ε stands under the root: ``w ← w − lr · m̂ / √(v̂ + ε)``.
+
+    ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 − β₂ᵗ)``. So 1e-8
+    keeps the root above 1e-4, about what an ε of 1e-4 does in ``torch.optim.Adam``. It acts on every element by
+    itself, and on all tensors of a group in one call an operation.
+
+    Source: the released script of Hendrycks & Gimpel, GELU §3.5 (CIFAR-10).
+
+    Args:
+        params: parameters, or groups of them with settings of their own.
+        lr: step size.
+        betas: β₁ and β₂, each in [0, 1).
+        eps: ε, above 0.
+        weight_decay: λ of ½λΣw², whose gradient is added to g.
+
+    Raises:
+        ActlabError: for a setting outside its range.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+            if not value >= 0:
+                raise ActlabError(f"{name} {value} of {type(self).__name__} must not be negative")
+        if not eps > 0:
+            raise ActlabError(f"eps {eps} of {type(self).__name__}: give a number above 0")
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ActlabError(f"betas {tuple(betas)} of {type(self).__name__}: give two numbers in [0, 1)")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; returns what the closure returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if params := [p for p in group["params"] if p.grad is not None]:
+                self._update(group, params)
+        return loss
+
+    def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """The formula of the class, a line a term."""
+        lr, (beta1, beta2) = group["lr"], group["betas"]
+        states = [self._counted(p) for p in params]
+        first, second, t = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        gradients: Any = [p.grad for p in params]
+        if group["weight_decay"]:
+            gradients = torch._foreach_add(gradients, params, alpha=group["weight_decay"])
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+        root: Any = torch._foreach_div(second, [1 - beta2**n for n in t])
+        torch._foreach_add_(root, group["eps"])
+        torch._foreach_sqrt_(root)
+        torch._foreach_addcdiv_(params, first, root, [-lr / (1 - beta1**n) for n in t])
+
+    def _counted(self, parameter: Tensor) -> dict[str, Any]:
+        """The state of a parameter, with the coming update counted."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            state["step"] = 0
+        state["step"] += 1
+        return state

@@ -1,0 +1,65 @@
+"""Reconstruction of the input by least squares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+
+from actlab.networks import Autoencoder
+from actlab.optim import L2, Schedule
+from actlab.tasks.base import Batch, NetworkFactory, Task
+from actlab.tasks.quantities import Quantity, takes_run_axis
+
+
+class AutoencoderTask(Task):
+    """Reconstruction: ``loss`` is the squared error, its mean over batch and pixels (GELU §3.2).
+
+    Arguments and errors as in `Task`; the network is asked for as many outputs as a sample has values.
+
+    Batches: inputs ``(B, *input_shape)`` with D values a sample; further tensors such as labels are ignored.
+    """
+
+    prediction = "pixel"  # what `predict_step` gives
+
+    def __init__(
+        self,
+        input_shape: Sequence[int] = (1, 28, 28),
+        activation: str | dict[str, Any] = "gelu_tanh",
+        network: NetworkFactory = Autoencoder,
+        optimizer: OptimizerCallable = torch.optim.Adam,
+        scheduler: LRSchedulerCallable | None = None,
+        scheduler_interval: Literal["epoch", "step"] = "epoch",
+        schedules: dict[str, Schedule] | None = None,
+        l2: L2 | None = None,
+        clean_training_loss: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            activation,
+            network,
+            math.prod(input_shape),
+            input_shape,
+            optimizer,
+            scheduler,
+            scheduler_interval,
+            schedules,
+            l2,
+            clean_training_loss,
+            seed=seed,
+        )
+        self.axes = len(input_shape)
+
+    @takes_run_axis
+    def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
+        """The squared error of each pixel.
+
+        Args:
+            output: reconstructions ``(…, B, D)``.
+            batch: inputs ``(…, B, *input_shape)`` first.
+        """
+        return {"loss": Quantity((output - batch[0].flatten(-self.axes)).square())}

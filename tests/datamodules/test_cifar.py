@@ -1,0 +1,282 @@
+"""CIFAR-10 and CIFAR-100: split, preprocessing, samples, training by the command line; mistakes are named."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of
+from PIL import Image
+from torch import Tensor
+
+from actlab.datamodules import CIFARDataModule
+from actlab.datamodules.base import SeededBatches
+from actlab.draws import Position
+from actlab.engines import packing, queue
+from actlab.errors import ActlabError
+from actlab.resources import resource
+from actlab.studies import reading
+
+VALIDATION = 6
+AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "flip": "random", "noise": 0.15}
+
+
+@pytest.fixture
+def module(hub_folder: HubFolder) -> Callable[..., CIFARDataModule]:
+    def build(folder: Path | None = None, **options: Any) -> CIFARDataModule:
+        folder = folder or hub_folder("cifar", shape=(32, 32, 3), columns=("img", "label"))
+        options = {"validation": VALIDATION, "batch_size": 5, "eval_batch_size": 4} | options
+        return CIFARDataModule(dataset=str(folder), cache_dir=str(folder.parent / "cache"), **options)
+
+    return build
+
+
+Build = Callable[..., CIFARDataModule]
+
+
+def collected(loader: Any) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images, dim=-4), torch.cat(labels, dim=-1)
+
+
+def floats(split: str) -> Tensor:
+    return torch.from_numpy(pixels_of(split, 32, 32, 3).transpose(0, 3, 1, 2).astype(np.float32))
+
+
+def test_validation_is_the_first_images_in_file_order(module: Build) -> None:
+    data = module()
+    images, labels = collected(data.val_dataloader())
+    assert torch.allclose(images, floats("train")[:VALIDATION] / 255)
+    assert labels.tolist() == labels_of("train")[:VALIDATION]
+    images, labels = collected(data.test_dataloader())
+    assert torch.allclose(images, floats("test") / 255)
+    assert (labels.tolist(), labels.dtype) == (labels_of("test"), torch.int64)
+    assert torch.equal(collected(data.predict_dataloader())[0], images)
+    assert (data.num_classes, data.input_shape) == (10, (3, 32, 32))
+
+
+@pytest.mark.parametrize(("train_on_all", "first"), [(False, VALIDATION), (True, 0)])
+def test_statistics_are_of_what_is_trained_on(module: Build, train_on_all: bool, first: int) -> None:
+    data = module(preprocessing=["mean"], train_on_all=train_on_all, batch_size=SIZES["train"] - first)
+    mean = floats("train")[first:].mean(0)
+    images, labels = collected(data.train_dataloader())
+    assert torch.allclose(images.mean(0), torch.zeros(()), atol=1e-3)
+    assert sorted(labels.tolist()) == sorted(labels_of("train")[first:])
+    assert torch.allclose(collected(data.val_dataloader())[0], floats("train")[:VALIDATION] - mean, atol=1e-3)
+    assert torch.allclose(collected(data.test_dataloader())[0], floats("test") - mean, atol=1e-3)
+
+
+def test_lossless_webp_is_the_same_as_png(module: Build, hub_folder: HubFolder, tmp_path: Path) -> None:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        split = "train" if len(files) == SIZES["train"] else "test"
+        for number, pixels in enumerate(pixels_of(split, 32, 32, 3)):
+            Image.fromarray(pixels).save(tmp_path / "x.webp", lossless=True, exact=True)
+            files[number] = (tmp_path / "x.webp").read_bytes()
+
+    webp = module(hub_folder("webp", shape=(32, 32, 3), columns=("img", "label"), change=change))
+    png = module()
+    assert all(torch.equal(png.images.tensors[name], webp.images.tensors[name]) for name in png.images.tensors)
+
+
+def test_training_images_are_augmented_and_the_others_are_not(module: Build) -> None:
+    plain, data = module(preprocessing=["scale", "zca"]), module(**AUGMENTED)
+    for loader in ("val_dataloader", "test_dataloader"):
+        assert torch.equal(collected(getattr(plain, loader)())[0], collected(getattr(data, loader)())[0])
+    before, after = (collected(one.train_dataloader()) for one in (plain, data))
+    assert torch.equal(before[1], after[1])
+    assert not torch.isclose(before[0], after[0]).flatten(1).all(1).any()
+
+
+def test_zeros_around_a_crop_are_zeros_after_preprocessing(module: Build) -> None:
+    data = module(preprocessing=["unit", "mean"], crop=4)
+    images, _ = collected(data.train_dataloader())
+    assert data.train is not None
+    plain = data.train.tensors[0]
+    assert plain.ne(0).float().mean() > 0.99
+    edges = torch.cat((images[..., :4, :].flatten(), images[..., -4:, :].flatten()))
+    assert 0.1 < edges.eq(0).float().mean() < 0.9
+
+
+@pytest.mark.parametrize("flip", ["random", "both"])
+def test_stacked_batches_are_those_of_each_seed_alone(module: Build, flip: str) -> None:
+    settings = AUGMENTED | {"flip": flip}
+    data = module(**settings)
+    data.seed = [5, 11]
+    for member, seed in enumerate((5, 11)):
+        alone = module(Path(data.dataset), **settings, seed=seed).train_dataloader()
+        for (x, y), (x_member, y_member) in zip(alone, data.train_dataloader(), strict=True):
+            assert x_member.shape == (2, 5, 3, 32, 32)
+            assert torch.equal(x, x_member[member])
+            assert torch.equal(y, y_member[member])
+
+
+def test_both_ways_doubles_the_epoch(module: Build) -> None:
+    data = module(flip="both", batch_size=7)
+    loader = data.train_dataloader()
+    assert len(loader) == 2 * (SIZES["train"] - VALIDATION) // 7
+    assert isinstance(loader.batch_sampler, SeededBatches)
+    assert data.train is not None
+    images, _ = data.train.__getitems__(Position((0,), 0, torch.tensor([2, 2 + 24])))
+    assert torch.equal(images[0], images[1].flip(-1))
+    assert torch.allclose(images[0], floats("train")[VALIDATION + 2] / 255)
+
+
+def test_labels_of_cifar100() -> None:
+    fine, coarse = (CIFARDataModule("cifar100", sample=True, label=label) for label in (None, "coarse_label"))
+    assert (fine.num_classes, coarse.num_classes) == (100, 20)
+    parents: dict[int, set[int]] = {}
+    for split in ("train", "test"):
+        pairs = (data.images.tensors[f"{split}_labels"].tolist() for data in (fine, coarse))
+        for child, parent in zip(*pairs, strict=True):
+            parents.setdefault(child, set()).add(parent)
+    assert len(parents) == 100
+    assert {len(found) for found in parents.values()} == {1}
+    assert sorted(parent for found in parents.values() for parent in found) == sorted(5 * list(range(20)))
+    assert parents[0] == {4}  # apple: fruit and vegetables
+    assert parents[99] == {13}  # worm: invertebrates but insects
+
+
+def test_sample_is_the_first_images_of_cifar10() -> None:
+    data = CIFARDataModule(sample=True)
+    _, labels = collected(data.val_dataloader())
+    assert labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]  # frog, truck, truck, deer, …
+    _, test_labels = collected(data.test_dataloader())
+    assert test_labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # cat, ship, ship, airplane, …
+    assert data.train is not None
+    assert (len(data.train), len(labels), len(test_labels)) == (150, 50, 50)
+    # Means of the channels over all of CIFAR-10 are 0.4914, 0.4822 and 0.4465.
+    means = data.images.tensors["train_images"].float().mean((0, 2, 3)) / 255
+    assert torch.allclose(means, torch.tensor([0.4914, 0.4822, 0.4465]), atol=0.02)
+
+
+@pytest.mark.parametrize("variant", ["cifar10", "cifar100"])
+def test_samples_are_small_and_are_what_the_document_says(variant: str) -> None:
+    files = sorted(resource(f"data/samples/{variant}").rglob("*.parquet"))
+    assert sum(file.stat().st_size for file in files) < 600 * 1024
+    document = (Path(__file__).parents[2] / "data" / "README.md").read_text(encoding="utf-8")
+    told = dict(re.findall(rf"`samples/({variant}/\S+)` \| `(\w+)`", document))
+    found = {
+        str(file.relative_to(resource("data/samples"))): hashlib.md5(file.read_bytes()).hexdigest()
+        for file in files
+    }
+    assert found
+    assert told == found
+
+
+def refusal(build: Callable[[], CIFARDataModule]) -> str:
+    with pytest.raises(ActlabError) as caught:
+        build().train_dataloader()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"validation": 0}, "validation 0"),
+        ({"validation": 30}, "has 30 training images"),
+        ({"batch_size": 25}, "has 24 samples, fewer than one batch of 25"),
+        ({"variant": "cifar11"}, "data.variant 'cifar11': give cifar10 or cifar100"),
+        ({"flip": "vertical"}, "data.flip 'vertical': give none, random or both"),
+        ({"crop": -1}, "data.crop -1"),
+        ({"crop": 32}, "data.crop 32: give fewer than the 32 pixels"),
+        ({"noise": -1}, "data.noise -1"),
+        ({"preprocessing": ["whiten"]}, "unknown step of data.preprocessing 'whiten'"),
+        ({"label": "coarse_label"}, "no label column: looked for coarse_label among img, label"),
+        ({"variant": "cifar100"}, "has 10 classes, cifar100 has 100"),
+    ],
+)
+def test_impossible_settings_are_refused(module: Build, options: dict[str, Any], words: str) -> None:
+    assert words in refusal(lambda: module(**options))
+
+
+def test_another_dataset_is_named(module: Build, hub_folder: HubFolder) -> None:
+    grey = hub_folder("mnist", shape=(28, 28))
+    assert "has Pillow mode 'L'; 'RGB' is needed" in refusal(lambda: module(grey))
+    small = hub_folder("small", shape=(28, 28, 3))
+    assert "has images of 3×28×28, CIFAR has 3×32×32" in refusal(lambda: module(small))
+    fewer = hub_folder("fewer", shape=(32, 32, 3), classes=3, names=None)
+    assert "has 3 classes, cifar10 has 10" in refusal(lambda: module(fewer))
+
+
+@pytest.mark.parametrize("variant", ["cifar10", "cifar100"])
+def test_the_hub_is_asked_for_the_variant(variant: Any) -> None:
+    assert f"'uoft-cs/{variant}'" in refusal(lambda: CIFARDataModule(variant))
+
+
+CONFIG = {
+    "seed_everything": 0,
+    "model": {
+        "class_path": "actlab.tasks.ClassificationTask",
+        "init_args": {
+            "activation": "elu",
+            "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [16]}},
+            "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.001}},
+        },
+    },
+    "data": {
+        "class_path": "actlab.datamodules.CIFARDataModule",
+        "init_args": {"sample": True, "batch_size": 50, **AUGMENTED},
+    },
+    "trainer": {"max_epochs": 2, "logger": False, "enable_progress_bar": False},
+}
+
+
+@pytest.mark.parametrize("variant", ["cifar10", "cifar100"])
+def test_a_config_trains(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(yaml.safe_dump(CONFIG))
+    steps = "[gcn, {name: zca, eps: 0.1}]"
+    words = ["--data.variant", variant, "--data.preprocessing", steps, "--trainer.default_root_dir", "out"]
+    outcome = cli("fit", "-c", "config.yaml", *words)
+    assert outcome.code == 0, outcome.err
+    assert list(Path("out").rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--data.preprocessing", "[zac]"], "did you mean 'zca'"),
+        (["--data.preprocessing", "zca"], "preprocessing"),
+        (["--data.flip", "sideways"], "flip"),
+        (["--data.variant", "cifar"], "variant"),
+        (["--data.label", "coarse"], "looked for coarse among img, label"),
+    ],
+)
+def test_mistakes_in_a_config_are_one_line(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(yaml.safe_dump(CONFIG))
+    outcome = cli("fit", "-c", "config.yaml", *words)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_stack_of_two_trains_as_each_does_alone(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(CONFIG))
+    (tmp_path / "pair.yaml").write_text(
+        f"base: {tmp_path / 'base.yaml'}\nseeds: 2\ngrid: {{model.activation: [elu]}}\n"
+    )
+    study = reading.load(str(tmp_path / "pair.yaml"))
+    rows: dict[bool, list[pd.DataFrame]] = {}
+    for stacked in (False, True):
+        root = tmp_path / f"stacked-{stacked}"
+        jobs = packing.pack(study.runs(), root, lambda runs: 2, stacked=stacked).jobs
+        assert len(jobs) == 1 if stacked else 2
+        assert queue.work(jobs, root, lambda run, fraction: None) == []
+        rows[stacked] = [pd.read_parquet(root / run.id / "metrics.parquet") for run in study.runs()]
+    keys = ["epoch", "step", "split", "metric"]
+    for alone, member in zip(rows[False], rows[True], strict=True):
+        both = alone.merge(member, on=keys, suffixes=("", "_stacked"))
+        assert len(both) == len(alone) == len(member) > 0
+        assert np.allclose(both["value"], both["value_stacked"], rtol=2e-4, atol=1e-5)
+    losses = [frame.query("split == 'train' and metric == 'loss'")["value"].tolist() for frame in rows[False]]
+    assert losses[0] != losses[1]

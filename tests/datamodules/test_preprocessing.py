@@ -1,0 +1,215 @@
+"""Preprocessing against numpy in float64: each step, chains, whitening; its cache; mistakes are one line."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from actlab.datamodules import preprocessing, steps
+from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
+from actlab.errors import ActlabError
+
+TRAIN, D = 90, 3 * 4 * 5
+
+
+def images_of(count: int = TRAIN, shape: tuple[int, ...] = (3, 4, 5), seed: int = 0) -> Tensor:
+    """Correlated random images, uint8: neighbouring values are alike."""
+    noise = np.random.default_rng(seed).normal(size=(count, int(np.prod(shape)))).cumsum(1)
+    return torch.from_numpy((128 + 12 * noise).clip(0, 255).astype(np.uint8)).view(count, *shape)
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> Any:
+    def fit(images: Tensor, *chain: Any) -> Preprocessing:
+        return fitted(images, steps_of(chain), str(tmp_path / "cache"))
+
+    return fit
+
+
+def floats(images: Tensor) -> np.ndarray:
+    return images.numpy().astype(np.float64)
+
+
+def rows_of(images: Tensor) -> np.ndarray:
+    return images.flatten(1).double().numpy()
+
+
+def covariance(rows: np.ndarray) -> np.ndarray:
+    centred = rows - rows.mean(0)
+    return centred.T @ centred / len(rows)
+
+
+def of_whitened(rows: np.ndarray, eps: float) -> np.ndarray:
+    """U diag(λ/(λ + eps)) Uᵀ."""
+    values, vectors = np.linalg.eigh(covariance(rows))
+    return (vectors * (values / (values + eps))) @ vectors.T
+
+
+def contrast(x: np.ndarray, norm: float = 55) -> np.ndarray:
+    rows = x.reshape(len(x), -1)
+    rows = rows - rows.mean(1, keepdims=True)
+    return (norm * rows / np.linalg.norm(rows, axis=1, keepdims=True)).reshape(x.shape)
+
+
+REFERENCES = {
+    "unit": (["unit"], lambda x, train: x / 255),
+    "scale": (["scale"], lambda x, train: (x - 127.5) / 128),
+    "mean": (["mean"], lambda x, train: x - train.mean(0)),
+    "unit, mean": (["unit", "mean"], lambda x, train: (x - train.mean(0)) / 255),
+    "gcn": (["gcn"], lambda x, train: contrast(x)),
+    "gcn of norm 2": ([{"name": "gcn", "norm": 2}], lambda x, train: contrast(x, 2)),
+    "unit, gcn, mean": (["unit", "gcn", "mean"], lambda x, train: contrast(x) - contrast(train).mean(0)),
+    "nothing": ([], lambda x, train: x),
+}
+
+
+@pytest.mark.parametrize("chain", REFERENCES)
+def test_each_step_is_its_formula(fit: Any, chain: str) -> None:
+    train, test = images_of(), images_of(7, seed=1)
+    given, formula = REFERENCES[chain]
+    found = fit(train, *given)(test)
+    assert found.dtype == torch.float32
+    assert np.allclose(found.numpy(), formula(floats(test), floats(train)), rtol=1e-5, atol=1e-4)
+
+
+def test_every_step_is_tested() -> None:
+    assert {"unit", "scale", "mean", "gcn", "zca"} == preprocessing.STEPS.keys()
+
+
+def test_image_without_contrast_becomes_zero(fit: Any) -> None:
+    images = images_of(3)
+    images[1] = 77
+    found = fit(images, "scale", "gcn")(images)
+    assert found[1].eq(0).all()
+    assert np.allclose(found[[0, 2]].flatten(1).norm(dim=1), 55)
+
+
+@pytest.mark.parametrize("count", [TRAIN, 25], ids=["more images than values", "fewer"])
+@pytest.mark.parametrize("eps", [1e-3, 0.1])
+def test_zca_is_its_formula(fit: Any, count: int, eps: float) -> None:
+    train, test = images_of(count), images_of(7, seed=1)
+    rows, others = ((floats(images).reshape(-1, D) - 127.5) / 128 for images in (train, test))
+    values, vectors = np.linalg.eigh(covariance(rows))
+    matrix = (vectors / np.sqrt(values.clip(0) + eps)) @ vectors.T
+    found = fit(train, "scale", {"name": "zca", "eps": eps})(test)
+    assert np.allclose(rows_of(found), (others - rows.mean(0)) @ matrix, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [400, TRAIN, 25])
+@pytest.mark.parametrize(("before", "eps"), [("scale", 1e-5), ("scale", 1e-2), ("gcn", 0.1)])
+def test_whitened_training_images_have_the_covariance_they_should(
+    fit: Any, count: int, before: str, eps: float
+) -> None:
+    images = images_of(count)
+    rows = rows_of(fit(images, before, {"name": "zca", "eps": eps})(images))
+    assert np.allclose(rows.mean(0), 0, atol=1e-4)
+    assert np.allclose(covariance(rows), of_whitened(rows_of(fit(images, before)(images)), eps), atol=3e-4)
+
+
+@pytest.mark.slow  # up to a minute on two busy cores: the eigenvectors of 3072 dimensions
+def test_covariance_at_the_size_of_cifar(fit: Any) -> None:
+    images = images_of(4000, (3, 32, 32))
+    rows = rows_of(fit(images, "scale", "zca")(images))
+    assert np.allclose(covariance(rows), of_whitened(rows_of(fit(images, "scale")(images)), 1e-5), atol=1e-3)
+
+
+def test_size_of_blocks_makes_no_difference(fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, chain = images_of(), ("scale", "gcn", {"name": "zca", "eps": 0.1})
+    whole = fit(images, *chain)(images)
+    monkeypatch.setattr(preprocessing, "BLOCK", 7)
+    by_blocks = fitted(images, steps_of(chain), str(tmp_path / "other"))(images)
+    assert torch.allclose(whole, by_blocks, rtol=1e-4, atol=1e-4)
+
+
+def test_whitening_is_exact_whatever_the_route_of_products(fit: Any) -> None:
+    images = images_of(200, (3, 16, 16))
+    exact = fit(images, "scale", "zca")(images)
+    torch.set_float32_matmul_precision("medium")  # rounds to bfloat16 where the processor has AMX
+    try:
+        assert torch.equal(fit(images, "scale", "zca")(images), exact)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_steps_are_applied_on_the_device_that_is_asked_for(fit: Any) -> None:
+    meta = torch.device("meta")  # refuses tensors of another device, as an accelerator does
+    images = images_of()
+    found = fit(images, "scale", "mean", "gcn", "zca")(images, meta)
+    assert (found.device, found.shape) == (meta, images.shape)
+
+
+def test_images_are_left_as_they_are(fit: Any) -> None:
+    images = images_of()
+    before = images.clone()
+    fit(images, "scale", "mean", "gcn", "zca")(images)
+    assert torch.equal(images, before)
+
+
+def test_statistics_are_fitted_once_for_the_same_images_and_steps(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, fits = images_of(), []
+    monkeypatch.setattr(steps, "spectrum", lambda *a, inner=steps.spectrum: fits.append(1) or inner(*a))
+    first = fit(images, "scale", "zca")(images)
+    assert torch.equal(fit(images.clone(), "scale", "zca")(images), first)
+    assert len(fits) == 1
+    changed = images.clone()
+    changed[3, 0, 0, 0] ^= 1
+    for number, other in enumerate([("unit", "zca"), ("scale", {"name": "zca", "eps": 1e-4})]):
+        fit(images, *other)
+        assert len(fits) == 2 + number
+    fit(changed, "scale", "zca")
+    assert len(fits) == 4
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".lock", ".safetensors"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "empty"])
+def test_damaged_statistics_are_fitted_anew(fit: Any, tmp_path: Path, damage: str) -> None:
+    images = images_of()
+    whole = fit(images, "scale", "zca")(images)
+    (file,) = (tmp_path / "cache").glob("*.safetensors")
+    content = file.read_bytes()
+    flipped = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
+    file.write_bytes({"cut": content[:-9], "bit": flipped, "empty": b""}[damage])
+    assert torch.equal(fit(images, "scale", "zca")(images), whole)
+
+
+def test_steps_without_statistics_leave_no_files(fit: Any, tmp_path: Path) -> None:
+    fit(images_of(), "scale", "gcn")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ActlabError, match=r"cannot write the cache .*file.*data\.cache_dir"):
+        fitted(images_of(), steps_of(["mean"]), str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["zac"], "'zac'; did you mean 'zca'"),
+        ([{"eps": 1}], "unknown step of data.preprocessing 'None'"),
+        ([3], "unknown step of data.preprocessing '3'"),
+        ([{"name": "zca", "epsilon": 1}], "'epsilon'; did you mean 'eps'"),
+        ([{"name": "unit", "eps": 1}], "setting of preprocessing step 'unit' 'eps'"),
+        ([{"name": "zca", "eps": 0}], "eps of 'zca' is 0; give a number above 0"),
+        ([{"name": "zca", "eps": float("nan")}], "eps of 'zca' is nan"),
+        ([{"name": "gcn", "norm": True}], "norm of 'gcn' is True"),
+        ([{"name": "gcn", "norm": "1"}], "norm of 'gcn' is '1'"),
+        (["mean", "unit"], "'unit' takes pixels from 0 to 255; put it first"),
+        (["unit", "scale"], "'scale' takes pixels from 0 to 255"),
+        (["gcn", "gcn"], "'gcn' stands twice"),
+        ("scale", "give a list of steps"),
+        ({"name": "zca"}, "give a list of steps"),
+    ],
+)
+def test_impossible_steps_are_refused(given: Any, words: str) -> None:
+    with pytest.raises(ActlabError) as caught:
+        steps_of(given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

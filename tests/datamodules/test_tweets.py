@@ -1,0 +1,127 @@
+"""Tweets: words as the vectors' corpus spells them, and files in the ARK format."""
+
+import doctest
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from text_files import FUZZ, file_of, refusal
+
+from actlab.datamodules import tweets
+from actlab.datamodules.lines import LONGEST, lines
+from actlab.datamodules.tweets import LABELS, TAGS, normalize, read_tweets
+
+TOKENS = st.text(st.characters(exclude_characters="\t\n\r\ufeff", exclude_categories=["Cs"]), min_size=1)
+TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("token", "normal"),
+    [
+        ("Hello", "hello"),
+        ("ÉTÉ", "été"),
+        ("@user", "<@MENTION>"),
+        ("@User_1", "<@MENTION>"),
+        ("radio@webuildhits.com", "<@MENTION>"),
+        ("@", "@"),
+        ("(@", "(@"),
+        ("http://bit.ly/e5hSx0", "<URL-bit.ly>"),
+        ("https://www.southwesternfg.com/order/", "<URL-southwesternfg.com>"),
+        ("http://www.youtube.com/watch?v=f", "<URL-youtube.com>"),
+        ("http://youtu.be?a", "<URL-youtu.be>"),
+        ("http://host.org:8080/x", "<URL-host.org>"),
+        ("HTTP://OFA.BO/dontwait", "<URL-OFA.BO>"),
+        ("http://ow", "<URL-ow>"),
+        ("NYTimes.com", "<URL-NYTimes.com>"),
+        ("www.ToolsUSA.com", "<URL-ToolsUSA.com>"),
+        ("WWW.a.b", "<URL-a.b>"),
+        ("hotels.com", "<URL-hotels.com>"),
+        ("site.org/page", "<URL-site.org>"),
+        ("is.gd/x", "<URL-is.gd>"),
+        ("jbspins.blogspot.com/2010/10/a.html", "<URL-jbspins.blogspot.com>"),
+        ("http", "http"),
+        ("http://", "http://"),
+        ("Ewww", "ewww"),
+        ("u.s", "u.s"),
+        ("10.27", "10.27"),
+        ("...", "..."),
+        ("#JBSpinshttp", "#jbspinshttp"),
+        ("\xa0", "\xa0"),
+    ],
+)
+def test_tokens_are_spelled_as_the_corpus_has_them(token: str, normal: str) -> None:
+    assert normalize(token) == normal
+
+
+@given(st.text(min_size=1))
+def test_any_token_has_a_spelling_in_lower_case(token: str) -> None:
+    normal = normalize(token)
+    assert normal
+    assert normal == token.lower() or normal == "<@MENTION>" or normal.startswith("<URL-")
+
+
+@given(
+    st.sampled_from(["http://", "https://", "HTTP://", "http://www.", "www."]),
+    st.from_regex(r"[A-Za-z0-9]{1,9}(\.[A-Za-z]{2,5}){1,2}", fullmatch=True).filter(
+        lambda host: not host.lower().startswith("www.")
+    ),
+    st.from_regex(r"([/?#][!-~]*)?", fullmatch=True),
+)
+def test_a_url_is_its_host_in_the_case_that_it_has(scheme: str, host: str, path: str) -> None:
+    assert normalize(scheme + host + path) == f"<URL-{host}>"
+
+
+@FUZZ
+@given(TWEETS, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans(), st.integers(0, 2))
+def test_what_is_written_is_read(
+    tmp_path: Path, tweets: Any, end: str, packed: bool, marked: bool, blanks: int
+) -> None:
+    texts = ["".join(f"{token}\t{tag}{end}" for token, tag in tweet) for tweet in tweets]
+    content = ("\ufeff" * marked + end * blanks + end.join(texts) + end * blanks).encode()
+    path = file_of(tmp_path, gzip.compress(content) if packed else content)
+    read = read_tweets(path)
+    assert [list(zip(tweet.tokens, (TAGS[i] for i in tweet.labels), strict=True)) for tweet in read] == tweets
+
+
+def test_the_example_of_spelling_is_true() -> None:
+    assert doctest.testmod(tweets) == (0, 1)
+
+
+def test_there_are_the_tags_of_the_paper() -> None:
+    assert len(TAGS) == len(LABELS) == 25
+    assert " ".join(TAGS) == "N O ^ S Z V A R ! D P & T X # @ ~ U E $ , G L M Y"
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("a\tN\nb\n", ["line 2", "'b' has no tag"]),
+        ("a\tN\nb\t\n", ["line 2", "has no tag"]),
+        ("\tN\n", ["line 1", "has no token"]),
+        ("a\tN\n\nb\tQ\n", ["line 3", "unknown tag 'Q'", "N O ^ S Z V"]),
+        ("a\tN\tx\n", ["line 1", "unknown tag 'N\\tx'"]),
+        ("a\tN\r\r\n", ["line 1", "unknown tag 'N\\r'"]),
+        ("", ["empty", "a token, a tab and its tag"]),
+        ("\n \n\n", ["empty"]),
+        ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "not UTF-8"]),
+        ("a\tN\n".encode("utf-16"), ["line 1", "not UTF-8"]),
+        (gzip.compress(b"a\tN\n")[:-9], ["damaged", "fetch it anew"]),
+        (gzip.compress(b"a\tN\n")[:-8] + bytes(8), ["damaged", "CRC"]),
+        (b"\x1f\x8b", ["damaged"]),
+        (b"a" * (LONGEST + 1), ["line 1", f"more than {LONGEST} bytes"]),
+    ],
+)
+def test_a_damaged_file_of_tweets_is_named_with_its_line(
+    tmp_path: Path, content: str | bytes, parts: list[str]
+) -> None:
+    path = file_of(tmp_path, content)
+    message = refusal(read_tweets, path)
+    assert all(part in message for part in [str(path), *parts])
+
+
+def test_a_folder_and_nothing_are_no_files(tmp_path: Path) -> None:
+    assert "is a folder" in refusal(list, lines(tmp_path))
+    assert "is not there" in refusal(list, lines(tmp_path / "nothing"))

@@ -1,0 +1,254 @@
+"""Twitter POS: windows, batches, the sample, the config, and getting the files; mistakes are one clear line."""
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from text_files import CLUSTERS, DAILY, DEV, TEST, TRAIN, VECTORS, Copies, file_of, refusal
+from torch import nn
+
+from actlab.datamodules import TwitterPOSDataModule, downloads, twitter_pos
+from actlab.datamodules.clusters import PADDING, UNKNOWN
+from actlab.datamodules.downloads import Remote
+from actlab.datamodules.tweets import TAGS
+from actlab.datamodules.twitter_pos import fetch
+from actlab.experiments import build
+from actlab.networks import MLP
+from actlab.resources import resource
+
+SAMPLE = Path(resource("data/samples/twitter_pos"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three tweets, one of each kind of token, and the clusters of all words but two."""
+    made = tmp_path / "tweets"
+    made.mkdir()
+    files = {"train": TRAIN, "dev": DEV, "test": TEST}
+    for name, text in {**{f"oct27.{k}": v for k, v in files.items()}, "50mpaths2": CLUSTERS}.items():
+        (made / name).write_text(text, encoding="utf-8", newline="")
+    return made
+
+
+def data_of(folder: Path, **options: Any) -> TwitterPOSDataModule:
+    return TwitterPOSDataModule(str(folder), **{"batch_size": 2, **options})
+
+
+def test_windows_are_the_token_and_its_neighbours_within_its_tweet(folder: Path) -> None:
+    data = data_of(folder)
+    data.setup("fit")
+    rows, table = data.corpus.features
+    i, like, at, url = (rows[word] for word in ("i", "like", "<@MENTION>", "<URL-T.co>"))
+    pad = PADDING
+    expected = [[pad, i, like], [i, like, at], [like, at, pad], [pad, like, url], [like, url, pad]]
+    assert data.train.tensors[0].tolist() == expected
+    assert [TAGS[label] for label in data.train.tensors[1]] == ["O", "V", "@", "P", "U"]
+    (features, labels), *rest = data.val_dataloader()
+    assert not rest
+    assert torch.equal(features, table[torch.tensor([[pad, UNKNOWN, like], [UNKNOWN, like, pad]])])
+    assert features.dtype == torch.float32
+    assert [TAGS[label] for label in labels] == ["^", "V"]
+    ((features, labels),) = data.test_dataloader()
+    assert features.argmax(-1).tolist() == [[33, 32, 33]]
+    assert (data.num_classes, data.input_shape) == (25, (3, 34))
+
+
+def test_stacked_batches_are_those_of_each_seed_alone(folder: Path) -> None:
+    data = data_of(folder)
+    data.seed = [5, 11]
+    assert data.stackable
+    assert next(iter(data.train_dataloader()))[0].shape == (2, 2, 3, 34)
+    for member, seed in enumerate((5, 11)):
+        alone = data_of(folder, seed=seed).train_dataloader()
+        for (x, y), (x_member, y_member) in zip(alone, data.train_dataloader(), strict=True):
+            assert torch.equal(x, x_member[member])
+            assert torch.equal(y, y_member[member])
+
+
+def test_vectors_of_ones_own_take_the_place_of_clusters(folder: Path) -> None:
+    path = file_of(folder, VECTORS, "vectors.txt")
+    (folder / "50mpaths2").unlink()
+    data = data_of(folder, vectors=str(path))
+    assert data.input_shape == (3, 3)
+    ((features, _),) = data.test_dataloader()
+    assert features.tolist() == [[[9, 8, 7], [5, 5, 5], [9, 8, 7]]]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".txt"])
+def test_clusters_may_be_packed(folder: Path, ending: str) -> None:
+    content = (folder / "50mpaths2").read_bytes()
+    (folder / "50mpaths2").unlink()
+    (folder / f"50mpaths2{ending}").write_bytes(gzip.compress(content) if ending == ".gz" else content)
+    assert data_of(folder).input_shape == (3, 34)
+
+
+@pytest.mark.parametrize("ending", ["", ".conll"])
+def test_the_further_test_set_is_chosen_by_name(folder: Path, ending: str) -> None:
+    assert "no file 'daily547'" in refusal(data_of(folder, test_set="daily547").test_dataloader)
+    file_of(folder, DAILY, f"daily547{ending}")
+    ((_, labels),) = data_of(folder, test_set="daily547").test_dataloader()
+    assert [TAGS[label] for label in labels] == ["O", "V"]
+    ((_, labels),) = data_of(folder).test_dataloader()
+    assert [TAGS[label] for label in labels] == ["N"]
+
+
+def test_a_file_that_has_changed_is_read_anew(folder: Path) -> None:
+    first = data_of(folder).corpus
+    assert data_of(folder).corpus is first
+    file_of(folder, TEST + "i\tO\n", "oct27.test")
+    assert len(data_of(folder).corpus.test) == 2
+
+
+@pytest.mark.parametrize("name", ["oct27.train", "oct27.dev", "oct27.test", "50mpaths2"])
+def test_a_missing_file_is_named_and_where_to_get_it(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    message = refusal(lambda: data_of(folder).input_shape)
+    assert all(part in message for part in (repr(name), str(folder), "ark-tweet-nlp", "data.sample"))
+    (folder / name).mkdir()
+    assert "is a folder" in refusal(lambda: data_of(folder).input_shape)
+
+
+@pytest.mark.parametrize("options", [{"dataset": "nowhere"}, {"dataset": "~no-such-user/tweets"}])
+def test_a_missing_folder_is_named(options: dict[str, str]) -> None:
+    message = refusal(lambda: TwitterPOSDataModule(**options).input_shape)
+    assert repr(options["dataset"]) in message
+    assert "ark-tweet-nlp" in message
+
+
+@pytest.mark.parametrize("vectors", ["nowhere.txt", ""])
+def test_vectors_that_are_not_there_are_named(folder: Path, vectors: str) -> None:
+    assert "give a text file" in refusal(lambda: data_of(folder, vectors=vectors).input_shape)
+
+
+@pytest.mark.parametrize(("features", "parameters"), [(34, 98_585), (50, 110_873)])
+def test_the_network_has_the_papers_parameters(features: int, parameters: int) -> None:
+    config = yaml.safe_load((resource("configs") / "twitter_pos.yaml").read_text())
+    arguments = config["model"]["init_args"]["network"]["init_args"]
+    network = MLP(nn.ReLU, 25, (3, features), **arguments)
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+def test_sample_holds_all_tags_and_is_made_by_its_script(tmp_path: Path) -> None:
+    script = SAMPLE.parents[1] / "make_twitter_pos_sample.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        p.name: p.read_bytes() for p in SAMPLE.iterdir()
+    }
+    data = TwitterPOSDataModule(sample=True)
+    for tweets in (data.corpus.train, data.corpus.val, data.corpus.test):
+        assert {label for tweet in tweets for label in tweet.labels} == set(range(25))
+    assert [len(part) for part in data.corpus[:3]] == [120, 40, 40]
+    assert sum(path.stat().st_size for path in SAMPLE.iterdir()) < 20_000
+
+
+def test_the_config_learns_what_neighbours_decide(tmp_path: Path) -> None:
+    config = yaml.safe_load((resource("configs") / "twitter_pos.yaml").read_text())
+    config["data"]["init_args"]["sample"] = True
+    config["trainer"] |= {
+        "max_epochs": 3,
+        "logger": False,
+        "callbacks": None,
+        "default_root_dir": str(tmp_path),
+    }
+    config["trainer"] |= {"enable_checkpointing": False, "accelerator": "cpu"}
+    trainer, task, data = build(config)
+    trainer.fit(task, datamodule=data)
+    assert trainer.global_step == 3 * (sum(len(t.tokens) for t in data.corpus.train) // 16)
+    assert trainer.callback_metrics["val/error"] < 0.12  # unclustered words make up most of it
+    ambiguous = {"play", "watch", "call", "run"}
+    rows = {row for word, row in data.corpus.features.rows.items() if word in ambiguous}
+    windows, labels = data.test.tensors
+    chosen = torch.tensor([row in rows for row in windows[:, 1].tolist()])
+    batch = data.test.transform((windows[chosen], labels[chosen]), None)
+    with torch.no_grad():
+        wrong = task.eval()(batch[0]).argmax(-1) != batch[1]
+    assert len(labels[chosen].unique()) == 2
+    assert wrong.float().mean() < 0.1  # without neighbours about a half
+
+
+def test_mistakes_on_the_command_line_are_one_line(cli: Any, folder: Path, tmp_path: Path) -> None:
+    (folder / "oct27.dev").write_text("a\tN\nb\n")
+    for words, part in (
+        (["--data.dataset", folder], "oct27.dev, line 2"),
+        (["--data.dataset", tmp_path / "nowhere"], "is no folder"),
+        (["--data.sample", "true", "--data.vectors", folder], "is a folder"),
+        (["--data.sample", "true", "--data.test_set", "daily"], "test_set"),
+    ):
+        done = cli("fit", "-c", "twitter_pos", "--trainer.default_root_dir", tmp_path / "runs", *words)
+        assert done.code == 2
+        assert done.err.count("\n") == 1
+        assert part in done.err
+
+
+@pytest.fixture
+def remotes(monkeypatch: pytest.MonkeyPatch) -> Copies:
+    """The sample as what is to be fetched."""
+    monkeypatch.setattr(downloads, "RETRIES", 0)
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in SAMPLE.iterdir()}
+    monkeypatch.setattr(
+        twitter_pos, "FILES", {name: r._replace(sha256=hashes[name]) for name, r in twitter_pos.FILES.items()}
+    )
+    return Copies(SAMPLE)
+
+
+def test_what_is_fetched_can_be_trained_on_and_is_fetched_once(remotes: Copies, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "tweets"
+    paths = fetch(target, downloader=remotes)
+    assert (
+        sorted(remotes.asked) == sorted(path.name for path in paths) == sorted(p.name for p in SAMPLE.iterdir())
+    )
+    assert data_of(target).input_shape == (3, 34)
+    fetch(target, downloader=remotes)
+    assert len(remotes.asked) == 4
+    (target / "oct27.dev").write_text("other")
+    fetch(target, downloader=remotes)
+    assert remotes.asked[4:] == ["oct27.dev"]
+    assert (target / "oct27.dev").read_bytes() == (SAMPLE / "oct27.dev").read_bytes()
+
+
+def test_another_file_than_was_meant_is_not_kept(remotes: Copies, tmp_path: Path) -> None:
+    remotes.folder = tmp_path / "wrong"
+    shutil.copytree(SAMPLE, remotes.folder)
+    (remotes.folder / "oct27.test").write_text("other")
+    message = refusal(fetch, tmp_path / "new", (), remotes)
+    assert all(part in message for part in ("oct27.test", "raw.githubusercontent.com", "hash"))
+    assert not (tmp_path / "new" / "oct27.test").exists()
+
+
+def test_a_network_that_fails_is_named(remotes: Copies, tmp_path: Path) -> None:
+    remotes.folder = tmp_path / "nothing"
+    message = refusal(fetch, tmp_path / "new", (), remotes)
+    assert all(part in message for part in ("oct27.train cannot be had", "check the network", str(tmp_path)))
+    file = file_of(tmp_path, "", "file")
+    assert "cannot be had" in refusal(fetch, file / "below", (), Copies(SAMPLE))
+
+
+def test_extras_are_known_by_what_they_hold(remotes: Copies, tmp_path: Path) -> None:
+    assert "'daily547.conll'" in refusal(fetch, tmp_path, ["daily574.conll"], remotes)
+    for name, right, wrong in (
+        ("daily547.conll", "i\tO\n" * 14 + "\n" + "i\tO\n\n" * 545 + "i\tO\n" * 7148, "i\tO\n"),
+        ("embeddings-twitter.txt", None, "i 1 2\n"),
+    ):
+        source = tmp_path / "source"
+        shutil.copytree(SAMPLE, source, dirs_exist_ok=True)
+        file_of(source, wrong, name)
+        target = tmp_path / f"target-{name}"
+        assert "not the file that was meant" in refusal(fetch, target, [name], Copies(source))
+        assert not (target / name).exists()
+        if right:
+            file_of(source, right, name)
+            assert fetch(target, [name], Copies(source))[-1] == target / name
+
+
+@pytest.mark.parametrize("remote", [*twitter_pos.FILES.values(), *twitter_pos.EXTRAS.values()])
+def test_files_come_over_https_and_each_is_checked(remote: Remote) -> None:
+    assert remote.url.startswith("https://raw.githubusercontent.com/")
+    assert remote.sha256 is None or len(bytes.fromhex(remote.sha256)) == 32
+    assert remote.sha256 or not remote.is_right(Path(__file__))

@@ -1,0 +1,84 @@
+"""The nine-layer network of CIFAR-10: its layers, shapes, initial weights, memory order."""
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.networks import ConvNet, Dropout
+from actlab.networks.init import weights_of_run
+
+TINY = {"num_classes": 5, "input_shape": (2, 12, 12), "widths": (3, 4)}
+
+
+def of_run(seed, **options):
+    with weights_of_run(seed, []):
+        return ConvNet(nn.ReLU, **{**TINY, **options})
+
+
+def test_it_has_the_papers_parameters():
+    network = ConvNet(nn.ReLU, 10)
+    assert sum(p.numel() for p in network.parameters()) == 1_408_244
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d)
+    assert all(isinstance(layer, norms) or getattr(layer, "bias", None) is None for layer in network)
+
+
+def test_its_layers_are_the_papers_table():
+    """GELU, appendix: kernel, width and map of each layer; batch norm stands before every unit."""
+    network, x, found = ConvNet(nn.ReLU, 10).eval(), torch.zeros(2, 3, 32, 32), []
+    layers = list(network)
+    for number, layer in enumerate(layers):
+        x = layer(x)
+        match layer:
+            case nn.Conv2d():
+                found.append(("conv", layer.kernel_size[0], *x.shape[1:3]))
+                assert [type(m) for m in layers[number + 1 : number + 3]] == [nn.BatchNorm2d, nn.ReLU]
+            case nn.MaxPool2d():
+                found.append(("pool", *x.shape[1:3]))
+            case Dropout():
+                found.append(("dropout", layer.p))
+    assert found == [
+        *[("conv", 3, 96, 32)] * 3,
+        *[("pool", 96, 16), ("dropout", 0.5)],
+        *[("conv", 3, 192, 16)] * 3,
+        *[("pool", 192, 8), ("dropout", 0.5)],
+        ("conv", 3, 192, 6),
+        *[("conv", 1, 192, 6)] * 2,
+    ]
+    assert [type(m) for m in layers[-4:]] == [nn.AdaptiveAvgPool2d, nn.Flatten, nn.Linear, nn.BatchNorm1d]
+    assert x.shape == (2, 10)
+
+
+def test_the_logits_are_batch_norms():
+    logits = ConvNet(nn.ReLU, **TINY).double()(torch.randn(64, 2, 12, 12, dtype=torch.float64))
+    torch.testing.assert_close(logits.mean(0), torch.zeros(5, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert (logits.var(0, correction=0) <= 1).all()
+
+
+def test_weights_are_uniform_by_glorots_rule():
+    network = ConvNet(nn.ReLU, 10)
+    for layer in (m for m in network if isinstance(m, nn.Conv2d | nn.Linear)):
+        fan_out, fan_in, *kernel = layer.weight.shape
+        bound = (6 / ((fan_in + fan_out) * torch.tensor(kernel).prod().item())) ** 0.5
+        assert layer.weight.abs().max().item() == pytest.approx(bound, rel=0.02)
+        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+
+
+def test_the_memory_order_changes_speed_alone():
+    """Weights, masks, outputs and gradients are those of the usual order."""
+    x, found = torch.randn(6, 2, 12, 12, dtype=torch.float64), []
+    for channels_last in (False, True):
+        network = of_run(7, channels_last=channels_last, dropout=0.0).double()
+        maps = []
+        network[3].register_forward_hook(lambda layer, inputs, y, maps=maps: maps.append(y))
+        y = network(x)
+        y.square().mean().backward()
+        assert maps[0].is_contiguous(memory_format=torch.channels_last) is channels_last
+        found.append([y, *network.parameters(), *(p.grad for p in network.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_initial_weights_are_a_function_of_seed_and_layer():
+    weights = lambda network: [p for p in network.parameters() if p.dim() > 1]  # noqa: E731
+    assert all(map(torch.equal, weights(of_run(3)), weights(of_run(3, dropout=0.0))))
+    assert not torch.equal(weights(of_run(3))[0], weights(of_run(4))[0])

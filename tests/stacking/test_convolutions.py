@@ -1,0 +1,95 @@
+"""Convolutional networks and stacks: refused as they are, right where layers are called one by one."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.errors import ActlabError
+from actlab.networks import ConvNet, WideResNet
+from actlab.networks.wide_resnet import Block
+from actlab.optim import L2, AdamEpsilonInRoot
+from actlab.stacking import StackedTask, layers, stacked_form, walked
+from actlab.tasks import ClassificationTask
+
+RUNS, STEPS, SHAPE = 3, 6, (2, 12, 12)
+CONVNET = partial(ConvNet, widths=(3, 4))
+WIDE = {
+    block: partial(WideResNet, depth=10, widen=1, block=block)
+    for block in ("paper", "paper_without_norm", "original")
+}
+NETWORKS = {"convnet": CONVNET, **WIDE}
+OPTIMIZERS = {
+    "adam": partial(AdamEpsilonInRoot, lr=1e-3),
+    "sgd": partial(torch.optim.SGD, lr=0.01, momentum=0.9, nesterov=True),
+}
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Convolutions may be called member by member."""
+    monkeypatch.setattr(layers, "_FORMS", dict(layers._FORMS))
+    stacked_form(nn.Conv2d)(layers.PerMember)
+    stacked_form(Block)(walked)
+
+
+def task(seed, network=CONVNET, optimizer=OPTIMIZERS["adam"], activation="gelu_tanh"):
+    decay = L2(0.01 * seed, half=False, of=["weights", "gains"])
+    return ClassificationTask(4, SHAPE, activation, network, optimizer, l2=decay, seed=seed).double()
+
+
+def batches():
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        x = torch.randn(RUNS, 8, *SHAPE, generator=generator, dtype=torch.float64)
+        yield x, torch.randint(4, (RUNS, 8), generator=generator)
+
+
+def alone(one, r):
+    optimizer = one.train().configure_optimizers()
+    for step, (x, y) in enumerate(batches()):
+        one.stream.move(0, step)
+        optimizer.zero_grad()
+        one.loss((x[r], y[r])).backward()
+        optimizer.step()
+    return one
+
+
+def together(members):
+    stack = StackedTask(members).double().train()
+    optimizer = stack.configure_optimizers()
+    for step, batch in enumerate(batches()):
+        stack.stream.move(0, step)
+        stack.quantities(batch, shared=False)["loss"].mean(runs=True).sum().backward()
+        stack.on_before_optimizer_step(optimizer)
+        optimizer.step()
+        stack.optimizer_zero_grad(0, step, optimizer)
+    return stack
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"), [(CONVNET, "Conv2d"), *((wide, "WideResNet|Conv2d") for wide in WIDE.values())]
+)
+def test_as_they_are_they_are_trained_one_by_one(network, reason):
+    with pytest.raises(ActlabError, match=f"cannot be stacked: ({reason}) has no stacked form"):
+        StackedTask([task(seed, network) for seed in range(2)])
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_called_one_by_one_they_are_the_runs_alone(network, optimizer):
+    """Weights, gains, running means and counts of batch norm, in training and in evaluation."""
+    make = partial(task, network=network, optimizer=optimizer)
+    singles = [alone(make(seed), seed) for seed in range(RUNS)]
+    stack = together([make(seed) for seed in range(RUNS)])
+    x = torch.randn(5, *SHAPE, dtype=torch.float64)
+    outputs = stack.eval().network(x, shared=True)
+    for r, one in enumerate(singles):
+        own, ours = one.network.state_dict(), stack.network.member_state(r)
+        assert own.keys() == ours.keys()
+        assert any(name.endswith("running_var") for name in own)
+        for name, value in own.items():
+            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10, msg=name)
+        torch.testing.assert_close(outputs[r], one.network.eval()(x), rtol=1e-8, atol=1e-10)

@@ -1,0 +1,52 @@
+"""Frames: padding has no weight; without padding it is classification; the config is the paper's network."""
+
+import pytest
+import torch
+import yaml
+
+from actlab.experiments import build
+from actlab.resources import config_file
+from actlab.tasks import ClassificationTask, FrameTask
+
+
+def outputs(*shape):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, 5, generator=generator), torch.randint(5, shape, generator=generator)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_without_padding_it_is_classification(training):
+    logits, labels = outputs(12)
+    frames, plain = (kind(5, (3,)).train(training) for kind in (FrameTask, ClassificationTask))
+    found = frames.quantities(logits, (logits, labels))
+    for name, expected in plain.quantities(logits, (logits, labels)).items():
+        assert found[name].mean().item() == pytest.approx(expected.mean().item(), rel=1e-6)
+        assert float(found[name].weight()) == expected.weight() == 12
+
+
+def test_padding_has_no_weight_and_no_gradient():
+    logits, labels = outputs(2, 7)
+    labels[0, 4:] = -100
+    logits.requires_grad_()
+    task = FrameTask(5, (3,)).eval()
+    together = task.quantities(logits, (logits, labels))
+    for r, frames in enumerate((4, 7)):
+        alone = task.quantities(logits[r, :frames], (logits[r, :frames], labels[r, :frames]))
+        for name, quantity in alone.items():
+            assert together[name].mean(runs=True)[r].item() == pytest.approx(quantity.mean().item(), rel=1e-6)
+            assert together[name].weight(runs=True)[r] == frames
+    together["loss"].mean(runs=True).sum().backward()
+    assert not logits.grad[0, 4:].any()
+    assert logits.grad[0, :4].all()
+
+
+def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path))
+    config = yaml.safe_load(config_file("timit_frames").read_text(encoding="utf-8"))
+    config["data"]["init_args"]["sample"] = True
+    config["trainer"].pop("logger")
+    trainer, task, data = build(config)
+    assert isinstance(task, FrameTask)
+    assert sum(p.numel() for p in task.parameters()) == 17_453_095
+    assert (data.num_classes, data.input_shape, data.batch_size, trainer.max_epochs) == (39, (11, 26), 64, 30)
+    assert not task.schedules  # Adam at a constant rate

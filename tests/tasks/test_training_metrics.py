@@ -1,0 +1,131 @@
+"""What is logged of training batches: further metrics and the penalised loss, alone and in stacks."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from actlab.errors import ActlabError
+from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
+from actlab.stacking import StackedTask
+from actlab.studies.checking import _metrics
+from actlab.tasks import ClassificationTask
+from toys import FrameNetwork, Frames, FrameTask
+
+STRENGTH, EPOCHS = 0.03, 2
+QUIET = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+SCHEDULES = {
+    "none": {},
+    "decay": {"weight_decay": Cosine(9)},
+    "lr and beta1": {"lr": Linear(0, 3), "beta1": Steps({1: 5 / 9})},  # as GELU §3.5 has them, CIFAR-10
+}
+
+
+class Watch(pl.Callback):
+    """Penalty and errors of each batch, by hand."""
+
+    def __init__(self, factors=lambda step: 1.0):
+        self.factors = factors
+        self.seen = []
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        self.seen = []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        weights = [layer.weight.detach() for layer in pl_module.network if hasattr(layer, "weight")]
+        squares = sum((weight.numpy() ** 2).sum() for weight in weights)
+        penalty = STRENGTH * self.factors(trainer.global_step) * squares
+        before = {n: v.clone() for n, v in pl_module.network.state_dict().items()}
+        pl_module.stream.move(trainer.current_epoch, batch_idx)
+        with torch.no_grad():
+            wrong = pl_module(batch[0]).argmax(-1) != batch[1]
+        assert all(torch.equal(before[n], v) for n, v in pl_module.network.state_dict().items())
+        self.seen.append((penalty, np.average(wrong, weights=batch[2]), batch[2].sum().item()))
+
+    def mean(self, column):
+        return np.average([row[column] for row in self.seen], weights=[row[2] for row in self.seen])
+
+
+def fitted(task, data, tmp_path, *callbacks):
+    pl.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        precision="64-true",
+        default_root_dir=tmp_path,
+        callbacks=list(callbacks),
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+        **dict.fromkeys(QUIET, False),
+    ).fit(task, datamodule=data)
+    return task
+
+
+def task(r, schedules=None, optimizer=AdamEpsilonInRoot, half=False, **options):
+    return FrameTask(
+        r,
+        partial(optimizer, lr=0.02 / (r + 1)),
+        network=partial(FrameNetwork, dropout=0.3),
+        training_metrics=["error"],
+        schedules=schedules,
+        l2=L2(STRENGTH * (1 + r), half=half),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("schedules", SCHEDULES.values(), ids=SCHEDULES)
+def test_the_penalised_loss_and_the_training_error_by_hand(tmp_path, schedules, half):
+    decay = schedules.get("weight_decay")
+    watch = Watch(decay.factor if decay else lambda step: 1.0)
+    logged = fitted(task(0, schedules, half=half), Frames(), tmp_path, watch).trainer.callback_metrics
+    penalty = logged["train/penalised_loss"] - logged["train/loss"]
+    assert penalty.item() == pytest.approx(watch.mean(0) * (0.5 if half else 1))
+    assert logged["train/error"].item() == pytest.approx(watch.mean(1))
+
+
+@pytest.mark.parametrize("schedules", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize("activation", ["elu", "prelu"])
+def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation):
+    make = partial(task, schedules=schedules, activation=activation)
+    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    data = Frames()
+    data.seed = [0, 1, 2]
+    stack = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    for r, one in enumerate(singles):
+        own = {n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")}
+        assert own.keys() == {f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")}
+        assert own == pytest.approx(
+            {name: stack.latest[name][r].item() for name in own}, rel=1e-6
+        )  # metrics are float32
+        for name, value in one.network.state_dict().items():
+            torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-8, atol=1e-11)
+
+
+def test_without_them_nothing_more_is_logged(tmp_path):
+    logged = fitted(FrameTask(0), Frames(), tmp_path).trainer.callback_metrics
+    assert {name for name in logged if name.startswith("train")} == {"train/loss", "train/clean_loss"}
+
+
+@pytest.mark.parametrize("metrics", [(), ("error",), ("error", "accuracy")])
+def test_classification_gives_what_is_asked_for_in_training(metrics):
+    one = ClassificationTask(3, (4,), training_metrics=metrics).train()
+    found = one._step((torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64)))
+    assert set(one.trained) == {"loss", *metrics}
+    assert found.keys() >= set(one.trained)
+    assert len(found) == (3 if metrics else 1)
+
+
+def test_an_unknown_training_metric_is_told():
+    with pytest.raises(ActlabError, match="did you mean 'error'"):
+        ClassificationTask(training_metrics=["eror"])
+
+
+def test_studies_know_that_they_will_come():
+    arguments = {"training_metrics": ["error"], "l2": {"class_path": "actlab.optim.L2"}}
+    model = {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}
+    assert _metrics({"model": model}) >= {"train/error", "train/penalised_loss"}
+    del arguments["l2"]
+    assert not _metrics({"model": model}) & {"train/penalised_loss", "train/accuracy"}
