@@ -195,7 +195,17 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
     one = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     words += ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.default_root_dir", "two"]
     subprocess.run(
-        [sys.executable, "-m", "actlab", "fit", "-c", "mnist_classifier", *map(str, QUICK), *words],
+        [
+            sys.executable,
+            "-m",
+            "actlab",
+            "fit",
+            "-c",
+            "mnist_classifier",
+            *QUICK,
+            *SMALL["mnist_classifier"],
+            *words,
+        ],
         check=True,
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
