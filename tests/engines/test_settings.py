@@ -78,13 +78,13 @@ def test_routes_are_measured_and_float32_stays_float32():
     found = products.measured()
     assert all(seconds > 0 for _, seconds in found.values())
     assert found["default"][0] < 1e-5
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    before, on_gpus = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
     try:
         products.use(products.choose())
         left, right = torch.randn(64, 300), torch.randn(300, 64)
         exact = left.double() @ right.double()
         assert (left @ right - exact).abs().max() / exact.abs().max() < 1e-5
-        assert torch.backends.cuda.matmul.fp32_precision == "none"
+        assert torch.backends.cuda.matmul.fp32_precision == on_gpus
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
     with pytest.raises(ActlabError, match="unknown route of products 'mkl'"):
