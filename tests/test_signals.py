@@ -30,11 +30,12 @@ def started(tmp_path, *words):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("moment", ["at start", "in training"])
-def test_a_signal_ends_a_study_with_one_line(tmp_path, number, code, moment):
+def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number, code, moment):
+    """After one in training, ``plan`` shows how far the runs are."""
     process = started(tmp_path, "study", "run", "long.yaml")
     if moment == "in training":
         deadline = time.monotonic() + 100
-        while not list(tmp_path.glob("runs/long/*/metrics.jsonl")) and time.monotonic() < deadline:
+        while not _rows(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.2)
     else:
         time.sleep(1.0)  # libraries are being imported
@@ -43,20 +44,14 @@ def test_a_signal_ends_a_study_with_one_line(tmp_path, number, code, moment):
     assert process.returncode == code
     lines = [line for line in err.strip().splitlines() if "SIGTERM" not in line]  # Lightning's own note
     assert lines == ["actlab: stopped; the same command resumes"]
+    if moment == "in training":
+        monkeypatch.chdir(tmp_path)
+        assert "of 500 " in cli("study", "plan", "long.yaml").out
 
 
-def test_plan_shows_how_far_an_interrupted_run_is(tmp_path, cli, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "long.yaml").write_text(STUDY)
-    process = started(tmp_path, "study", "run", "long.yaml")
-    deadline = time.monotonic() + 100
-    rows = []
-    while not rows and time.monotonic() < deadline:
-        time.sleep(0.2)
-        rows = [p for p in tmp_path.glob("runs/long/*/metrics.jsonl") if p.stat().st_size]
-    process.terminate()
-    process.communicate(timeout=100)
-    assert "of 500 " in cli("study", "plan", "long.yaml").out
+def _rows(folder):
+    """The files in which runs have recorded an epoch."""
+    return [path for path in folder.glob("runs/long/*/metrics.jsonl") if path.stat().st_size]
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path):

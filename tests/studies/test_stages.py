@@ -1,10 +1,12 @@
 """Stages, blocks and probes of a study, through the command line."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
 
+from actlab.__main__ import main
 from actlab.files import read_sealed, write_sealed
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
@@ -49,6 +51,24 @@ def loaded(tmp_path, **options):
     return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
 
 
+def trained_once(folder, *words):
+    """The runs of the staged study, in a folder that tests copy."""
+    (folder / "mine.yaml").write_text(STAGED)
+    runs = folder / "runs"
+    assert main(["study", "run", str(folder / "mine.yaml"), "--runs-dir", str(runs), *words]) == 0
+    return runs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return trained_once(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def trained_briefly(tmp_path_factory):
+    return trained_once(tmp_path_factory.mktemp("briefly"), "--set", "trainer.limit_train_batches=2")
+
+
 def test_a_study_of_two_stages(study, tmp_path):
     before = study(STAGED, "plan").out
     assert before.count("to run") == 8
@@ -71,8 +91,8 @@ def test_a_study_of_two_stages(study, tmp_path):
     assert "stage compare" in outcome.out
 
 
-def test_the_selection_is_made_once_and_kept(study, tmp_path):
-    study(STAGED, "run")
+def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
     stored = read_sealed(path, "")
     assert {entry["chosen"]["model.optimizer.lr"] for entry in stored["compare"].values()} == {0.03}
@@ -94,8 +114,8 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
-def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, content):
-    study(STAGED, "run", "--set", "trainer.limit_train_batches=2")
+def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained_briefly, content):
+    shutil.copytree(trained_briefly, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
     point = next(iter(read_sealed(path, "")["compare"]))
     if content != "RUNS":
@@ -108,8 +128,9 @@ def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, cont
         assert "delete it" in outcome.err
 
 
-def test_a_later_stage_waits_for_the_first(study, tmp_path):
-    study(STAGED, "run")
+def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
+    study(STAGED, "plan")
     (tmp_path / "runs/mine/selection.json").unlink()
     next((tmp_path / "runs/mine").glob("relu-*seed1*/result.json")).unlink()
     assert len(loaded(tmp_path)) == 1
