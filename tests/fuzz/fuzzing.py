@@ -2,7 +2,6 @@
 damage a file that is in its place.
 """
 
-import json
 import os
 import random
 import resource
@@ -11,6 +10,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def paths(values: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def changed(values: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
     """A copy of nested values, changed at one place: ``change`` is given what holds the place, and its key."""
-    copy = json.loads(json.dumps(values))
+    copy = deepcopy(values)
     holder = copy
     for key in path[:-1]:
         holder = holder[key]
@@ -157,7 +157,7 @@ def replaced(values: Any, path: tuple[Any, ...], text: str) -> str:
 
 def _misspelt(holder: Any, key: Any) -> None:
     if isinstance(holder, dict):
-        items = [(f"{k[:-1]}{k[-1] * 2}" if k == key else k, v) for k, v in holder.items()]
+        items = [(f"{k}{str(k)[-1]}" if k == key else k, v) for k, v in holder.items()]
         holder.clear()
         holder.update(items)
     else:
