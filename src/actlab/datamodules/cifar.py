@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 
 from actlab.datamodules.augmentation import Augmentation, BothWays
-from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.base import TensorDataset
+from actlab.datamodules.decoded import DecodedImages
 from actlab.datamodules.images import Images
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
-from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
 from actlab.resources import resource
 
@@ -23,7 +23,7 @@ SAMPLE_VALIDATION = 50
 CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_label"): 20}
 
 
-class CIFARDataModule(TensorDataModule):
+class CIFARDataModule(DecodedImages):
     """CIFAR, preprocessed once, augmented in training; validation is the first training images in file order.
 
     Batches: images ``(B, 3, 32, 32)`` float32, labels ``(B,)`` int64. In memory are 12,288 bytes an image: 614
@@ -58,6 +58,8 @@ class CIFARDataModule(TensorDataModule):
         ActlabError: for a dataset that is missing, damaged or of another kind, and for settings that cannot be.
     """
 
+    channels = SHAPE[0]
+
     def __init__(
         self,
         variant: Literal["cifar10", "cifar100"] = "cifar10",
@@ -76,34 +78,31 @@ class CIFARDataModule(TensorDataModule):
         revision: str | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(batch_size, eval_batch_size, seed)
         for name, value, allowed in (("variant", variant, VARIANTS), ("flip", flip, FLIPS)):
             if value not in allowed:
                 raise ActlabError(f"data.{name} {value!r}: give {', '.join(allowed[:-1])} or {allowed[-1]}")
         if crop >= SHAPE[-1]:
             raise ActlabError(f"data.crop {crop}: give fewer than the {SHAPE[-1]} pixels of an image")
-        self.variant, self.label = variant, label
-        self.dataset = str(resource(f"data/samples/{variant}")) if sample else dataset or f"uoft-cs/{variant}"
-        self.steps = steps_of(preprocessing)
+        super().__init__(
+            str(resource(f"data/samples/{variant}")) if sample else dataset or f"uoft-cs/{variant}",
+            validation=validation if validation is not None else SAMPLE_VALIDATION if sample else 5000,
+            train_on_all=train_on_all,
+            cache_dir=cache_dir,
+            revision=None if sample else revision,
+            label=label,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+        )
+        self.variant, self.steps = variant, steps_of(preprocessing)
         self.both_ways, self.augmentation = flip == "both", Augmentation(crop, flip == "random", noise)
-        self.validation = validation if validation is not None else SAMPLE_VALIDATION if sample else 5000
-        self.train_on_all, self.cache_dir = train_on_all, cache_dir
-        self.revision = None if sample else revision
-        self._images: Images | None = None
 
-    @property
-    def images(self) -> Images:
-        """The decoded dataset; read on first use."""
-        if self._images is None:
-            found = load_images(
-                self.dataset, ("train", "test"), 3, self.label, cache_dir=self.cache_dir, revision=self.revision
-            )
-            self._check(found)
-            self._images = found
-        return self._images
+    def check(self, found: Images) -> None:
+        """Check that a dataset is the one that the config means.
 
-    def _check(self, found: Images) -> None:
-        """Check that a dataset is the one that the config means."""
+        Raises:
+            ActlabError: for images of another size, or another number of classes.
+        """
         if (shape := tuple(found.tensors["train_images"].shape[1:])) != SHAPE:
             sizes = ["×".join(map(str, size)) for size in (shape, SHAPE)]
             raise ActlabError(f"dataset {self.dataset!r} has images of {sizes[0]}, CIFAR has {sizes[1]}")
@@ -115,16 +114,6 @@ class CIFARDataModule(TensorDataModule):
             )
 
     @property
-    def revisions(self) -> dict[str, str]:
-        """The commit of the dataset, where it is one of the hub."""
-        return {self.dataset: self.images.revision} if self.images.revision else {}
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return self.images.num_classes
-
-    @property
     def input_shape(self) -> tuple[int, ...]:
         """(3, 32, 32)."""
         return SHAPE
@@ -134,27 +123,16 @@ class CIFARDataModule(TensorDataModule):
         self._preprocessing()
 
     def _preprocessing(self) -> Preprocessing:
-        images = self.images.tensors["train_images"]
-        if not 0 < self.validation < len(images):
-            raise ActlabError(
-                f"validation {self.validation}: {self.dataset} has {len(images)} training images; "
-                "give fewer, at least 1"
-            )
-        return fitted(images[self._first :], self.steps, self.cache_dir)
-
-    @property
-    def _first(self) -> int:
-        """The number of the first image that is trained on."""
-        return 0 if self.train_on_all else self.validation
+        return fitted(self.images.tensors["train_images"][self.first :], self.steps, self.cache_dir)
 
     def load(self, device: torch.device) -> None:
         """Split the training images in file order, preprocess all."""
         preprocess, n = self._preprocessing(), self.validation
         images, test_images = (self.images.tensors[f"{split}_images"] for split in ("train", "test"))
         labels, test_labels = (self.images.tensors[f"{split}_labels"].to(device) for split in ("train", "test"))
-        train = preprocess(images[self._first :], device)
+        train = preprocess(images[self.first :], device)
         val = train[:n] if self.train_on_all else preprocess(images[:n], device)
         kind = BothWays if self.both_ways else TensorDataset
-        self.train = kind(train, labels[self._first :], transform=self.augmentation)
+        self.train = kind(train, labels[self.first :], transform=self.augmentation)
         self.val = TensorDataset(val, labels[:n])
         self.test = TensorDataset(preprocess(test_images, device), test_labels)

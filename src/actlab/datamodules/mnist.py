@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
-from actlab.datamodules.images import Images
-from actlab.datamodules.sources import load_images
+from actlab.datamodules.base import Batch, TensorDataset
+from actlab.datamodules.decoded import DecodedImages
 from actlab.draws import Position
-from actlab.errors import ActlabError
 from actlab.resources import resource
 
 SAMPLE_VALIDATION = 1000
@@ -20,7 +18,7 @@ def pixels(batch: Batch, position: Position) -> Batch:
     return images.to(torch.float32).div_(255), labels
 
 
-class MNISTDataModule(TensorDataModule):
+class MNISTDataModule(DecodedImages):
     """MNIST with the paper's split: validation is the first images in file order, training the rest.
 
     Batches: images ``(B, 1, H, W)`` float32 in [0, 1], labels ``(B,)`` int64.
@@ -40,6 +38,8 @@ class MNISTDataModule(TensorDataModule):
         ActlabError: for a dataset that is missing, damaged or of another kind.
     """
 
+    channels = 1
+
     def __init__(
         self,
         dataset: str = "ylecun/mnist",
@@ -52,31 +52,16 @@ class MNISTDataModule(TensorDataModule):
         revision: str | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset = str(resource("data/samples/mnist")) if sample else dataset
-        self.validation = validation if validation is not None else SAMPLE_VALIDATION if sample else 5000
-        self.train_on_all, self.cache_dir = train_on_all, cache_dir
-        self.revision = None if sample else revision
-        self._images: Images | None = None
-
-    @property
-    def images(self) -> Images:
-        """The decoded dataset; read on first use."""
-        if self._images is None:
-            self._images = load_images(
-                self.dataset, ("train", "test"), 1, cache_dir=self.cache_dir, revision=self.revision
-            )
-        return self._images
-
-    @property
-    def revisions(self) -> dict[str, str]:
-        """The commit of the dataset, where it is one of the hub."""
-        return {self.dataset: self.images.revision} if self.images.revision else {}
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return self.images.num_classes
+        super().__init__(
+            str(resource("data/samples/mnist")) if sample else dataset,
+            validation=validation if validation is not None else SAMPLE_VALIDATION if sample else 5000,
+            train_on_all=train_on_all,
+            cache_dir=cache_dir,
+            revision=None if sample else revision,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -93,12 +78,7 @@ class MNISTDataModule(TensorDataModule):
             self.images.tensors[name].to(device)
             for name in ("train_images", "train_labels", "test_images", "test_labels")
         )
-        n = self.validation
-        if not 0 < n < len(images):
-            raise ActlabError(
-                f"validation {n}: {self.dataset} has {len(images)} training images; give fewer, at least 1"
-            )
-        first = 0 if self.train_on_all else n
+        first, n = self.first, self.validation
         self.train = TensorDataset(images[first:], labels[first:], transform=pixels)
         self.val = TensorDataset(images[:n], labels[:n], transform=pixels)
         self.test = TensorDataset(test_images, test_labels, transform=pixels)

@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
     """
     found = read_sealed(path, _REMEDY)
     kinds: dict[str, type] = {"jobs": int, "threads": int, "compiled": bool, "products": str}
-    known = isinstance(found, dict) and found.keys() <= {field.name for field in fields(Settings)}
+    known = isinstance(found, dict) and found.keys() <= kinds.keys()
     if not known or not all(isinstance(value, kinds[name]) for name, value in found.items()):
         raise DamagedError(f"{path} is damaged (no settings of a study): {_REMEDY}")
     return dict(found)

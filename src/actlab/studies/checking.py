@@ -13,11 +13,11 @@ from typing import Any
 from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import Results
+from actlab.studies.groups import of_each_value
 from actlab.studies.keys import as_list, class_of, get_dotted
 from actlab.studies.plan import Run, Study
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
-_DATA_SPLITS = ("train", "val", "test")
 
 
 def check(study: Study) -> None:
@@ -30,19 +30,12 @@ def check(study: Study) -> None:
     from actlab.mistakes import one_line_errors
     from actlab.reports import plots
 
-    runs = [study.runs()[0]]
-    seen: set[str] = set()
-    for run in study.runs():
-        if fresh := {f"{key}={value}" for key, value in run.point.items()} - seen:
-            seen |= fresh
-            runs.append(run)
+    runs = of_each_value(study.runs())
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
     planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
-    for column in planned.columns:
-        if column.at == "selected":
-            planned.check(study.select.metric)
+    _ = planned.columns  # each is checked as it is made
     if study.select.tune:
         planned.check(study.select.metric)
     comparison.check_reference(planned)

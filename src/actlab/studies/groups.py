@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,3 +48,14 @@ def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
         {k: v for k, v in run.point.items() if k not in tune},
         {k: v for k, v in run.point.items() if k in tune},
     )
+
+
+def of_each_value(runs: Iterable[Run]) -> list[Run]:
+    """The first run with each value of each grid key: together they show any mistake in one."""
+    seen: set[str] = set()
+    found = []
+    for run in runs:
+        if fresh := {f"{key}={value}" for key, value in run.point.items()} - seen:
+            seen |= fresh
+            found.append(run)
+    return found

@@ -18,6 +18,7 @@ from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import DamagedError
 from actlab.studies import stages
+from actlab.studies.groups import of_each_value
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
@@ -216,15 +217,11 @@ def faults_of(runs: Sequence[Run]) -> dict[str, str]:
     from actlab import experiments
     from actlab.engines import trial
 
-    seen: set[str] = set()
     faults: dict[str, str | None] = {}  # by unit, each tried once
-    for run in runs:
-        values = {f"{key}={value}" for key, value in run.point.items()}
-        if values - seen:
-            experiment = experiments.build(run.config)
-            if identity(_unit(run)) not in faults:
-                faults[identity(_unit(run))] = trial.fault_of(experiment, label(_unit(run)))
-            seen |= values
+    for run in of_each_value(runs):
+        experiment = experiments.build(run.config)
+        if identity(_unit(run)) not in faults:
+            faults[identity(_unit(run))] = trial.fault_of(experiment, label(_unit(run)))
     return {run.id: fault for run in runs if (fault := faults.get(identity(_unit(run))))}
 
 
