@@ -15,16 +15,24 @@ from actlab.files import DamagedError
 from damaging import WAYS, damaged
 
 
-@pytest.fixture(params=["sequential", "stacked"])
-def killed(request, tmp_path):
-    """Two runs, killed in their third epoch; the folder of those trained straight; whether they are a stack."""
-    stacked = request.param == "stacked"
+@pytest.fixture(params=["sequential", "stacked"], scope="module")
+def killed_once(request, tmp_path_factory):
+    """What ``killed`` copies."""
+    stacked, tmp_path = request.param == "stacked", tmp_path_factory.mktemp(request.param)
     runs = load(
         tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
     ).runs()
     execute(runs, tmp_path / "straight", stacked)
     with pytest.raises(KilledError):
         execute(runs, tmp_path / "killed", stacked, kill_after(4 if stacked else 2))
+    return runs, tmp_path, stacked
+
+
+@pytest.fixture
+def killed(killed_once, tmp_path):
+    """Two runs, killed in their third epoch; the folder of those trained straight; whether they are a stack."""
+    runs, folder, stacked = killed_once
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return runs, tmp_path, stacked
 
 

@@ -90,22 +90,36 @@ def test_without_randomness_clean_and_training_loss_are_one_number(study, tmp_pa
     assert (clean == training).all() == (activation == "relu")
 
 
-@pytest.mark.parametrize("moment", [0, 5])
-@pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(study, tmp_path, engine, moment):
-    wanted = [run for run in study().runs() if run.point["model.activation"] == "soi"]
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Folders of four runs of SOI with dropout that nothing has interrupted, by whether they were stacked."""
+    folders = {stacked: tmp_path_factory.mktemp(f"stacked-{stacked}") for stacked in (True, False)}
+    for stacked, folder in folders.items():
+        execute(soi_runs(folder), folder, stacked)
+    return folders
 
-    stacked = engine == "stacked"
-    execute(wanted, tmp_path / "straight", stacked)
+
+def soi_runs(folder):
+    return load(folder, overrides=["model.activation=soi", "model.network.dropout=0.3"]).runs()
+
+
+def assert_same(runs, folder, straight):
+    for run in runs:
+        assert metrics(folder, run).equals(metrics(straight, run))
+        assert result(folder, run) == result(straight, run)
+
+
+@pytest.mark.parametrize("moment", [0, 5])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(straight, tmp_path, stacked, moment):
+    wanted = soi_runs(tmp_path)
     with pytest.raises(KilledError):
-        execute(wanted, tmp_path / "killed", stacked, kill_after(moment))
-    partial = next((tmp_path / "killed").glob("*/metrics.jsonl"))
+        execute(wanted, tmp_path, stacked, kill_after(moment))
+    partial = next(tmp_path.glob("*/metrics.jsonl"))
     with partial.open("a") as file:
         file.write('[3.0, 24, "val", "lo')  # a line cut short
-    execute(wanted, tmp_path / "killed", stacked)
-    for run in wanted:
-        assert metrics(tmp_path / "killed", run).equals(metrics(tmp_path / "straight", run))
-        assert result(tmp_path / "killed", run) == result(tmp_path / "straight", run)
+    execute(wanted, tmp_path, stacked)
+    assert_same(wanted, tmp_path, straight[stacked])
 
 
 @pytest.mark.slow
@@ -130,10 +144,8 @@ def test_killed_with_sigkill_at_three_moments(study, tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run([*words, tmp_path / "killed"], check=True, **quiet)
-    for run in reading.load(str(tmp_path / "tiny.yaml"), overrides=["trainer.max_epochs=30"]).runs():
-        killed, straight = tmp_path / "killed" / "tiny", tmp_path / "straight" / "tiny"
-        assert metrics(killed, run).equals(metrics(straight, run))
-        assert result(killed, run) == result(straight, run)
+    runs = reading.load(str(tmp_path / "tiny.yaml"), overrides=["trainer.max_epochs=30"]).runs()
+    assert_same(runs, tmp_path / "killed" / "tiny", tmp_path / "straight" / "tiny")
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -188,9 +200,8 @@ def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_kill_while_runs_are_closed_loses_nothing(study, tmp_path, monkeypatch, stacked, number):
-    wanted = study(overrides=["model.activation=soi", "model.network.dropout=0.3"]).runs()
-    execute(wanted, tmp_path / "straight", stacked)
+def test_a_kill_while_runs_are_closed_loses_nothing(straight, tmp_path, monkeypatch, stacked, number):
+    wanted = soi_runs(tmp_path)
     finish, calls = folders.RunFolder.finish, iter(range(number))
 
     def killed(self, *args, **facts):
@@ -201,14 +212,12 @@ def test_a_kill_while_runs_are_closed_loses_nothing(study, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(folders.RunFolder, "finish", killed)
         with pytest.raises(KilledError):
-            execute(wanted, tmp_path / "killed", stacked)
+            execute(wanted, tmp_path, stacked)
     trained = []
-    execute(wanted, tmp_path / "killed", stacked, progress=lambda run, fraction: trained.append(fraction))
+    execute(wanted, tmp_path, stacked, progress=lambda run, fraction: trained.append(fraction))
     if stacked:
         assert set(trained) == {1.0}, "nothing was trained again"
-    for run in wanted:
-        assert metrics(tmp_path / "killed", run).equals(metrics(tmp_path / "straight", run))
-        assert result(tmp_path / "killed", run) == result(tmp_path / "straight", run)
+    assert_same(wanted, tmp_path, straight[stacked])
 
 
 @pytest.mark.parametrize("stacked", [True, False])

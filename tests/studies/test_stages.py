@@ -51,22 +51,17 @@ def loaded(tmp_path, **options):
     return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
 
 
-def trained_once(folder, *words):
-    """The runs of the staged study, in a folder that tests copy."""
-    (folder / "mine.yaml").write_text(STAGED)
+def trained_once(folder, text):
+    """The runs of a study, in a folder that tests copy."""
+    (folder / "mine.yaml").write_text(text)
     runs = folder / "runs"
-    assert main(["study", "run", str(folder / "mine.yaml"), "--runs-dir", str(runs), *words]) == 0
+    assert main(["study", "run", str(folder / "mine.yaml"), "--runs-dir", str(runs)]) == 0
     return runs
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return trained_once(tmp_path_factory.mktemp("trained"))
-
-
-@pytest.fixture(scope="module")
-def trained_briefly(tmp_path_factory):
-    return trained_once(tmp_path_factory.mktemp("briefly"), "--set", "trainer.limit_train_batches=2")
+    return trained_once(tmp_path_factory.mktemp("trained"), STAGED)
 
 
 def test_a_study_of_two_stages(study, tmp_path):
@@ -114,13 +109,13 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
 
 
 @pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
-def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained_briefly, content):
-    shutil.copytree(trained_briefly, tmp_path / "runs")
+def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained, content):
+    shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
     point = next(iter(read_sealed(path, "")["compare"]))
     if content != "RUNS":
         path.write_text(content.replace('"POINT"', json.dumps(point)))
-    words = [] if content == "RUNS" else ["--set", "trainer.limit_train_batches=2"]
+    words = ["--set", "trainer.limit_train_batches=2"] if content == "RUNS" else []
     for command in ("plan", "show", "report", "run"):
         outcome = study(STAGED, command, *words)
         assert outcome.code == 2
@@ -202,13 +197,26 @@ probes:
 """
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A finished study without probes."""
+    return trained_once(tmp_path_factory.mktemp("kept"), PROBED)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory, kept):
+    """The same with probes."""
+    folder = tmp_path_factory.mktemp("probed")
+    shutil.copytree(kept, folder / "runs")
+    return trained_once(folder, PROBED + NOISE)
+
+
 def files(tmp_path):
     return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in tmp_path.glob("runs/mine/*/*") if p.is_file()}
 
 
-@pytest.mark.parametrize("engine", ["auto", "sequential"])
-def test_a_probe_is_added_to_a_finished_study(study, tmp_path, engine):
-    study(PROBED, "run", "--engine", engine)
+def test_a_probe_is_added_to_a_finished_study(study, tmp_path, kept):
+    shutil.copytree(kept, tmp_path / "runs")
     before = files(tmp_path)
     table = PROBED.replace(
         "table: [", "table: [{metric: noise/test/error, condition: noise=1, percent: true}, "
@@ -234,8 +242,8 @@ def test_a_probe_is_added_to_a_finished_study(study, tmp_path, engine):
     assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/mine/*/probes/*")} == probes
 
 
-def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study, tmp_path):
-    study(PROBED + NOISE, "run")
+def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study, tmp_path, probed):
+    shutil.copytree(probed, tmp_path / "runs")
     probes = sorted(tmp_path.glob("runs/mine/*/probes/noise.parquet"))
     times = {p: p.stat().st_mtime_ns for p in probes}
     probes[0].unlink()
@@ -247,7 +255,8 @@ def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study,
     assert all("noise=2" in set(pd.read_parquet(p)["condition"]) for p in probes)
 
 
-def test_probes_of_kept_checkpoints(study, tmp_path):
+def test_probes_of_kept_checkpoints(study, tmp_path, kept):
+    shutil.copytree(kept, tmp_path / "runs")
     text = PROBED + NOISE.replace("at: last", "at: [0, 1, best]")
     outcome = study(text, "run")
     assert outcome.code == 0, outcome.err

@@ -116,9 +116,9 @@ def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
             )
 
 
-@pytest.mark.parametrize("dropout", [0.3])
-def test_padding_and_augmentation_on_two_devices(tmp_path, dropout):
-    make = lambda: member(3, network=partial(FrameNetwork, dropout=dropout)).double()  # noqa: E731
+@pytest.mark.slow
+def test_padding_and_augmentation_on_two_devices(tmp_path):
+    make = lambda: member(3, network=partial(FrameNetwork, dropout=0.3)).double()  # noqa: E731
     one, _ = fitted(make(), Frames(seed=3), tmp_path)
     two, _ = fitted(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
     for name, value in one.network.state_dict().items():

@@ -81,6 +81,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
     """Train one job and release what it has built."""
     before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
     os.environ[JOB] = job.id
+    gc.freeze()  # so that what is collected afterwards is this job's alone: the rest takes longer than a short run
     try:
         if len(job.runs) > 1:
             stacked.train(job, root, progress, logger)
@@ -92,6 +93,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         gc.collect()  # Trainer, task and loaders refer to each other
+        gc.unfreeze()
 
 
 def train_as_further_device(runs: Sequence[Run], root: Path) -> None:
