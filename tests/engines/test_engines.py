@@ -93,10 +93,10 @@ def test_without_randomness_clean_and_training_loss_are_one_number(study, tmp_pa
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Folders of four runs of SOI with dropout that nothing has interrupted, by whether they were stacked."""
-    folders = {stacked: tmp_path_factory.mktemp(f"stacked-{stacked}") for stacked in (True, False)}
-    for stacked, folder in folders.items():
-        execute(soi_runs(folder), folder, stacked)
-    return folders
+    found = {kind: tmp_path_factory.mktemp(f"stacked-{kind}") for kind in (True, False)}
+    for kind, folder in found.items():
+        execute(soi_runs(folder), folder, stacked=kind)
+    return found
 
 
 def soi_runs(folder):

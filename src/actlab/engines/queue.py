@@ -81,7 +81,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
     """Train one job and release what it has built."""
     before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
     os.environ[JOB] = job.id
-    gc.freeze()  # so that what is collected afterwards is this job's alone: the rest takes longer than a short run
+    gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
     try:
         if len(job.runs) > 1:
             stacked.train(job, root, progress, logger)

@@ -51,8 +51,7 @@ def size_of(
 def fitting(runs: Sequence[Run]) -> int:
     """How many members fit into half of the free memory, by what one more adds at the peak of an update.
 
-    A member of the MNIST classifier adds 10 MiB by this measure, and 8 to 11 to what the process holds
-    (``benchmarks/stacks.py``).
+    ``benchmarks/stacks.py`` measures what members of the MNIST classifier add.
     """
     return max(1, int(free_memory() / 2 / max(1, bytes_a_member(runs))))
 
