@@ -142,7 +142,7 @@ class Study:
         title: one line for tables and figures.
         blocks: the study is their union.
         seeds: the seeds of every grid point.
-        compare: the grid key whose values are compared; by default the first that is not tuned.
+        compare: the grid key whose values are compared, or ``block``; by default the first that is not tuned.
         select: the rule of selection.
         stages: empty when everything is run at once; see `actlab.studies.stages`.
         probes: evaluations after training.
@@ -181,10 +181,11 @@ class Study:
         Raises:
             ActlabError: when ``compare`` is no key of the grid, or a tuned one.
         """
-        free = [key for key in self.keys if key not in self.select.tune and key != BLOCK]
+        free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in free:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
-        object.__setattr__(self, "compare", self.compare or next(iter(free), next(iter(self.keys), "")))
+        first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
+        object.__setattr__(self, "compare", self.compare or first)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from filelock import FileLock
 
 from actlab.analysis.reading import costs
+from actlab.engines import sharing
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import DamagedError
@@ -79,7 +80,13 @@ def run(study: Study, root: Path, engine: Engine) -> bool:
 def run_stage(study: Study, root: Path, engine: Engine) -> None:
     """Train what is unfinished of one stage, then evaluate its probes."""
     runs = study.runs()
-    todo = [r for r in runs if not RunFolder(root, r).finished]
+    todo = unfinished(runs, root)
+    if todo:
+        with deciding(root):
+            taken = sharing.take(todo, root)
+        for name, number in taken.items():
+            print(f"{number} runs are those of {root.parent / name}")
+        todo = unfinished(todo, root)
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if former := unlike(runs, root):
         print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
@@ -96,6 +103,11 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
         if unknown := uncosted(study, root):
             cost.write(cost.measure(unknown, study.compare, study.reference), root)
         probes.execute(runs, root, study.probes, print)
+
+
+def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
+    """Those that have neither reached their last epoch nor diverged."""
+    return [run for run in runs if not RunFolder(root, run).finished]
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:

@@ -139,7 +139,7 @@ class File(Part):
     blocks: list[Block] | None = None
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
     compare: str = Field(
-        default="", description="the grid key that is compared; by default the first not tuned"
+        default="", description="the grid key that is compared, or block; by default the first not tuned"
     )
     select: Select = Select()
     stages: list[Stage] = []

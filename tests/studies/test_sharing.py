@@ -1,0 +1,66 @@
+"""What one study has trained is not trained again by another."""
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from actlab.__main__ import main
+
+BASE = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 1
+  trainer.limit_train_batches: 2
+  model.network.hidden: [8]
+seeds: 2
+"""
+FIRST = BASE + "grid: {model.activation: [relu, elu], model.network.dropout: [0.0, 0.5]}\n"
+SECOND = BASE.replace("seeds: 2", "seeds: 1-2") + "grid: {model.activation: [elu, silu]}\n"
+PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}}]\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder in which the first study has been trained."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "first.yaml").write_text(FIRST)
+    (folder / "second.yaml").write_text(SECOND + PROBE)
+    assert main(["study", "run", str(folder / "first.yaml"), "--runs-dir", str(folder / "runs")]) == 0
+    return folder
+
+
+@pytest.fixture
+def second(trained, tmp_path, cli):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    return lambda *words: cli("study", *words, tmp_path / "second.yaml", "--runs-dir", tmp_path / "runs")
+
+
+def the(tmp_path, pattern):
+    (found,) = tmp_path.glob(f"runs/{pattern}")
+    return found
+
+
+def test_a_run_of_another_study_is_taken_over(second, tmp_path):
+    outcome = second("run")
+    assert outcome.code == 0, outcome.err
+    assert f"1 runs are those of {tmp_path}/runs/first" in outcome.out
+    assert "4 runs, 1 finished, 3 to run" in outcome.out
+    ours, theirs = the(tmp_path, "second/elu-seed1-*"), the(tmp_path, "first/elu-dropout0-seed1-*")
+    assert ours.name.rpartition("-")[2] == theirs.name.rpartition("-")[2]
+    assert (ours / "metrics.parquet").read_bytes() == (theirs / "metrics.parquet").read_bytes()
+    assert not (theirs / "probes").exists()
+    rows = pd.read_parquet(ours / "probes/noise.parquet").set_index(["metric", "condition"])["value"]
+    final = pd.read_parquet(ours / "metrics.parquet")
+    error = final[(final["split"] == "test") & (final["metric"] == "error")]["value"].iloc[-1]
+    assert rows["error", "noise=0"] == pytest.approx(error, abs=1e-3)
+    assert "4 runs, 4 finished, 0 to run" in second("run").out
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.parquet", "checkpoints/last.ckpt"])
+def test_a_damaged_run_is_trained(second, tmp_path, name):
+    path = the(tmp_path, "first/elu-dropout0-seed1-*") / name
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "4 runs, 0 finished, 4 to run" in second("run").out
