@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from actlab.datamodules import MNISTDataModule
-from actlab.studies import running
+from actlab.engines import settings
 
 BATCH = 128
 REPETITIONS = 3
@@ -106,7 +106,7 @@ def load_seconds(options: dict[str, Any]) -> tuple[float, float, MNISTDataModule
     return first, cached, data
 
 
-@running.quiet()
+@settings.quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures of one dataset; of the embedded sample when none is given.
 

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
 from actlab import streams
+from actlab.engines import settings
 from actlab.stacking import StackedNetwork
-from actlab.studies import running
 
 
 def mlp(dropout: float) -> nn.Sequential:
@@ -79,7 +79,7 @@ def template(dropouts: Sequence[float], loader: DataLoader[Any]) -> float:
     taken = []
     for dropout in dropouts:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, running.quiet():
+        with tempfile.TemporaryDirectory() as folder, settings.quiet():
             pl.Trainer(
                 max_steps=UPDATES + WARM_UP,
                 logger=pl.loggers.CSVLogger(folder),

@@ -39,9 +39,9 @@ from timing import DEVICE, UPDATES, WARM_UP, Clock, threads_of
 from torch.utils.data import DataLoader
 
 from actlab import experiments, streams
-from actlab.engines import packing, sizing, stacked
+from actlab.engines import packing, settings, sizing, stacked
 from actlab.engines.memory import keep_freed
-from actlab.studies import keys, plan, reading, running
+from actlab.studies import keys, plan, reading
 
 ROUNDS = 5
 SIZES = (1, 2, 5, 15, 45, 90) if DEVICE == "cpu" else (1, 15, 90, 450)
@@ -67,7 +67,7 @@ def alone(runs: Sequence[plan.Run]) -> float:
     taken = []
     for run in runs:
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder, running.quiet(), threads_of(1):
+        with tempfile.TemporaryDirectory() as folder, settings.quiet(), threads_of(1):
             trainer, task, module = experiments.build(run.config, callbacks=[clock], default_root_dir=folder)
             trainer.logger = pl.loggers.CSVLogger(folder)
             trainer.fit(task, datamodule=module)
@@ -78,7 +78,7 @@ def alone(runs: Sequence[plan.Run]) -> float:
 def in_stack(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update of a stack."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder, running.quiet(), threads_of(len(runs)):
+    with tempfile.TemporaryDirectory() as folder, settings.quiet(), threads_of(len(runs)):
         trainer, task, module = stacked.assemble(runs, clock, Path(folder))
         trainer.fit(task, datamodule=module)
     return clock.milliseconds
@@ -138,7 +138,7 @@ def profile(dataset: str | None, size: int) -> None:
         print(f"{event.key:36} {share:8.1%} {event.self_cpu_time_total / event.count:10.0f} µs a call")
 
 
-@running.quiet()
+@settings.quiet()
 def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures: milliseconds an update and run, memory, and the ratios.
 
