@@ -36,6 +36,7 @@ SMALL = {  # networks of a config that is not run as it is
     "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
     "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
     "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
+    "timit_frames": ["--model.network.hidden", "[16, 16]"],
 }
 
 

@@ -28,8 +28,15 @@ def started(tmp_path, *words):
     )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("moment", ["at start", "in training"])
+@pytest.mark.parametrize(
+    ("number", "code", "moment"),
+    [
+        (signal.SIGINT, 130, "at start"),
+        (signal.SIGTERM, 143, "in training"),
+        pytest.param(signal.SIGTERM, 143, "at start", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, "in training", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_a_study_with_one_line(tmp_path, cli, monkeypatch, number, code, moment):
     """After one in training, ``plan`` shows how far the runs are."""
     process = started(tmp_path, "study", "run", "long.yaml")

@@ -1,10 +1,21 @@
-"""Callbacks of the experiments; they find what they need through public attributes."""
+"""Callbacks of the experiments; they find what they need through public attributes.
+
+Shapes: ``R`` runs (1 alone), ``B`` batch, ``U`` units of all layers, ``S`` values of a unit.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
+from torch import Tensor, nn
+
+from actlab.draws import Position
+from actlab.errors import ActlabError
 
 
 class TestEveryEpoch(Callback):
@@ -30,3 +41,159 @@ class TestEveryEpoch(Callback):
                 pl_module.test_step(batch, number)
         pl_module.train()
         pl_module.on_test_epoch_end()
+
+
+class UnitValues(NamedTuple):
+    """What was measured of every unit.
+
+    Args:
+        widths: number of units of each layer, in the order in which the layers act; U is their sum.
+        values: by statistic, ``(R, U)``.
+    """
+
+    widths: tuple[int, ...]
+    values: dict[str, Tensor]
+
+
+class UnitStatistics(Callback):
+    """Mean and median activation of every unit, after each training epoch, on fixed training samples.
+
+    (ELU §4.1.1, Fig 2; appendix C.) A unit is one output of an activation function: a feature, or a channel
+    with its values at all places. Networks are looked at in evaluation mode. What each unit shows is in
+    `latest`, and in a study's run folders in ``units.parquet``; medians over all units are logged as
+    ``units/median_of_means`` and ``units/median_of_medians``. A median of an even number of values is the lower
+    of the two in the middle.
+
+    Args:
+        samples: the first training samples in file order; None takes all.
+        batch_size: samples of one forward pass.
+        memory: MiB of activations that are held at a time; where that is too little, the samples are passed
+            through the network several times.
+
+    Raises:
+        ActlabError: for numbers below 1.
+    """
+
+    stackable = True
+    metrics = ("units/median_of_means", "units/median_of_medians")
+
+    def __init__(self, samples: int | None = 1000, batch_size: int = 1000, memory: int = 512) -> None:
+        for name, value in (("samples", samples), ("batch_size", batch_size), ("memory", memory)):
+            if value is not None and value < 1:
+                raise ActlabError(f"{name} {value} of unit statistics: give a whole number from 1")
+        self.samples, self.batch_size, self.memory = samples, batch_size, memory
+        self.latest: UnitValues | None = None
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure and log."""
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        source: Any = getattr(data, "train", None)
+        if not hasattr(source, "__getitems__"):
+            raise ActlabError(
+                f"unit statistics ask for training samples by number, which {type(data).__name__} has not: "
+                "its 'train' must be an actlab BatchSource"
+            )
+        number = min(self.samples or len(source), len(source))
+
+        def batches() -> Iterator[Any]:
+            for index in torch.split(torch.arange(number), self.batch_size):
+                batch = trainer.precision_plugin.convert_input(source.__getitems__(Position((0,), 0, index)))
+                yield trainer.strategy.batch_to_device(batch, pl_module.device)
+
+        pl_module.eval()
+        with torch.no_grad(), trainer.precision_plugin.forward_context():
+            self.latest = unit_statistics(pl_module, batches, self.memory * 2**20)
+        pl_module.train()
+        for name, values in self.latest.values.items():
+            pl_module.log(f"units/median_of_{name}s", one_a_run(values.median(-1).values, pl_module))
+
+
+def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
+    """Values ``(R,)`` as a task alone, or a stack, logs them."""
+    return values if hasattr(module, "members") else values[0]
+
+
+def unit_statistics(
+    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], memory: int
+) -> UnitValues:
+    """Mean and median of every unit over some samples.
+
+    Args:
+        module: a task or a stack of tasks, in the mode in which it is to be looked at.
+        batches: gives the samples anew for each pass; all but the last batch are of one size.
+        memory: bytes of activations to hold at a time, at least those of one unit.
+    """
+    first = next(iter(batches()))
+    shapes = [values.shape for values in activations_of(module, first)]
+    widths = tuple(shape[1] for shape in shapes)
+    samples = sum(len(batch[0]) for batch in batches())
+    places = [shape[2] // len(first[0]) for shape in shapes]
+    found: dict[str, list[Tensor]] = {"mean": [], "median": []}
+    for parts in _passes(shapes, [samples * n for n in places], memory):
+        held = [torch.empty(0)] * len(parts)
+        filled = [0] * len(parts)
+        for batch in batches():
+            seen = activations_of(module, batch)
+            for number, (layer, units) in enumerate(parts):
+                values = seen[layer][:, units].float()
+                if not filled[number]:
+                    held[number] = values.new_empty(*values.shape[:2], samples * places[layer])
+                held[number][..., filled[number] : filled[number] + values.shape[2]] = values
+                filled[number] += values.shape[2]
+        for values in held:
+            found["mean"].append(values.mean(-1, dtype=torch.float64).float().cpu())
+            found["median"].append(values.median(-1).values.cpu())
+    return UnitValues(widths, {name: torch.cat(parts, dim=1) for name, parts in found.items()})
+
+
+def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -> list[list[tuple[int, slice]]]:
+    """Which units of which layers are held in each pass through the samples, in order."""
+    passes: list[list[tuple[int, slice]]] = [[]]
+    left = memory
+    for layer, ((runs, width, _), length) in enumerate(zip(shapes, lengths, strict=True)):
+        size, start = 4 * runs * length, 0
+        while start < width:
+            number = min(width - start, left // size)
+            if number < 1:
+                if passes[-1]:
+                    passes, left = [*passes, []], memory
+                number = max(1, min(width - start, left // size))
+            passes[-1].append((layer, slice(start, start + number)))
+            left, start = left - number * size, start + number
+    return passes
+
+
+def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
+    """What the units of each layer give for a batch that all runs share, in the order in which they act.
+
+    Returns:
+        ``(R, units of the layer, S)`` each; a layer is a call of a unit.
+    """
+    stacked = hasattr(module, "members")
+    with watching(module.sites) as seen:  # type: ignore[arg-type]
+        module.observe(batch)  # type: ignore[operator]
+    return [by_unit(output if stacked else output.unsqueeze(0)) for _, output in seen]
+
+
+@contextmanager
+def watching(sites: Mapping[str, nn.Module]) -> Iterator[list[tuple[str, Tensor]]]:
+    """Note the output of each call of some modules, with the name of the module."""
+    seen: list[tuple[str, Tensor]] = []
+    handles = [
+        site.register_forward_hook(lambda _, __, output, name=name: seen.append((name, output)))
+        for name, site in sites.items()
+    ]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def by_unit(output: Tensor) -> Tensor:
+    """Activations ``(R, B, …)`` by unit: ``(R, U, S)``.
+
+    The units of ``(R, B, C, H, W)`` are the C channels, those of ``(R, B, *, F)`` the F features.
+    """
+    features = output.movedim(2, -1) if output.dim() == 5 else output
+    return features.flatten(1, -2).movedim(-1, 1)

@@ -140,6 +140,7 @@ seeds: 2
     assert "2 of 2 runs finished." in outcome.out
 
 
+@pytest.mark.slow
 def test_a_study_on_two_devices(tmp_path, cli):
     """DDP starts its ranks from the words of the process, so it needs one of its own."""
     text = """\

@@ -7,8 +7,8 @@
         point.json        grid point, seed, study
         metrics.jsonl     rows while the run goes on, appended per epoch
         metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
-        result.json       how it ended, and what sums up its rows, by which tables need not read them; written
-                          last and atomically; a run is finished when it exists
+        result.json       how it ended, and what tables read of its rows; written last: then a run is finished
+        units.parquet     what a callback has measured of every unit, where one does: `engines.unit_records`
         logger.json       the id by which loggers know the run
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
@@ -53,7 +53,10 @@ if TYPE_CHECKING:
 COSTS = "cost.json"  # in a study's folder
 FINISHED, DIVERGED = "finished", "diverged"
 SUMMARY = "summary"  # in result.json: what tables read of the rows, by name and condition
-_PARTS = re.compile(r"metrics\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")  # what a result may name
+UNITS, UNIT_LINES = "units.parquet", "units.jsonl"
+_PARTS = re.compile(
+    r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt"
+)  # what a result may name
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
@@ -149,11 +152,8 @@ class RunFolder:
         """
         found: dict[str, Any] = read_sealed(self._result, self.remedy, ["status", "id"])
         files = found.get("files", {})
-        if (
-            found["status"] not in (FINISHED, DIVERGED)
-            or found["id"] != self.run.id
-            or not isinstance(files, dict)
-        ):
+        ended = found["status"] in (FINISHED, DIVERGED) and found["id"] == self.run.id
+        if not (ended and isinstance(files, dict)):
             raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
         for name, digest in files.items():
             if not _PARTS.fullmatch(name):
@@ -179,7 +179,12 @@ class RunFolder:
 
     def _parts(self) -> list[Path]:
         """The files that a finished run consists of, besides its result."""
-        return [self.metrics, self.path / "config.yaml", *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
+        return [
+            self.metrics,
+            self.path / UNITS,
+            self.path / "config.yaml",
+            *sorted(self.checkpoint.parent.glob("[!.]*.ckpt")),
+        ]
 
     @property
     def failure(self) -> str | None:
@@ -263,7 +268,8 @@ class RunFolder:
             "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
         write_sealed(self._result, result)
-        self._rows.unlink(missing_ok=True)
+        for lines in (self._rows, self.path / UNIT_LINES):
+            lines.unlink(missing_ok=True)
 
 
 @contextmanager

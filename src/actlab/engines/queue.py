@@ -81,7 +81,9 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
     """Train one job and release what it has built."""
     before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
     os.environ[JOB] = job.id
-    gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
     try:
         if len(job.runs) > 1:
             stacked.train(job, root, progress, logger)
@@ -93,7 +95,8 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         gc.collect()  # Trainer, task and loaders refer to each other
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 def train_as_further_device(runs: Sequence[Run], root: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from actlab import experiments
 from actlab.checkpoints import AtomicCheckpointIO, config_of
+from actlab.engines import unit_records
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.recording import (
@@ -41,6 +42,7 @@ class Recorder(TimedRecorder):
         """Drop rows that the resumed checkpoint does not hold."""
         if trainer.is_global_zero:
             self.cut_back(self.folder, trainer.global_step)
+            unit_records.cut_back(self.folder, trainer.current_epoch)
         self._keep(trainer, pl_module, trainer.current_epoch)
         self.start_clock()
 
@@ -67,6 +69,7 @@ class Recorder(TimedRecorder):
         self._keep(trainer, pl_module, trainer.current_epoch + 1)
         if trainer.is_global_zero:
             self.append(self.folder, self.pending)
+            unit_records.append(self.folder, trainer.current_epoch + 1, unit_records.seen(trainer))
         self.pending = []
         trainer.save_checkpoint(self.folder.checkpoint)
         self.progress(self.folder.run, fraction_done(trainer))
@@ -120,11 +123,13 @@ def train(
 def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
     """Close the run folder with how the run ended."""
     epochs = trainer.current_epoch
+    last_good = epochs - 1 if recorder.diverged else epochs
     recorder.check_rows(recorder.folder)
+    unit_records.close(recorder.folder, last_good)
     recorder.folder.finish(
         DIVERGED if recorder.diverged else FINISHED,
         engine="sequential",
-        last_good_epoch=epochs - 1 if recorder.diverged else epochs,
+        last_good_epoch=last_good,
         updates=trainer.global_step,
         revisions=revisions_of(trainer),
         seconds=round(recorder.seconds, 3),

@@ -18,6 +18,7 @@ from torch import Tensor
 from actlab import experiments
 from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.datamodules.base import TensorDataModule
+from actlab.engines import unit_records
 from actlab.engines.devices import threads
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.memory import keep_freed
@@ -65,6 +66,7 @@ class StackRecorder(TimedRecorder):
         for r, folder in enumerate(self.folders):
             if not folder.finished:
                 self.cut_back(folder, trainer.global_step)
+                unit_records.cut_back(folder, trainer.current_epoch)
                 self._keep(r, pl_module, trainer.current_epoch, [])
         self.start_clock()
 
@@ -77,7 +79,7 @@ class StackRecorder(TimedRecorder):
         assert isinstance(pl_module, StackedTask)
         self._take(trainer, pl_module)
         self.read_clock()
-        epoch = trainer.current_epoch + 1
+        epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
         for r, folder in enumerate(self.folders):
             if folder.finished:
                 continue
@@ -91,6 +93,7 @@ class StackRecorder(TimedRecorder):
                 continue
             self._keep(r, pl_module, epoch, rows)
             self.append(folder, rows)
+            unit_records.append(folder, epoch, units, r)
             self._log(r, rows)
             last = folder.run.epochs
             if last is not None and epoch == last < (trainer.max_epochs or 0):
@@ -138,6 +141,7 @@ class StackRecorder(TimedRecorder):
         if network is not None:
             state, config = state_of(network, r), task.members[r].config
             write_checkpoint(state, last_good_epoch, updates, folder.checkpoint, config)
+        unit_records.close(folder, last_good_epoch)
         folder.finish(
             status,
             engine="stacked",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -61,6 +61,15 @@ class StackedTask(pl.LightningModule):
     @property
     def _watches_clean_loss(self) -> bool:
         return self.members[0].clean_training_loss
+
+    @property
+    def sites(self) -> dict[str, nn.Module]:
+        """Where the stacked network has activations, by name within a member's."""
+        return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
+
+    def observe(self, batch: Batch) -> None:
+        """Pass a batch that all members share through the network, for those who watch its layers."""
+        self.quantities(batch, shared=True)
 
     def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch says, with values ``(R, B, *)``.

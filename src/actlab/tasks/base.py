@@ -127,6 +127,16 @@ class Task(pl.LightningModule, ABC):
 
         return unit
 
+    @property
+    def sites(self) -> dict[str, nn.Module]:
+        """Where the network has activations, by name within it."""
+        made = {id(unit) for unit in self.units}
+        return {name: module for name, module in self.network.named_modules() if id(module) in made}
+
+    def observe(self, batch: Batch) -> None:
+        """Pass a batch through the network, for those who watch its layers."""
+        self(*self.inputs(batch))
+
     @takes_run_axis
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
         """What of a batch the network is given: its first tensor."""

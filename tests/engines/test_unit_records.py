@@ -1,0 +1,132 @@
+"""What a study leaves of every unit: by hooks of our own, alone and in a stack, over kills and damage."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_study import KilledError, execute, kill_after, load, metrics
+
+from actlab import experiments
+from actlab.callbacks import by_unit, unit_statistics
+from actlab.draws import Position
+from actlab.engines import packing
+from actlab.engines.folders import RunFolder
+
+STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
+OVERRIDES = [
+    f"trainer.callbacks=[{STATISTICS}]",
+    "model.activation=elu",
+    "model.network.dropout=0.3",
+    "model.optimizer.lr=0.01",
+]
+
+
+def units(root, run):
+    return pd.read_parquet(root / run.id / "units.parquet")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two runs of three epochs, alone and in a stack."""
+    folder = tmp_path_factory.mktemp("units")
+    runs = load(folder, overrides=OVERRIDES).runs()
+    assert packing.reason_against(experiments.build(runs[0].config)) is None
+    for engine in ("alone", "stacked"):
+        execute(runs, folder / engine, stacked=engine == "stacked")
+    return runs, folder
+
+
+@pytest.mark.parametrize("engine", ["alone", "stacked"])
+def test_every_unit_is_recorded_after_every_epoch(trained, engine):
+    runs, folder = trained
+    for run in runs:
+        table = units(folder / engine, run)
+        assert list(table.columns) == ["epoch", "layer", "unit", "mean", "median"]
+        assert table.groupby(["epoch", "layer"])["unit"].apply(list).to_dict() == {
+            (e, layer): list(range(1, 17)) for e in (1, 2, 3) for layer in (1, 2)
+        }
+        rows = metrics(folder / engine, run)
+        for name in ("mean", "median"):
+            logged = rows[rows["metric"] == f"median_of_{name}s"].set_index("epoch")["value"]
+            lower = table.groupby("epoch")[name].apply(lambda v: np.sort(v)[(len(v) - 1) // 2])
+            assert logged.to_dict() == pytest.approx(lower.to_dict())
+        assert not (folder / engine / run.id / "units.jsonl").exists()
+        assert "units.parquet" in RunFolder(folder / engine, run).result()["files"]
+
+
+def test_they_are_those_of_the_trained_network(trained):
+    runs, folder = trained
+    _, task, data = experiments.build(runs[0].config)
+    saved = torch.load(RunFolder(folder / "alone", runs[0]).checkpoint, weights_only=True)
+    task.load_state_dict(saved["state_dict"])
+    data.setup("fit")
+    images, _ = data.train.__getitems__(Position((0,), 0, torch.arange(101)))
+    hidden, found = images.flatten(1), []
+    for layer in (m for m in task.network.modules() if isinstance(m, torch.nn.Linear)):
+        if layer.out_features == 16:
+            hidden = torch.nn.functional.elu(layer(hidden))
+            found.append(hidden)
+    seen = torch.cat(found, 1)
+    last = units(folder / "alone", runs[0]).query("epoch == 3")
+    assert last["mean"].to_numpy() == pytest.approx(seen.mean(0).detach().numpy(), abs=1e-5)
+    assert last["median"].to_numpy() == pytest.approx(seen.median(0).values.detach().numpy(), abs=1e-5)
+
+
+def test_a_stack_shows_what_each_shows_alone(trained):
+    runs, folder = trained
+    for run in runs:
+        one, many = (units(folder / engine, run) for engine in ("alone", "stacked"))
+        np.testing.assert_allclose(one["mean"], many["mean"], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["alone", "stacked"])
+def test_a_kill_loses_no_epoch(trained, tmp_path, engine):
+    runs, folder = trained
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path, engine == "stacked", kill_after(2))
+    with next(tmp_path.glob("*/units.jsonl")).open("a") as file:
+        file.write('[4, [16, 16], {"mean": "')
+    execute(runs, tmp_path, engine == "stacked")
+    for run in runs:
+        assert units(tmp_path, run).equals(units(folder / engine, run))
+
+
+def test_damage_is_named(trained, tmp_path):
+    runs, _ = trained
+    with pytest.raises(KilledError):
+        execute(runs[:1], tmp_path, False, kill_after(1))
+    path = next(tmp_path.glob("*/units.jsonl"))
+    path.write_bytes(path.read_bytes().replace(b"mean", b"maen", 1))
+    execute(runs[:1], tmp_path, False)
+    assert "units.jsonl is damaged in line 1" in RunFolder(tmp_path, runs[0]).failure
+    shutil.rmtree(path.parent)
+    execute(runs[:1], tmp_path, False)
+    assert len(units(tmp_path, runs[0])) == 3 * 32
+
+
+def test_little_memory_takes_several_passes_to_the_same_numbers(trained):
+    task = experiments.build(trained[0][0].config).task.eval()
+    images = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    passes = []
+
+    def batches():
+        passes.append(1)
+        return iter([(part, None) for part in images.split(24)])
+
+    with torch.no_grad():
+        whole = unit_statistics(task, batches, 2**30)
+        few = len(passes)
+        small = unit_statistics(task, batches, 64 * 4 * 5)
+    assert len(passes) - few > 2 * few
+    assert whole.widths == small.widths == (16, 16)
+    for name, values in whole.values.items():
+        assert torch.equal(values, small.values[name])
+
+
+def test_channels_are_units():
+    maps = torch.arange(2 * 3 * 4 * 5.0).view(1, 2, 3, 4, 5)
+    by_channel = by_unit(maps)
+    assert by_channel.shape == (1, 3, 2 * 4 * 5)
+    assert torch.equal(by_channel[0, 1], maps[0, :, 1].flatten())
