@@ -121,6 +121,6 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def pytest_collection_finish() -> None:
-    """Leave what has been imported out of every later collection of garbage, which would look through all of it."""
+    """Leave what has been imported out of later collections of garbage, which would look through all of it."""
     gc.collect()
     gc.freeze()
