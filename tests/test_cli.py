@@ -31,11 +31,17 @@ QUICK = [
     "false",
 ]
 
+ELU_STACKS = "[[[1,4,5]],[[1,4,1],[1,4,3]],[[1,4,2]],[[1,4,2]],[[1,4,2]],[[1,4,1]],[[1,4,1]]]"
 SMALL = {  # networks of a config that is not run as it is
     "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
     "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
     "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
     "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
+    "cifar100_elu11": ["--model.network.stacks", ELU_STACKS],
+    "cifar100_elu18": ["--model.network.stacks", ELU_STACKS],
+    "cifar10_elu18": ["--model.network.stacks", ELU_STACKS],
+    "mnist_elu_units": ["--model.network.hidden", "[16, 16]"],
+    "mnist_elu_autoencoder": ["--model.network.encoder", "[16, 4]"],
     "timit_frames": ["--model.network.hidden", "[16, 16]"],
 }
 

@@ -61,8 +61,9 @@ class UnitStatistics(Callback):
     (ELU §4.1.1, Fig 2; appendix C.) A unit is one output of an activation function: a feature, or a channel
     with its values at all places. Networks are looked at in evaluation mode. What each unit shows is in
     `latest`, and in a study's run folders in ``units.parquet``; medians over all units are logged as
-    ``units/median_of_means`` and ``units/median_of_medians``. A median of an even number of values is the lower
-    of the two in the middle.
+    ``units/median_of_means`` and ``units/median_of_medians``, their distances from zero as
+    ``units/distance_of_means`` and ``units/distance_of_medians``. A median of an even number of values is the
+    lower of the two in the middle.
 
     Args:
         samples: the first training samples in file order; None takes all.
@@ -75,7 +76,14 @@ class UnitStatistics(Callback):
     """
 
     stackable = True
-    metrics = ("units/median_of_means", "units/median_of_medians")
+    metrics = tuple(
+        f"units/{what}{name}s"
+        for name in ("mean", "median")
+        for what in (
+            *("median_of_", "distance_of_"),  # after each epoch; the others are of a whole run
+            *("variance_of_", "variance_of_changes_of_", "always_zero_"),
+        )
+    )
 
     def __init__(self, samples: int | None = 1000, batch_size: int = 1000, memory: int = 512) -> None:
         for name, value in (("samples", samples), ("batch_size", batch_size), ("memory", memory)):
@@ -105,7 +113,9 @@ class UnitStatistics(Callback):
             self.latest = unit_statistics(pl_module, batches, self.memory * 2**20)
         pl_module.train()
         for name, values in self.latest.values.items():
-            pl_module.log(f"units/median_of_{name}s", one_a_run(values.median(-1).values, pl_module))
+            median = one_a_run(values.median(-1).values, pl_module)
+            pl_module.log(f"units/median_of_{name}s", median)
+            pl_module.log(f"units/distance_of_{name}s", median.abs())
 
 
 def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:

@@ -74,6 +74,18 @@ def test_they_are_those_of_the_trained_network(trained):
     assert last["median"].to_numpy() == pytest.approx(seen.median(0).values.detach().numpy(), abs=1e-5)
 
 
+@pytest.mark.parametrize("engine", ["alone", "stacked"])
+def test_what_varies_over_epochs_is_a_row_a_layer(trained, engine):
+    runs, folder = trained
+    rows = metrics(folder / engine, runs[1]).set_index(["metric", "condition"])["value"]
+    table = units(folder / engine, runs[1]).query("layer == 2")
+    by_unit = table.pivot(index="epoch", columns="unit", values="median").astype("float64")
+    assert rows["variance_of_medians", "layer=2"] == pytest.approx(by_unit.var().mean())
+    quartile = by_unit.diff().var().quantile(0.75)
+    assert rows["variance_of_changes_of_medians", "layer=2,quantile=0.75"] == pytest.approx(quartile)
+    assert rows["always_zero_medians", "layer=2"] == (by_unit == 0).all().mean()
+
+
 def test_a_stack_shows_what_each_shows_alone(trained):
     runs, folder = trained
     for run in runs:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from actlab.engines import cost
-from actlab.engines.folders import RunFolder, holding
+from actlab.engines.folders import RunFolder
+from actlab.engines.locks import holding
 from actlab.files import read_sealed
 from actlab.studies import reading
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from actlab.series import Array, summary
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
+_OVER = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
 _KEYS = ("metric", "at", "condition", "percent", "mode")
 
@@ -25,7 +27,9 @@ class Column:
     Args:
         metric: ``split/metric``, or ``probe/split/metric``.
         at: ``last``; ``best``, the best value reached; ``best_epoch``, when it was reached; ``selected``, the
-            value at the epoch where the selection metric is best; or an epoch, the value then or last before.
+            value at the epoch where the selection metric is best; an epoch, the value then or last before;
+            ``mean`` of all values, or ``mean 5-50`` of those of some epochs; ``below 0.1``, the first epoch
+            with a value below it, inf where there is none.
         percent: printed in percent; values stay fractions.
         mode: ``min`` or ``max``: whether low or high values are good.
         condition: such as ``noise=0.5``; empty for what was measured under none.
@@ -46,7 +50,7 @@ class Column:
         """
         words = self.metric.replace("/", " ").replace("_", " ") + (" %" if self.in_percent else "")
         condition = f"{self.condition}, " if self.condition else ""
-        return f"{words} ({condition}{_AT.get(str(self.at), f'epoch {self.at}')})"
+        return f"{words} ({condition}{place(self.at)})"
 
     @property
     def key(self) -> str:
@@ -54,14 +58,36 @@ class Column:
         return f"{self.metric}{f'[{self.condition}]' if self.condition else ''}@{self.at}"
 
     @property
+    def is_epoch(self) -> bool:
+        """Whether the value is an epoch."""
+        return is_epoch(self.at)
+
+    @property
     def in_percent(self) -> bool:
         """Whether the printed value is the value times 100; an epoch never is."""
-        return self.percent and self.at != "best_epoch"
+        return self.percent and not self.is_epoch
 
     @property
     def worst(self) -> float:
         """The value of a diverged run."""
-        return -math.inf if self.mode == "max" and self.at != "best_epoch" else math.inf
+        return -math.inf if self.mode == "max" and not self.is_epoch else math.inf
+
+
+def place(at: str | float) -> str:
+    """Where in a run a value is read, in words.
+
+    >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1")]
+    ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1']
+    """
+    if found := _OVER.fullmatch(str(at)):
+        few = f" of epochs {found['first']}-{found['last']}" if found["first"] else " of all epochs"
+        return f"first epoch {at}" if found["level"] else f"mean{few}"
+    return _AT.get(str(at), f"epoch {at}")
+
+
+def is_epoch(at: str | float) -> bool:
+    """Whether what is read there is an epoch."""
+    return at == "best_epoch" or str(at).startswith("below ")
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
@@ -79,8 +105,9 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     if "metric" not in entry:
         raise ActlabError(f"table column {dict(entry)!r} lacks 'metric', such as test/error")
     at, metric = entry.get("at", "last"), str(entry["metric"])
-    if at not in _AT and not isinstance(at, int | float):
-        raise unknown("value of 'at'", str(at), _AT, "Or give the number of an epoch.")
+    if at not in _AT and not isinstance(at, int | float) and not _OVER.fullmatch(str(at)):
+        remedy = "Or give the number of an epoch, 'mean', 'mean 5-50' or 'below 0.1'."
+        raise unknown("value of 'at'", str(at), _AT, remedy)
     guess = "max" if metric.endswith("accuracy") else "min"
     mode = entry.get("mode", study.select.mode if metric == study.select.metric else guess)
     if mode not in ("min", "max"):
@@ -94,7 +121,7 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
     Args:
         epochs: shape ``[E]``, ascending.
         values: shape ``[E]``.
-        at: ``last``, ``best``, ``best_epoch`` or an epoch.
+        at: as in a `Column`, but for ``selected``.
         column: says which values are good.
 
     Returns:
@@ -103,7 +130,17 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
     >>> epochs, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.2, 0.4])
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]
     [0.4, 0.2, 2.0, 0.5]
+    >>> [read_at(epochs, values, at, Column("test/error")) for at in ("mean 2-3", "below 0.3", "below 0.1")]
+    [0.30000000000000004, 2.0, inf]
     """
+    if found := _OVER.fullmatch(str(at)):
+        if found["level"]:
+            below = np.flatnonzero(values < float(found["level"]))
+            return float(epochs[below[0]]) if below.size else math.inf
+        first, last = (float(found[k] or limit) for k, limit in (("first", 0), ("last", math.inf)))
+        within = values[(epochs >= first - 1e-6) & (epochs <= last + 1e-6)]
+        mean = float(within.mean()) if within.size else None
+        return column.worst if mean is not None and math.isnan(mean) else mean
     if at in SUMMED:
         return summary(epochs, values).read(str(at), column.mode)
     before = np.flatnonzero(epochs <= float(at) + 1e-6)

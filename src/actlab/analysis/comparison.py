@@ -183,7 +183,7 @@ def _tuned_on(results: Results, group: Group, reference: Group | None, column: C
     later stage count as chosen that have other seeds than those that chose.
     """
     study = results.study
-    chose = (column.metric, column.condition) == (study.select.metric, "") and column.at != "best_epoch"
+    chose = (column.metric, column.condition) == (study.select.metric, "") and not column.is_epoch
     fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
     if reference is None or not chose or fresh:
         return False

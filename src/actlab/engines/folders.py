@@ -24,14 +24,12 @@ import os
 import platform
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
-from filelock import FileLock, Timeout
 
 from actlab import series
 from actlab.files import (
@@ -243,14 +241,15 @@ class RunFolder:
         write_atomically(self._rows, "".join(_line(row, self.run.id) for row in kept))
         return len(kept)
 
-    def finish(self, status: str, **facts: Any) -> None:
+    def finish(self, status: str, further: Iterable[Row] = (), **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``; the run is finished.
 
         Args:
             status: `FINISHED` or `DIVERGED`.
+            further: rows of what the whole run shows.
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
-        rows = self.rows()
+        rows = [*self.rows(), *further]
         with replacing(self.metrics) as partial:
             frame_of(rows).to_parquet(partial, index=False)
             recorded = series.read(partial, Row._fields)
@@ -270,26 +269,6 @@ class RunFolder:
         write_sealed(self._result, result)
         for lines in (self._rows, self.path / UNIT_LINES):
             lines.unlink(missing_ok=True)
-
-
-@contextmanager
-def holding(root: Path, runs: Sequence[Run]) -> Iterator[bool]:
-    """Hold the locks of some runs, all or none; a process that dies holds none.
-
-    Yields:
-        Whether they are held: False when another process trains one of them.
-    """
-    folder = root / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        try:
-            for run in runs:
-                held.enter_context(FileLock(folder / f"{run.id}.lock", timeout=0))
-        except Timeout:
-            held.close()
-            yield False
-        else:
-            yield True
 
 
 def hardware() -> str:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from actlab import checkpoints, experiments, series
 from actlab.engines import packing
-from actlab.engines.folders import Row, RunFolder, frame_of, holding
+from actlab.engines.folders import Row, RunFolder, frame_of
+from actlab.engines.locks import holding
 from actlab.engines.recording import checkpoint_name
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment

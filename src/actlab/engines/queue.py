@@ -11,7 +11,8 @@ import torch
 
 from actlab.engines import sequential, stacked
 from actlab.engines.devices import rank
-from actlab.engines.folders import RunFolder, holding
+from actlab.engines.folders import RunFolder
+from actlab.engines.locks import holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError

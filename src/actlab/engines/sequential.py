@@ -125,9 +125,9 @@ def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
     epochs = trainer.current_epoch
     last_good = epochs - 1 if recorder.diverged else epochs
     recorder.check_rows(recorder.folder)
-    unit_records.close(recorder.folder, last_good)
     recorder.folder.finish(
         DIVERGED if recorder.diverged else FINISHED,
+        unit_records.close(recorder.folder, last_good, trainer.global_step),
         engine="sequential",
         last_good_epoch=last_good,
         updates=trainer.global_step,

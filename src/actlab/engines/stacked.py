@@ -141,9 +141,9 @@ class StackRecorder(TimedRecorder):
         if network is not None:
             state, config = state_of(network, r), task.members[r].config
             write_checkpoint(state, last_good_epoch, updates, folder.checkpoint, config)
-        unit_records.close(folder, last_good_epoch)
         folder.finish(
             status,
+            unit_records.close(folder, last_good_epoch, updates),
             engine="stacked",
             stack={"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads},
             last_good_epoch=last_good_epoch,

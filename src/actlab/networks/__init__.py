@@ -3,6 +3,7 @@
 from actlab.networks.autoencoder import Autoencoder
 from actlab.networks.convnet import ConvNet
 from actlab.networks.dropout import Dropout
+from actlab.networks.elu import ConvStacks
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
 from actlab.networks.wide_resnet import WideResNet
@@ -13,6 +14,7 @@ __all__ = [
     "ActivationFactory",
     "Autoencoder",
     "ConvNet",
+    "ConvStacks",
     "Dropout",
     "WideResNet",
     "initialise",

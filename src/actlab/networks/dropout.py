@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
@@ -16,13 +15,15 @@ class Dropout(nn.Module):
 
     Args:
         p: drop probability in [0, 1), or a tensor of one a run, ``(R, 1)``.
+        setting: the name of the schedule that moves it.
 
     Raises:
         ActlabError: when ``p`` is outside [0, 1).
     """
 
-    def __init__(self, p: float | Tensor) -> None:
+    def __init__(self, p: float | Tensor, setting: str = "dropout") -> None:
         super().__init__()
+        self.setting = setting
         self.p = _checked(p)  # no buffer: a network's precision must not round it
         self.scale: float | Tensor = 1.0  # a schedule's factor of p, or one a run, (R, 1)
         self.uniform = Uniform()
@@ -40,7 +41,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as ``x``."""
-        if not self.training:
+        if not self.training or (isinstance(self.scale, float) and self.scale == 0):
             return x
         if isinstance(self.p, Tensor) and self.p.device != x.device:
             self.p = self.p.to(x.device)
@@ -52,6 +53,7 @@ class Dropout(nn.Module):
 
 
 def _checked(p: float | Tensor) -> float | Tensor:
-    if not 0 <= float(torch.as_tensor(p).min()) <= float(torch.as_tensor(p).max()) < 1:
+    low, high = (float(p.min()), float(p.max())) if isinstance(p, Tensor) else (p, p)
+    if not 0 <= low <= high < 1:
         raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
     return p

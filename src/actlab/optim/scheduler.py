@@ -12,12 +12,15 @@ from torch.optim import Optimizer
 from actlab.errors import ActlabError, unknown
 from actlab.optim.schedules import Plateau, Schedule
 
-SETTINGS = ("lr", "beta1", "momentum", "weight_decay", "dropout")
+OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
+OF_DROPOUT = ("dropout", "inner_dropout")  # inner: within the stacks of a network
+SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
 class ScaledDropout(Protocol):
     """A dropout layer whose probability can be multiplied."""
 
+    setting: str
     scale: float | Tensor
 
 
@@ -48,10 +51,12 @@ class Scheduler:
         for setting in {name for schedules in members for name in schedules}:
             if setting not in SETTINGS:
                 raise unknown("setting of a schedule", setting, SETTINGS)
-            if setting != "dropout" and _read(optimizer.param_groups[0], setting) is None:
+            if setting in OF_DROPOUT[1:] and not any(layer.setting == setting for layer in dropouts):
+                raise ActlabError(f"the network has no {setting!r} that a schedule could change")
+            if setting in OF_GROUPS and _read(optimizer.param_groups[0], setting) is None:
                 name = type(optimizer).__name__
                 raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
-        self.start = [{s: _read(group, s) or 0.0 for s in SETTINGS} for group in optimizer.param_groups]
+        self.start = [{s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups]
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
         """The factor of one run's setting."""
@@ -64,17 +69,19 @@ class Scheduler:
         """Set everything for the coming update, both counted from 0."""
         for group, start, member in zip(self.optimizer.param_groups, self.start, self.owners, strict=True):
             for setting in self.members[member]:
-                if setting != "dropout":
+                if setting in OF_GROUPS:
                     _write(group, setting, start[setting] * self.factor(member, setting, epoch, update))
-        if self.dropouts and any("dropout" in schedules for schedules in self.members):
-            scale = self._dropout_scale(epoch, update)
-            for layer in self.dropouts:
-                layer.scale = scale
+        for setting in OF_DROPOUT:
+            layers = [layer for layer in self.dropouts if layer.setting == setting]
+            if layers and any(setting in schedules for schedules in self.members):
+                scale = self._dropout_scale(setting, epoch, update)
+                for layer in layers:
+                    layer.scale = scale
 
-    def _dropout_scale(self, epoch: int, update: int) -> float | Tensor:
+    def _dropout_scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
         """One factor for all runs, or one a run, ``(R, 1)``."""
         factors = [
-            self.factor(r, "dropout", epoch, update) if "dropout" in schedules else 1.0
+            self.factor(r, setting, epoch, update) if setting in schedules else 1.0
             for r, schedules in enumerate(self.members)
         ]
         return factors[0] if len(set(factors)) == 1 else torch.tensor(factors).view(-1, 1)

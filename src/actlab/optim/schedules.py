@@ -94,14 +94,14 @@ class Steps(Schedule):
         by: ``epoch`` or ``update``.
 
     Raises:
-        ActlabError: for moments that do not rise from 1 on.
+        ActlabError: for moments that do not rise from 0 on.
     """
 
     def __init__(self, factors: dict[int, float], by: By = "epoch") -> None:
         super().__init__(by)
         moments = list(factors)
-        if not moments or moments[0] < 1 or any(b <= a for a, b in pairwise(moments)):
-            raise ActlabError(f"steps at {moments}: give whole numbers that rise, the first at least 1")
+        if not moments or moments[0] < 0 or any(b <= a for a, b in pairwise(moments)):
+            raise ActlabError(f"steps at {moments}: give whole numbers that rise, the first at least 0")
         self.factors = factors
 
     def factor(self, at: int) -> float:

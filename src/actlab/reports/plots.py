@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from actlab.analysis import curves
-from actlab.analysis.columns import Column, column
+from actlab.analysis.columns import Column, column, is_epoch, place
 from actlab.analysis.conditions import along
 from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
@@ -73,7 +73,8 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The panels of an entry, each with the keys that it shares with the others.
 
     Raises:
-        ActlabError: for a key, metric, condition or published curve that does not exist.
+        ActlabError: for a key, metric, condition or published curve that does not exist, and where a line could
+            be of several groups.
     """
     _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
@@ -84,6 +85,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
         panel["name"] = figure
         _check_names(results, panel, published)
+        _ = list(_subjects(results, panel))
         panels.append(panel)
     return panels
 
@@ -138,7 +140,7 @@ def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
 
 
 def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
-    percent = bool(panel.get("percent", False)) and panel.get("at") != "best_epoch"
+    percent = bool(panel.get("percent", False)) and not is_epoch(panel.get("at", ""))
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
     return Panel(
@@ -195,7 +197,7 @@ def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any,
 def _read(results: Results, panel: Mapping[str, Any]) -> str:
     """Where the runs of a panel are read and under which condition; empty for epochs without a condition."""
     at = str(panel.get("at", "last"))
-    words = _READ.get(at, f"at epoch {at}").format(metric=results.study.select.metric)
+    words = _READ.get(at, f"at the {place(at)}").format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
 

@@ -161,11 +161,11 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
     if value is None:
         return _NONE
     if not math.isfinite(value):
-        return "diverged"
+        return "never" if str(column.at).startswith("below") else "diverged"
     sign = "+" if signed else ""
     if column.in_percent:
         return f"{100 * value:{sign}.2f}"
-    return f"{value:{sign}.1f}" if column.at == "best_epoch" else f"{value:{sign}#.3g}".rstrip(".")
+    return f"{value:{sign}.1f}" if column.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
 
 
 def p_value(p: float | None) -> str:

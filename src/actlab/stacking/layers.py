@@ -152,7 +152,7 @@ class StackedFlatten(nn.Module):
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     """One dropout layer for all runs, with a probability a run where they differ."""
-    dropout = Dropout(_common([float(m.p) for m in members]))
+    dropout = Dropout(_common([float(m.p) for m in members]), members[0].setting)
     dropout.uniform.stream, dropout.uniform.site = stream, members[0].uniform.site
     return dropout
 

@@ -1,0 +1,133 @@
+"""The ELU paper's networks for CIFAR: layer by layer, by parameter counts, with dropout that begins late."""
+
+import pytest
+import torch
+from torch import nn
+
+from actlab.activations import factory
+from actlab.errors import ActlabError
+from actlab.networks import ConvStacks, Dropout
+from actlab.optim import Scheduler, Steps
+
+STACKS_18 = [
+    [[1, 384, 3]],
+    [[1, 384, 1], [2, 640, 3]],
+    [[1, 640, 3], [3, 768, 3]],
+    [[1, 768, 3], [2, 896, 3]],
+    [[1, 896, 3], [2, 1024, 3]],
+    [[1, 1024, 3], [2, 1152, 3]],
+    [[1, 100, 1]],
+]
+LATER_18 = [
+    [[1, 384, 3]],
+    [[1, 384, 1], [1, 384, 2], [2, 640, 2]],
+    [[1, 640, 1], [3, 768, 2]],
+    [[1, 768, 1], [2, 896, 2]],
+    [[1, 896, 3], [2, 1024, 2]],
+    [[1, 1024, 1], [1, 1152, 2]],
+    [[1, 1152, 1]],
+    [[1, 100, 1]],
+]
+SMALL = [[[1, 4, 5]], [[1, 4, 1], [1, 6, 3]], [[1, 8, 2]], [[1, 8, 1]], [[2, 8, 1]], [[1, 100, 1]]]
+RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.0]
+
+
+def parameters(**options):
+    with torch.device("meta"):
+        network = ConvStacks(factory("elu"), 100, channels_last=False, init="he", **options)
+    return sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("stacks", "layers", "number"),
+    [(None, 11, 1_669_028), (STACKS_18, 18, 100_557_028), (LATER_18, 18, 39_330_404)],
+    ids=["11 layers", "18 layers", "18 layers, later text"],
+)
+def test_parameters_are_those_of_the_paper(stacks, layers, number):
+    options = {} if stacks is None else {"stacks": stacks, "dropout": [0.1] * len(stacks)}
+    assert parameters(**options) == number
+    with torch.device("meta"):
+        network = ConvStacks(factory("relu"), 100, channels_last=False, **options)
+    assert sum(isinstance(layer, nn.Conv2d) for layer in network) == layers
+
+
+def test_maps_are_those_of_the_paper():
+    """Each stack halves the map until it is 1×1; even kernels keep it too."""
+    network, seen = ConvStacks(factory("elu"), 100), []
+    for layer in network:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[1:])))
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 100)
+    assert seen == [
+        (192, 32, 32),
+        (192, 16, 16),
+        (240, 16, 16),
+        (240, 8, 8),
+        (260, 8, 8),
+        (260, 4, 4),
+        (280, 4, 4),
+        (280, 2, 2),
+        (300, 2, 2),
+        (300, 1, 1),
+        (100, 1, 1),
+    ]
+
+
+def test_batch_norm_stands_before_each_unit_and_not_on_the_logits():
+    network = ConvStacks(factory("elu"), 100, stacks=SMALL, dropout=RATES, batch_norm=True)
+    kinds = [type(layer).__name__ for layer in network]
+    for at, kind in enumerate(kinds):
+        if kind == "BatchNorm2d":
+            assert (kinds[at - 1], kinds[at + 1]) == ("Conv2d", "ELU")
+            assert network[at - 1].bias is None
+    assert kinds.count("BatchNorm2d") == kinds.count("ELU") == kinds.count("Conv2d") - 1
+    assert kinds[-2:] == ["Conv2d", "Flatten"]
+    assert network[-2].bias is not None
+
+
+def test_dropout_within_the_stacks_begins_late():
+    network = ConvStacks(factory("elu"), 10, stacks=SMALL, dropout=RATES, inner_dropout=True)
+    dropouts = [layer for layer in network if isinstance(layer, Dropout)]
+    assert [(d.setting, d.p) for d in dropouts] == [
+        ("inner_dropout", 0.1),
+        ("dropout", 0.1),
+        ("dropout", 0.2),
+        ("dropout", 0.3),
+        ("inner_dropout", 0.4),
+        ("dropout", 0.4),
+    ]
+    schedules = {
+        "dropout": Steps({7: 1.5}, by="update"),
+        "inner_dropout": Steps({0: 0.0, 3: 1.0, 7: 1.5}, by="update"),
+    }
+    sgd = torch.optim.SGD(network.parameters(), lr=0.1)
+    moving = Scheduler(sgd, [schedules], [0], dropouts)
+    chances = {}
+    for update in (0, 2, 3, 6, 7):
+        moving.move(0, update)
+        chances[update] = [round(float(d.probability), 3) for d in dropouts]
+    assert chances[0] == chances[2] == [0.0, 0.1, 0.2, 0.3, 0.0, 0.4]
+    assert chances[3] == chances[6] == [0.1, 0.1, 0.2, 0.3, 0.4, 0.4]
+    assert chances[7] == [0.15, 0.15, 0.3, 0.45, 0.6, 0.6]
+    moving.move(0, 0)
+    x = torch.ones(3, 4)
+    assert dropouts[0].train()(x) is x
+
+
+def test_a_schedule_of_dropout_that_is_not_there_is_refused():
+    network = ConvStacks(factory("elu"), 10, stacks=SMALL, dropout=RATES)
+    dropouts = [layer for layer in network if isinstance(layer, Dropout)]
+    with pytest.raises(ActlabError, match="no 'inner_dropout'"):
+        Scheduler(torch.optim.SGD(network.parameters()), [{"inner_dropout": Steps({3: 2.0})}], [0], dropouts)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dropout": [0.1]}, "1 dropouts for 6 stacks"),
+        ({"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
+    ],
+)
+def test_mistakes_are_told(options, words):
+    with pytest.raises(ActlabError, match=words):
+        ConvStacks(factory("elu"), 10, **{"stacks": SMALL, "dropout": RATES, **options})
