@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "checkpoints": {"errors", "files"},
     "tasks": {"networks", "activations", "optim", "checkpoints", "signatures", *LEAVES},
     "probes": {"tasks", *LEAVES},
+    "bias_shift": {"probes", "theory", "tasks", *LEAVES},
     "stacking": {"tasks", "networks", "activations", "optim", *LEAVES},
     "signatures": {"errors"},
     "configs": {"signatures", "errors"},

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from actlab.draws import Position, uniform_at
 from actlab.errors import ActlabError
-from actlab.tasks import Batch, Quantity
+from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.quantities import Means
 
 
@@ -47,6 +47,9 @@ class Subject(Protocol):
 
     def quantities(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
         """What a batch that all share says of each run: values ``(R, B, *)``."""
+
+    def apart(self) -> Iterable[Task]:
+        """The task of each run by itself."""
 
 
 class Probe(Protocol):

@@ -103,9 +103,13 @@ class Results:
         return columns
 
     def awaits(self, metric: str) -> bool:
-        """Whether a metric is a probe's, ``probe/split/metric``, and no run has been probed that way yet."""
+        """Whether a metric is a probe's and no run has been probed that way yet.
+
+        It is ``probe/split/metric``, or ``probe/metric`` of what belongs to no split.
+        """
         probe, slash, rest = metric.partition("/")
-        return "/" in rest and not any(name.startswith(probe + slash) for name in self.conditions)
+        ours = "/" in rest or any(probe == one.name for one in self.study.probes)
+        return ours and not any(name.startswith(probe + slash) for name in self.conditions)
 
     def check(self, metric: str, condition: str = "") -> None:
         """Raise an ActlabError for a metric or condition that no finished run recorded.

@@ -144,6 +144,10 @@ class Apart(nn.Module):
         found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
+    def apart(self) -> Iterable[Task]:
+        """The task of each run by itself."""
+        return [task for task in self.tasks if isinstance(task, Task)]
+
 
 def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
     """Networks of equal structure as one subject.

@@ -8,7 +8,7 @@ Shapes: ``R`` runs, ``B`` batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -70,6 +70,12 @@ class StackedTask(pl.LightningModule):
     def observe(self, batch: Batch) -> None:
         """Pass a batch that all members share through the network, for those who watch its layers."""
         self.quantities(batch, shared=True)
+
+    def apart(self) -> Iterator[Task]:
+        """The members one by one, each with its weights as they are now."""
+        for r, member in enumerate(self.members):
+            member.network.load_state_dict(self.network.member_state(r))
+            yield member.to(self.device).train(self.training)
 
     def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch says, with values ``(R, B, *)``.

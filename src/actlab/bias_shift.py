@@ -1,0 +1,172 @@
+"""How far the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
+
+A probe of a study::
+
+    probes:
+      - {name: shift, class_path: actlab.bias_shift.BiasShift, at: [0, 1, 5]}
+
+Shapes: ``S`` samples, ``I`` incoming units, ``U`` units of a layer.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from actlab import theory
+from actlab.draws import Position, uniform_at
+from actlab.errors import ActlabError
+from actlab.probes import Measured, Subject
+from actlab.tasks import Batch, Task
+
+QUANTILES = (0.25, 0.5, 0.75)
+
+
+class Layer(NamedTuple):
+    """What a linear layer sees of some samples, in float64.
+
+    Args:
+        a: incoming activations ``(S, I)``.
+        delta: derivative of the log probability of a label drawn from the model, by net input ``(S, U)``.
+        observed: the same of the data's label ``(S, U)``.
+    """
+
+    a: Tensor
+    delta: Tensor
+    observed: Tensor
+
+
+class BiasShift:
+    """The correction factor k of every unit of the hidden layers, and what it depends on.
+
+    Measured under ``layer=2``, ``layer=3`` and so on, the first being left out, whose incoming units are the
+    inputs: quartiles over units of |k − 1| as ``k_distance`` under ``layer=2,quantile=0.5``; the median of the
+    bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
+    ``shift_of_natural_gradient``; mean correlation of the incoming units, ``correlation``; the median length of
+    E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices singular:
+    they are left out, ``constant_inputs`` is their mean number; ``units_left_out`` is the share of units that
+    no sample, or too few, move.
+
+    Args:
+        samples: the first training samples in file order.
+
+    Raises:
+        ActlabError: for a number below 2.
+    """
+
+    def __init__(self, samples: int = 2000) -> None:
+        if samples < 2:
+            raise ActlabError(f"samples {samples} of bias shift: give a whole number from 2")
+        self.samples = samples
+
+    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
+        """Yield everything, by layer."""
+        index = torch.arange(min(self.samples, len(data.train)))
+        position = Position((0,), 0, index)
+        batch = tuple(tensor.to(subject.device) for tensor in data.train.__getitems__(position))
+        found: dict[tuple[str, str], list[float]] = {}
+        for task in subject.apart():
+            for number, layer in enumerate(layers_of(task, batch, position)[1:], 2):
+                for name, value in measure(layer).items():
+                    metric, _, quantile = name.partition("@")
+                    condition = f"layer={number}" + (f",quantile={quantile}" if quantile else "")
+                    found.setdefault((metric, condition), []).append(value)
+        for (metric, condition), values in found.items():
+            yield Measured("", metric, condition, torch.tensor(values))
+
+
+def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
+    """What the hidden linear layers of a classifier see, in the order in which they act.
+
+    Args:
+        task: in evaluation mode; it is left as it is.
+        batch: inputs and labels.
+        position: of the batch; the label that the model draws is a function of it.
+
+    Raises:
+        ActlabError: for a network whose output is not one row of logits a sample.
+    """
+    network = copy.deepcopy(task.network).double()
+    seen: list[tuple[Tensor, Tensor]] = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+    *inputs, labels = (*task.inputs(batch), batch[-1])
+    device = labels.device.type
+    with torch.enable_grad(), torch.autocast(device, enabled=False):
+        logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
+        if logits.dim() != 2 or labels.shape != logits.shape[:1]:
+            raise ActlabError(f"bias shift asks for logits (B, K) and labels (B,), not {tuple(logits.shape)}")
+        log_p = logits.log_softmax(-1)
+        below = log_p.detach().exp().cumsum(-1) < uniform_at(position, "label").to(log_p).unsqueeze(-1)
+        drawn = below.sum(-1).clamp_max(logits.shape[-1] - 1)
+        outputs = [output for _, output in seen[:-1]]
+        delta, observed = (
+            torch.autograd.grad(log_p.gather(-1, of.unsqueeze(-1)).sum(), outputs, retain_graph=True)
+            for of in (drawn, labels)
+        )
+    return [
+        Layer(a.detach().flatten(0, -2), d, o) for (a, _), d, o in zip(seen[:-1], delta, observed, strict=True)
+    ]
+
+
+def measure(layer: Layer) -> dict[str, float]:
+    """What one layer shows; see `BiasShift`."""
+    distances, shifts, natural, lengths, constant = [], [], [], [], []
+    number = layer.delta.shape[1]
+    for unit in range(number):
+        one = of_unit(layer, unit)
+        if one is None:
+            continue
+        _, of, g, g0, left_out = one
+        update, of_bias = theory.natural_update(of, g, g0)
+        constant.append(left_out)
+        distances.append(float(theory.correction(of) - 1))
+        lengths.append(float(of.mean_q.norm()))
+        shifts.append(float(theory.bias_shift(of.mean, g, g0)))
+        natural.append(float(theory.bias_shift(of.mean, update, of_bias)))
+    k = torch.tensor(distances, dtype=torch.float64).abs()
+    nothing = not len(k)
+    found = {f"k_distance@{q}": math.nan if nothing else float(k.quantile(q)) for q in QUANTILES}
+    for name, values in (
+        ("shift_of_gradient", shifts),
+        ("shift_of_natural_gradient", natural),
+        ("mean_length", lengths),
+    ):
+        found[name] = math.nan if nothing else float(torch.tensor(values).abs().median())
+    found["correlation"] = mean_correlation(layer.a)
+    found["constant_inputs"] = math.nan if nothing else sum(constant) / len(constant)
+    found["units_left_out"] = 1 - len(constant) / number
+    return found
+
+
+def of_unit(layer: Layer, unit: int) -> tuple[Tensor, theory.Moments, Tensor, Tensor, int] | None:
+    """One unit's incoming activations, moments and gradients, without what is constant for it.
+
+    Returns:
+        Activations ``(S, I)``, moments of one unit, gradients ``(1, I)`` and ``(1,)``, and how many incoming
+        units were left out; None where fewer samples move the unit than it has incoming ones.
+    """
+    delta = layer.delta[:, unit : unit + 1]
+    moving = layer.a[delta[:, 0] != 0]
+    if len(moving) < 2:
+        return None
+    kept = theory.varying(moving)
+    if not kept.any() or len(moving) < int(kept.sum()) + 2:
+        return None
+    a = layer.a[:, kept]
+    observed = layer.observed[:, unit]
+    g, g0 = (observed @ a / len(a)).unsqueeze(0), observed.mean().unsqueeze(0)
+    return a, theory.moments(a, delta), g, g0, int((~kept).sum())
+
+
+def mean_correlation(a: Tensor) -> float:
+    """Mean absolute correlation of two of the units that vary."""
+    of = torch.corrcoef(a[:, theory.varying(a)].T).abs()
+    number = len(of) if of.dim() else 1
+    return float((of.sum() - number) / (number * (number - 1))) if number > 1 else math.nan
