@@ -1,5 +1,7 @@
 """The ELU paper's networks for CIFAR: layer by layer, by parameter counts, with dropout that begins late."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from actlab.activations import factory
 from actlab.errors import ActlabError
 from actlab.networks import ConvStacks, Dropout
 from actlab.optim import Scheduler, Steps
+from actlab.tasks import ClassificationTask
 
 STACKS_18 = [
     [[1, 384, 3]],
@@ -40,8 +43,8 @@ def parameters(**options):
 
 @pytest.mark.parametrize(
     ("stacks", "layers", "number"),
-    [(None, 11, 1_669_028), (STACKS_18, 18, 100_557_028), (LATER_18, 18, 39_330_404)],
-    ids=["11 layers", "18 layers", "18 layers, later text"],
+    [(None, 11, 1_669_028), (STACKS_18, 18, 100_557_028), (LATER_18, 19, 39_330_404)],
+    ids=["11 layers", "18 layers", "later text"],
 )
 def test_parameters_are_those_of_the_paper(stacks, layers, number):
     options = {} if stacks is None else {"stacks": stacks, "dropout": [0.1] * len(stacks)}
@@ -112,6 +115,44 @@ def test_dropout_within_the_stacks_begins_late():
     moving.move(0, 0)
     x = torch.ones(3, 4)
     assert dropouts[0].train()(x) is x
+
+
+def test_runs_of_one_number_start_from_the_same_weights():
+    """Whatever the unit, without and with batch norm: the paper's pairs."""
+
+    def weights(unit, seed, **options):
+        network = partial(ConvStacks, stacks=SMALL, dropout=RATES, **options)
+        task = ClassificationTask(10, (3, 32, 32), unit, network, seed=seed)
+        return [layer.weight for layer in task.network if isinstance(layer, nn.Conv2d)]
+
+    first = weights("elu", 3)
+    for unit, options in (("relu", {}), ("srelu", {"batch_norm": True}), ("prelu", {"inner_dropout": True})):
+        assert all(torch.equal(a, b) for a, b in zip(first, weights(unit, 3, **options), strict=True))
+    assert not torch.equal(first[0], weights("elu", 4)[0])
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
+    """Two updates a phase: what is interrupted in the first or second ends as what is not."""
+    monkeypatch.chdir(tmp_path)
+    words = [
+        *("fit", "-c", "cifar10_elu18", "--data.sample", "true", "--trainer.logger", "false"),
+        *("--trainer.enable_progress_bar", "false", "--model.network.stacks", str(SMALL)),
+        *("--model.network.dropout", str(RATES), "--data.eval_batch_size", "50"),
+        *("--model.schedules.dropout.init_args.factors", "{4: 1.5}"),
+        *("--model.schedules.inner_dropout.init_args.factors", "{0: 0.0, 2: 1.0, 4: 1.5}"),
+    ]
+    more = ["--trainer.max_epochs", "3", "--trainer.default_root_dir"]
+    assert cli(*words, *more, "straight").code == 0
+    assert cli(*words, "--trainer.max_epochs", epochs, "--trainer.default_root_dir", "cut").code == 0
+    assert cli(*words, *more, "cut", "--ckpt_path", "last").code == 0
+    straight, cut = (
+        torch.load(next(tmp_path.glob(f"{where}/*/checkpoints/last.ckpt")), weights_only=True)
+        for where in ("straight", "cut")
+    )
+    assert straight["global_step"] == cut["global_step"] == 6
+    for name, value in straight["state_dict"].items():
+        assert torch.equal(cut["state_dict"][name], value), name
 
 
 def test_a_schedule_of_dropout_that_is_not_there_is_refused():
