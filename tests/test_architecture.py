@@ -122,6 +122,7 @@ MAY_IMPORT = {
 # Other people's packages → the only parts that may import them.
 ONLY_IN = {
     "wandb": {"reports.wandb"},
+    "wandb_workspaces": {"reports.workspaces"},
     "torchaudio": {"audio"},
     "soundfile": {"datamodules.speech.recordings"},
     "matplotlib": {"reports"},

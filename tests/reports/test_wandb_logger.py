@@ -1,10 +1,6 @@
 """The W&B logger: offline without an account, one run a logger, nothing said on the network."""
 
-import json
 import socket
-import struct
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +8,7 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 
 from actlab.reports.wandb import RunLogger, mode
+from wandb_logs import history
 
 KEYS = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL")
 
@@ -23,38 +20,6 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     return tmp_path / "netrc"
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a transaction log: a file header of 7 bytes, then LevelDB's log format."""
-    at, whole = 7, b""
-    while at + 7 <= len(data):
-        if (left := -at % 32768) < 7:  # a block's tail too short for a record's header is padding
-            at += left
-            continue
-        length, kind = struct.unpack_from("<HB", data, at + 4)  # after the checksum
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # full, or last part
-            yield whole
-            whole = b""
-
-
-def history(folder: Path) -> list[dict[str, object]]:
-    """The logged steps of the one run below a folder, read back from its transaction log."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    (file,) = folder.rglob("*.wandb")
-    for _ in range(200):  # wandb's service writes the end of the log a moment after the run was closed
-        parsed = list(map(Record.FromString, records(file.read_bytes())))
-        if parsed and parsed[-1].HasField("exit"):
-            break
-        time.sleep(0.05)
-    return [
-        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-        for record in parsed
-        if record.HasField("history")
-    ]
 
 
 def test_without_an_account_it_is_offline(nobody: Path) -> None:

@@ -177,13 +177,6 @@ def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
         assert "activation" in (log.parent / "hparams.yaml").read_text()
 
 
-def test_a_stack_logs_each_member_to_wandb(study, tmp_path):
-    words = ["--set", "model.activation=relu", "--logger", "actlab.reports.wandb.RunLogger"]
-    outcome = study("run", *words)
-    assert outcome.code == 0, outcome.err
-    assert len(list((tmp_path / "runs/tiny/wandb").glob("offline-run-*/*.wandb"))) == 4
-
-
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
     """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""

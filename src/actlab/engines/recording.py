@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,16 @@ class TimedRecorder(Checkpoint):
             return False
         self.best[run] = value
         return True
+
+
+def summarise(logger: object, rows: Iterable[Row]) -> None:
+    """Tell a logger that sums runs up what the whole run has recorded, before a resume too."""
+    if callable(log_summary := getattr(logger, "log_summary", None)):
+        values: dict[str, list[float]] = {}
+        for row in rows:
+            if not row.condition:
+                values.setdefault(row.name, []).append(row.value)
+        log_summary(values)
 
 
 def checkpoint_name(epoch: int) -> str:

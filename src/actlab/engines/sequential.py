@@ -19,6 +19,7 @@ from actlab.engines.recording import (
     diverged,
     fraction_done,
     revisions_of,
+    summarise,
     updates_an_epoch,
     write_checkpoint,
 )
@@ -73,6 +74,11 @@ class Recorder(TimedRecorder):
         self.pending = []
         trainer.save_checkpoint(self.folder.checkpoint)
         self.progress(self.folder.run, fraction_done(trainer))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Sum the run up, before its loggers are closed."""
+        for logger in trainer.loggers:
+            summarise(logger, self.folder.rows() if trainer.is_global_zero else ())
 
     def _take(self, trainer: pl.Trainer) -> None:
         """Add what was logged since the last call as rows at this step; Lightning keeps what is older."""

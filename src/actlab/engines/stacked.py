@@ -30,6 +30,7 @@ from actlab.engines.recording import (
     diverged,
     fraction_done,
     revisions_of,
+    summarise,
     updates_an_epoch,
     write_checkpoint,
 )
@@ -137,6 +138,8 @@ class StackRecorder(TimedRecorder):
         folder, task, updates = self.folders[r], trainer.lightning_module, trainer.global_step
         assert isinstance(task, StackedTask)
         self.check_rows(folder)
+        if r in self.loggers:
+            summarise(self.loggers[r], folder.rows())
         network = task.network if status == FINISHED else self._last_good(task.network)
         if network is not None:
             state, config = state_of(network, r), task.members[r].config

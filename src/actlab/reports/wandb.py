@@ -13,7 +13,16 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
+from actlab.studies.keys import label
+
 _HOST = "api.wandb.ai"
+_COUNTERS = ("epoch", "trainer/global_step")
+_COMPARED = {  # keys of a run's config by which dashboards group and filter
+    "activation": ("model", "init_args", "activation"),
+    "lr": ("model", "init_args", "optimizer", "init_args", "lr"),
+    "dropout": ("model", "init_args", "network", "init_args", "dropout"),
+    "seed": ("seed_everything",),
+}
 
 
 class RunLogger(WandbLogger):
@@ -32,6 +41,8 @@ class RunLogger(WandbLogger):
         entity: user or team; the account's default one by default.
         notes: a sentence about the run.
         log_model: upload checkpoints, ``all`` for every one; needs ``offline`` to be false.
+        job_type: what kind of run it is among those of its group.
+        system_metrics: log what processors, memory and accelerators do as well.
     """
 
     def __init__(
@@ -46,8 +57,12 @@ class RunLogger(WandbLogger):
         entity: str | None = None,
         notes: str | None = None,
         log_model: bool | str = False,
+        job_type: str | None = None,
+        system_metrics: bool = False,
     ) -> None:
         self._mode = mode(offline)
+        self._system_metrics = system_metrics
+        self._logged: dict[str, list[float]] = {}
         super().__init__(
             name=name,
             save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another current folder
@@ -59,6 +74,7 @@ class RunLogger(WandbLogger):
             tags=list(tags) if tags else None,
             entity=entity,
             notes=notes,
+            job_type=job_type,
         )
 
     @property
@@ -73,7 +89,9 @@ class RunLogger(WandbLogger):
                 del arguments["resume"]  # could only warn
             # Not wandb's console capture: it would take hold of the process's own output once a run.
             # Nor where things lie on this computer: the words of the command, folders, the host's name.
-            settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True)
+            settings = wandb.Settings(
+                silent=True, console="off", x_disable_stats=not self._system_metrics, x_disable_meta=True
+            )
             run = wandb.init(**arguments, settings=settings, reinit="create_new")
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
@@ -83,17 +101,62 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Record the config as it is, nested."""
-        self.experiment.config.update(_plain(params), allow_val_change=True)
+        """Record the config as it is, nested, and what runs are compared by once more as keys of its own."""
+        nested = _plain(params)
+        self.experiment.config.update({**nested, **compared(nested)}, allow_val_change=True)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Record values at a step."""
+        for name, value in metrics.items():
+            self._logged.setdefault(name, []).append(float(value))
+        super().log_metrics(metrics, step)
+
+    @rank_zero_only
+    def log_summary(self, values: Mapping[str, Sequence[float]]) -> None:
+        """Sum up the whole run: ``last/val/loss`` and ``best/val/loss`` of each metric.
+
+        The best of an accuracy is the highest value, of anything else the lowest; a nan is the worst.
+
+        Args:
+            values: of each metric, in the order of the steps; those before a resume too.
+        """
+        self._logged = {name: list(series) for name, series in values.items()}
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        for name, series in self._logged.items():
+            if name not in _COUNTERS and series:
+                known = [value for value in series if value == value]
+                best = max if name.endswith("accuracy") else min
+                self.experiment.summary[f"last/{name}"] = series[-1]
+                self.experiment.summary[f"best/{name}"] = best(known) if known else series[-1]
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Close the run, so that its files are complete; logging after that takes it up again by its id."""
         super().finalize(status)
         if self._experiment is not None:
+            self._sum_up()
             self._id = self._wandb_init["id"] = self.experiment.id
             self.experiment.finish(exit_code=0 if status == "success" else 1)
             self._experiment = None
+
+
+def compared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What runs are compared by: unit, learning rate, dropout and seed, as far as a config has them.
+
+    >>> compared({"seed_everything": 3, "model": {"init_args": {"activation": {"name": "elu", "alpha": 0.5}}}})
+    {'activation': 'elu(alpha=0.5)', 'seed': 3}
+    """
+    found = {}
+    for name, path in _COMPARED.items():
+        value: Any = config
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            found[name] = label(value) if name == "activation" else value
+    return found
 
 
 def mode(offline: bool | None = None) -> str:
@@ -103,6 +166,11 @@ def mode(offline: bool | None = None) -> str:
     if asked := os.environ.get("WANDB_MODE"):
         return "offline" if asked == "dryrun" else asked
     return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
+
+
+def default_entity() -> str:
+    """The user or team that the account logged in writes to by default."""
+    return str(wandb.Api().default_entity)
 
 
 def _in_netrc() -> bool:

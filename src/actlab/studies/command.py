@@ -1,4 +1,4 @@
-"""``actlab study plan | run | show | report FILE``."""
+"""``actlab study plan | run | show | report | wandb FILE``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ ENGINES = ("auto", "sequential")
 def parser() -> Parser:
     """The command line of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report|schema")
+    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report|wandb|schema")
     about = {
         "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
         "run": "train what is unfinished, then print the table",
         "show": "print the table: medians over seeds, intervals, published values",
         "report": "draw the figures beside the published curves",
+        "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
     }
     for name, text in about.items():
         sub = commands.add_parser(name, help=text, description=text)
@@ -58,6 +59,9 @@ def parser() -> Parser:
             "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
         )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        if name == "wandb":
+            sub.add_argument("--entity", default="", help="user or team; default: the account's own")
+            sub.add_argument("--project", default="actlab", help="where the runs are; default: actlab")
         if name == "plan":
             sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
         if name == "run":
@@ -107,6 +111,8 @@ def main(argv: Sequence[str]) -> None:
                 report(study, root)
     elif args.command == "show":
         show(study, root)
+    elif args.command == "wandb":
+        dashboards(study, root, args.entity, args.project)
     else:
         report(study, root)
 
@@ -168,6 +174,25 @@ def show(study: Study, root: Path) -> None:
     from actlab.reports import tables
 
     tables.print_table(results.load(stages.opened(study, root)[-1], root), sys.stdout)
+
+
+def dashboards(study: Study, root: Path, entity: str, project: str) -> None:
+    """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
+    from actlab.reports import tables, workspaces
+    from actlab.reports.wandb import default_entity, mode
+
+    print(workspaces.description(study, entity, project))
+    if mode() != "online":
+        print(
+            "Nothing was created: there is no W&B account here. `wandb login`, then the same command again.\n"
+            f"Runs that were logged offline: `wandb sync {root}/wandb/offline-run-*` uploads them, "
+            f"`wandb leet {root}/wandb` shows them in the terminal."
+        )
+        return
+    loaded = results.load(stages.opened(study, root)[-1], root)
+    table = tables.to_markdown(loaded) if loaded.results else ""
+    for address in workspaces.create(study, table, entity or default_entity(), project):
+        print(address)
 
 
 def report(study: Study, root: Path) -> None:

@@ -153,6 +153,7 @@ class Study:
         reference: the compared value that costs and significance are given against, as it is or in words.
         reference_given: whether somebody asked for it; the default one may be absent.
         notes: departures from the paper and how to read the results, printed below the table.
+        tags: words by which loggers find the runs.
         tried: how many settings an earlier stage tried, by grid point as text.
         chosen_on: the seeds of the runs by which an earlier stage chose.
     """
@@ -172,6 +173,7 @@ class Study:
     reference: Any = "relu"
     reference_given: bool = False
     notes: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     tried: Mapping[str, int] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
 

@@ -75,6 +75,7 @@ def load(
         reference=Study.reference if asked is None else asked,
         reference_given=asked is not None,
         notes=tuple(file.notes),
+        tags=tuple(file.tags),
     )
 
 

@@ -182,17 +182,22 @@ class Loggers:
         path: of the class.
         group: name of the study.
         root: the study's folder.
+        tags: of the study; the run's unit is one more.
     """
 
     path: str
     group: str
     root: Path
+    tags: tuple[str, ...] = ()
 
     def __call__(self, run: Run) -> Any:
         """The logger of a run."""
         found = pydoc.locate(self.path)
         known = RunFolder(self.root, run).logger_id
-        settings = {"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known}
+        settings = {
+            **{"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known},
+            **{"tags": [*self.tags, label(_unit(run))[:64]], "job_type": "run"},
+        }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
         logger.log_hyperparams(run.config)
@@ -214,7 +219,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
         raise ActlabError(
             f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
         )
-    return Loggers(name, study.name, root)
+    return Loggers(name, study.name, root, study.tags)
 
 
 def faults_of(runs: Sequence[Run]) -> dict[str, str]:

@@ -132,6 +132,7 @@ class File(Part):
     """A study: which runs, how their settings are chosen, what is shown of them."""
 
     title: str | None = Field(default=None, description="one line for tables and figures")
+    tags: list[str] = Field(default=[], description="words by which loggers find the runs: paper, dataset")
     base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(

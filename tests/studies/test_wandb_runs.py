@@ -1,0 +1,101 @@
+"""What W&B gets of a study's runs: offline logs of runs alone and in a stack, read back."""
+
+import pandas as pd
+import pytest
+from test_studies import STUDIES
+
+import wandb_logs
+from actlab.reports import workspaces
+from actlab.studies import reading
+
+STUDY = """\
+title: Two units
+tags: [a paper, digits]
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 2
+  model.network.hidden: [8]
+grid:
+  model.activation: [relu, {name: elu, alpha: 0.5}]
+  model.optimizer.lr: [1.0e-2]
+seeds: 2
+table: [{metric: test/error, at: last, percent: true}]
+"""
+
+
+@pytest.fixture(scope="module", params=["auto", "sequential"])
+def logged(request, tmp_path_factory):
+    """The folder of a study whose runs were logged."""
+    from actlab.__main__ import main
+
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "two.yaml").write_text(STUDY)
+    words = ["--engine", request.param, "--logger", "actlab.reports.wandb.RunLogger"]
+    main(["study", "run", str(folder / "two.yaml"), "--runs-dir", str(folder / "runs"), *words])
+    return folder / "runs/two"
+
+
+def test_every_run_has_a_log_of_its_own(logged):
+    logs = list(logged.glob("wandb/offline-run-*/*.wandb"))
+    assert len(logs) == 4
+    seen = set()
+    for log in logs:
+        head, config, summary = wandb_logs.header(log), wandb_logs.config(log), wandb_logs.summary(log)
+        assert (head.run_group, head.job_type, head.project) == ("two", "run", "actlab")
+        unit = config["activation"]
+        assert list(head.tags) == ["a paper", "digits", unit]
+        assert (config["lr"], config["dropout"]) == (0.01, 0.0)
+        assert config["model"]["init_args"]["optimizer"]["init_args"]["lr"] == 0.01
+        seen.add((unit, config["seed"]))
+        rows = pd.read_parquet(logged / head.display_name / "metrics.parquet")
+        steps = [wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log) if r.HasField("history")]
+        for (split, metric), values in rows.groupby(["split", "metric"])["value"]:
+            name = f"{split}/{metric}"
+            kept = values.to_list()
+            assert [row[name] for row in steps if name in row] == pytest.approx(kept)
+            assert summary[f"last/{name}"] == pytest.approx(kept[-1])
+            best = max(kept) if metric == "accuracy" else min(kept)
+            assert summary[f"best/{name}"] == pytest.approx(best)
+        assert "best/epoch" not in summary
+    assert seen == {(unit, seed) for unit in ("relu", "elu(alpha=0.5)") for seed in (0, 1)}
+
+
+def test_without_an_account_the_command_says_what_it_would_create(logged, cli, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    outcome = cli(
+        "study", "wandb", logged.parents[1] / "two.yaml", "--entity", "me", "--runs-dir", logged.parent
+    )
+    assert outcome.code == 0, outcome.err
+    assert "'Two units' in me/actlab, over the runs of the group 'two'" in outcome.out
+    assert "val/loss, test/error" in outcome.out
+    assert "Nothing was created" in outcome.out
+    assert f"wandb sync {logged}/wandb/offline-run-*" in outcome.out
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_workspace_and_report_are_what_their_library_builds(path, monkeypatch):
+    """Every study's specs; only the number of the project would be asked for on the network."""
+    monkeypatch.setattr("wandb_workspaces.reports.v2.interface._get_api", lambda: None)
+    monkeypatch.setattr(
+        "wandb_workspaces.reports.v2.interface.execute_graphql",
+        lambda *_, **__: {"project": {"internalId": "p1"}},
+    )
+    study = reading.load(str(path))
+    shown = workspaces.workspace(study, "me", "actlab")._to_model().model_dump(by_alias=True)
+    sections = shown["spec"]["section"]["panelBankConfig"]["sections"]
+    assert [section["name"] for section in sections] == [
+        "Curves",
+        "Final and best values",
+        "Settings",
+        "Runs",
+    ]
+    metrics = workspaces.metrics_of(study)
+    assert [panel["config"]["metrics"] for panel in sections[0]["panels"]] == [[m] for m in metrics]
+    assert {panel["config"]["groupBy"] for panel in sections[0]["panels"]} == {"activation.value"}
+    assert study.select.metric in metrics
+    written = workspaces.report(study, "| unit |\n|---|\n| elu |", "me", "actlab")._to_model()
+    assert written.display_name == study.title
+    assert study.name in written.model_dump_json()
