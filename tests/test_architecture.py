@@ -95,6 +95,7 @@ MAY_IMPORT = {
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
+        "callbacks",
         *(
             "experiments",
             "members",

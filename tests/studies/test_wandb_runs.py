@@ -6,6 +6,7 @@ from test_studies import STUDIES
 
 import wandb_logs
 from actlab.reports import workspaces
+from actlab.reports.wandb import RunLogger
 from actlab.studies import reading
 
 STUDY = """\
@@ -23,6 +24,7 @@ grid:
   model.optimizer.lr: [1.0e-2]
 seeds: 2
 table: [{metric: test/error, at: last, percent: true}]
+figures: [{name: curves}]
 """
 
 
@@ -33,16 +35,17 @@ def logged(request, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "two.yaml").write_text(STUDY)
-    words = ["--engine", request.param, "--logger", "actlab.reports.wandb.RunLogger"]
+    words = ["--engine", request.param, "--logger", "actlab.reports.wandb.RunLogger", "--report"]
     main(["study", "run", str(folder / "two.yaml"), "--runs-dir", str(folder / "runs"), *words])
     return folder / "runs/two"
 
 
 def test_every_run_has_a_log_of_its_own(logged):
     logs = list(logged.glob("wandb/offline-run-*/*.wandb"))
-    assert len(logs) == 4
+    runs = [log for log in logs if wandb_logs.header(log).job_type == "run"]
+    assert len(runs) == 4
     seen = set()
-    for log in logs:
+    for log in runs:
         head, config, summary = wandb_logs.header(log), wandb_logs.config(log), wandb_logs.summary(log)
         assert (head.run_group, head.job_type, head.project) == ("two", "run", "actlab")
         unit = config["activation"]
@@ -61,6 +64,29 @@ def test_every_run_has_a_log_of_its_own(logged):
             assert summary[f"best/{name}"] == pytest.approx(best)
         assert "best/epoch" not in summary
     assert seen == {(unit, seed) for unit in ("relu", "elu(alpha=0.5)") for seed in (0, 1)}
+
+
+def test_the_table_and_the_figures_are_a_run_of_the_group(logged):
+    logs = list(logged.glob("wandb/offline-run-*/*.wandb"))
+    (log,) = [log for log in logs if wandb_logs.header(log).job_type == "report"]
+    assert wandb_logs.header(log).run_group == "two"
+    (step,) = [wandb_logs.items(r.history.item) for r in wandb_logs.log_records(log) if r.HasField("history")]
+    kinds = {key.removesuffix("/_type"): value for key, value in step.items() if key.endswith("/_type")}
+    assert kinds == {"table": "table-file", "figures/curves": "image-file", "figures/units": "image-file"}
+    media = [path.relative_to(log.parent).as_posix() for path in log.parent.rglob("media/**/*.*")]
+    assert len(media) == 3
+
+
+def test_a_lost_connection_keeps_the_run_offline(tmp_path, monkeypatch):
+    """Nobody listens at the port; a refused key ends the same way."""
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr("actlab.reports.wandb.PATIENCE", 2.0)
+    logger = RunLogger(name="lonely", save_dir=str(tmp_path), offline=False)
+    logger.log_metrics({"val/loss": 0.5}, 1)
+    logger.finalize("success")
+    (row,) = wandb_logs.history(next(tmp_path.glob("wandb/offline-run-*")))
+    assert row["val/loss"] == 0.5
 
 
 def test_without_an_account_the_command_says_what_it_would_create(logged, cli, monkeypatch):

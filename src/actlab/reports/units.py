@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,34 @@ def plot_units(path: str | Path) -> Path:
     with mpl.rc_context(_STYLE):
         figure = _figure()
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return path
+
+
+def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
+    """Draws value and derivative of some units, in evaluation, over each other.
+
+    Args:
+        units: by label; one that takes no single numbers is left out.
+        path: ``….png`` or ``….svg``; its folder is made.
+
+    Returns:
+        ``path``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    x = torch.linspace(-4, 4, 801, dtype=torch.float64)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(9, 3.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        sides: Any = figure.subplots(1, 2, sharex=True)
+        for label, spec in units.items():
+            with suppress(Exception):  # a user's unit may ask for more than numbers
+                for axes, y in zip(sides, _evaluated(spec, x), strict=True):
+                    axes.plot(x.numpy(), y.numpy(), lw=1.6, label=label)
+        for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
+            _axes_through_0(axes)
+            axes.set(xlabel="x", title=name, xlim=(-4, 4))
+        sides[0].legend(frameon=False, loc="upper left")
+        figure.savefig(path, dpi=150)
     return path
 
 

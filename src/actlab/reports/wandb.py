@@ -13,9 +13,13 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
+from actlab.errors import one_line
+from actlab.files import id_in
 from actlab.studies.keys import label
+from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"
+PATIENCE = 30.0  # seconds that a run waits for W&B before it is kept offline
 _COUNTERS = ("epoch", "trainer/global_step")
 _COMPARED = {  # keys of a run's config by which dashboards group and filter
     "activation": ("model", "init_args", "activation"),
@@ -83,21 +87,34 @@ class RunLogger(WandbLogger):
         """The wandb run, made on first use."""
         if self._experiment is None:
             Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
-            arguments = {**self._wandb_init, "mode": self._mode}
-            del arguments["anonymous"]  # wandb has given it up
-            if self._mode != "online":
-                del arguments["resume"]  # could only warn
-            # Not wandb's console capture: it would take hold of the process's own output once a run.
-            # Nor where things lie on this computer: the words of the command, folders, the host's name.
-            settings = wandb.Settings(
-                silent=True, console="off", x_disable_stats=not self._system_metrics, x_disable_meta=True
-            )
-            run = wandb.init(**arguments, settings=settings, reinit="create_new")
+            run = self._begun()
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
             rank_zero_info(f"W&B ({self._mode}): {run.url or run.dir}")
         return self._experiment
+
+    def _begun(self) -> Any:
+        """A run of wandb's; kept offline where W&B cannot be reached or refuses the key."""
+        arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
+        del arguments["anonymous"]  # wandb has given it up
+        # Not wandb's console capture: it would take hold of the process's own output once a run.
+        # Nor where things lie on this computer: the words of the command, folders, the host's name.
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            x_disable_meta=True,
+            x_disable_stats=not self._system_metrics,
+            init_timeout=PATIENCE,
+        )
+        if self._mode == "online":
+            try:
+                return wandb.init(**arguments, settings=settings)
+            except wandb.errors.Error as error:
+                self._mode = "offline"
+                rank_zero_info(f"W&B cannot be used, the run is kept offline: {one_line(error)}")
+        del arguments["resume"]  # could only warn
+        return wandb.init(**arguments | {"mode": self._mode}, settings=settings)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -141,6 +158,29 @@ class RunLogger(WandbLogger):
             self._id = self._wandb_init["id"] = self.experiment.id
             self.experiment.finish(exit_code=0 if status == "success" else 1)
             self._experiment = None
+
+
+def publish(study: Study, root: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Log a study's table and its figures, those of the units among them, as a run of its group.
+
+    Args:
+        study: names the group.
+        root: its folder, with ``figures/*.png``.
+        head: of the table.
+        rows: of the table, as text.
+    """
+    logger = RunLogger(
+        name=f"{study.name}-report",
+        save_dir=str(root),
+        group=study.name,
+        tags=study.tags,
+        job_type="report",
+        id=id_in(root),
+    )
+    pictures = {path.stem: wandb.Image(str(path)) for path in sorted((root / "figures").glob("*.png"))}
+    table = wandb.Table(columns=list(head), data=[list(row) for row in rows])
+    logger.experiment.log({"table": table, **{f"figures/{name}": image for name, image in pictures.items()}})
+    logger.finalize("success")
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:

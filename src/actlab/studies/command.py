@@ -13,12 +13,13 @@ from actlab.errors import ActlabError, Parser
 from actlab.studies import schema, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
-from actlab.studies.keys import identity
+from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
 from actlab.studies.running import Engine, faults_of, logger_factory, run, updates_per_epoch
 
 ENGINES = ("auto", "sequential")
+W_AND_B = "actlab.reports.wandb.RunLogger"
 
 
 def parser() -> Parser:
@@ -109,6 +110,8 @@ def main(argv: Sequence[str]) -> None:
             show(study, root)
             if args.report:
                 report(study, root)
+                if args.logger == W_AND_B:
+                    publish(study, root)
     elif args.command == "show":
         show(study, root)
     elif args.command == "wandb":
@@ -174,6 +177,18 @@ def show(study: Study, root: Path) -> None:
     from actlab.reports import tables
 
     tables.print_table(results.load(stages.opened(study, root)[-1], root), sys.stdout)
+
+
+def publish(study: Study, root: Path) -> None:
+    """Log the table, the figures and the curves of the compared units to W&B."""
+    from actlab.reports import tables, units, wandb
+
+    loaded = results.load(stages.opened(study, root)[-1], root)
+    compared = {
+        label(unit): unit for run in study.runs() if (unit := get_dotted(run.config, "model.activation"))
+    }
+    units.plot_compared(compared, root / "figures" / "units.png")
+    wandb.publish(study, root, *tables.grid(loaded))
 
 
 def dashboards(study: Study, root: Path, entity: str, project: str) -> None:
