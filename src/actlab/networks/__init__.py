@@ -5,6 +5,7 @@ from actlab.networks.convnet import ConvNet
 from actlab.networks.dropout import Dropout
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
+from actlab.networks.pyramid import PyramidNet
 from actlab.networks.wide_resnet import WideResNet
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Autoencoder",
     "ConvNet",
     "Dropout",
+    "PyramidNet",
     "WideResNet",
     "initialise",
 ]

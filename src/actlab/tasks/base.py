@@ -113,6 +113,11 @@ class Task(pl.LightningModule, ABC):
         own = ("optimizer", "schedules", "l2.strength")
         return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
+    @classmethod
+    def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The `metric_names` of a task with some arguments, known before it is built: a study asks for them."""
+        return cls.metric_names
+
     def _recording(self, factory: ActivationFactory) -> ActivationFactory:
         """The factory given to the network; what it makes is noted in `units`.
 
