@@ -36,6 +36,10 @@ SMALL = {  # networks of a config that is not run as it is
     "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
     "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
     "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
+    "imagenet_elu15": [
+        *("--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--model.network.dense", "[16, 16]"),
+        *("--data.size", "40", "--data.crop", "32", "--data.batch_size", "4", "--data.workers", "0"),
+    ],
     "timit_frames": ["--model.network.hidden", "[16, 16]"],
 }
 

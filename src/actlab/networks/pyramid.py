@@ -49,8 +49,8 @@ class PyramidNet(nn.Sequential):
 
     A unit follows each layer but the last, every layer has a bias, and maps keep their size up to the pools.
     By default 164,867,528 parameters, of which the first dense layer has 88 million. The paper states neither
-    the stride of the first convolution nor the bins of the levels nor the initial weights: 2, 1 + 4 + 16 of each
-    channel and He's rule are our choice.
+    the stride of the first convolution nor the bins of the levels nor the initial weights: our choice is 2,
+    1 + 4 + 16 bins a channel (He et al. 2014) and He's rule.
 
     Args:
         act: factory of units, called once per hidden layer.

@@ -29,7 +29,7 @@ class ClassificationTask(Task):
     Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1.
     """
 
-    metric_names = ("loss", "error", "accuracy")
+    metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` gives
 
     def __init__(
