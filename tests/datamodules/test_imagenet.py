@@ -139,16 +139,20 @@ def test_workers_and_devices_leave_the_batches_alone(module: Build) -> None:
     assert torch.equal(images, collected(alone.val_dataloader())[0])
 
 
-class Watch(pl.Callback):
-    """Keep what was trained on, and a checkpoint after one of the batches."""
+class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch's metrics
+    """Keep what was trained on, the losses of epochs, and a checkpoint after one of the batches."""
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         self.path, self.after, self.seen = path, after, []
+        self.losses: list[Tensor] = []
 
     def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, number: int) -> None:
         self.seen.append(batch[0].clone())
         if trainer.global_step == self.after:
             trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        self.losses.append(trainer.callback_metrics["train/loss"])
 
 
 def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 3, **options: Any) -> dict[str, Tensor]:
@@ -156,8 +160,8 @@ def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 3, **options: 
     task = ClassificationTask(
         3, (3, CROP, CROP), "elu", network, lambda p: torch.optim.SGD(p, 1e-3, 0.9), top=2
     )
-    trainer = pl.Trainer(max_epochs=epochs, callbacks=[watch], enable_checkpointing=False, accelerator="cpu",
-                         num_sanity_val_steps=0, **SILENT)  # fmt: skip
+    settings = {"max_epochs": epochs, "num_sanity_val_steps": 0, "accelerator": "cpu"}
+    trainer = pl.Trainer(**settings, callbacks=[watch], default_root_dir=watch.path.parent, **SILENT)
     trainer.fit(task, datamodule=data, **options)
     assert trainer.global_step == 4 * epochs
     return {name: value.clone() for name, value in task.network.state_dict().items()}
@@ -175,6 +179,8 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(
     assert len(resumed.seen) == 12 - after
     assert all(map(torch.equal, resumed.seen, straight.seen[after:]))
     assert all(torch.equal(found[name], value) for name, value in weights.items())
+    assert len(resumed.losses) == 3 - after // 4
+    assert resumed.losses == straight.losses[after // 4 :]  # of whole epochs
     if after != 8:
         with pytest.raises(ActlabError, match=r"batch_size 3: .* middle of an epoch of batches of 4; give 4"):
             trained(module(batch_size=3), resumed, ckpt_path=straight.path, weights_only=True)

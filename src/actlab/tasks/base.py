@@ -256,11 +256,13 @@ class Task(pl.LightningModule, ABC):
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen."""
+        """Keep what plateau schedules have seen, and the epoch's metrics so far."""
+        checkpoint["seen"] = {} if self.trainer.is_last_batch else self._seen.state()
         checkpoint["plateaus"] = self.moving.states if self.moving else {}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what plateau schedules have seen."""
+        """Take up what `on_save_checkpoint` has kept."""
+        self._seen.load(checkpoint.get("seen", {}))
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
 
