@@ -25,10 +25,11 @@ SAMPLE_VAL = 8
 class ImageNetDataModule(TensorDataModule):
     """ImageNet as ELU §4.4 takes it: squares of 256, minus their mean, windows of 224, mirrored at random.
 
-    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. Pixels are from 0 to 255 before the
-    mean is subtracted. The paper does not say how a picture becomes square; our choice is to cut its central
-    square, as Krizhevsky et al. (2012) do. So the mean of each pixel is one over the squares of all training
-    images, it is subtracted from the square, and then a window is cut.
+    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how a picture
+    becomes square; our choice is to cut its central square, as Krizhevsky et al. (2012) do. So the mean of each
+    pixel is one over the squares of all training images, it is subtracted from the square, and then a window is
+    cut. Values are divided by 255, which the paper does not say either: He's weights pass on the scale of their
+    input up to the logits.
 
     The 50,000 validation images have labels, the test images have not. As in the paper's Fig 6, ``val_images``
     of them, at random, are the validation; the test is on those that are left, so that what is chosen by the

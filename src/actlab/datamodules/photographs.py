@@ -103,10 +103,10 @@ def square(file: bytes, size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Windows:
-    """A transform of batches: the mean is subtracted pixel by pixel, then a window of each image is cut.
+    """A transform of batches: ``(x − mean) / 255``, pixel by pixel, of a window of each image.
 
     Args:
-        mean: image ``(C, S, S)`` float32.
+        mean: image ``(C, S, S)`` float32, from 0 to 255.
         size: side of the window.
         random: in training, the window is anywhere and half of the images are mirrored; else it is the centre.
     """
@@ -127,7 +127,8 @@ class Windows:
 
     def _centred(self, images: Tensor, row: Tensor, column: Tensor) -> Tensor:
         mean = self.mean.expand(images.shape)
-        return windows(images, row, column, self.size).float().sub_(windows(mean, row, column, self.size))
+        centred = windows(images, row, column, self.size).float().sub_(windows(mean, row, column, self.size))
+        return centred.div_(255)
 
 
 def windows(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
