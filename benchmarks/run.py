@@ -16,6 +16,7 @@ import busy
 import data
 import jax_table
 import psutil
+import pyramid
 import stacks
 import torch
 import units
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "busy": busy.measure,
     "stacks": stacks.measure,
     "units": units.measure,
+    "pyramid": pyramid.measure,
     "data": data.measure,
 }
 PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics", "datasets", "jax", "optax")

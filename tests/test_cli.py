@@ -42,6 +42,10 @@ SMALL = {  # networks of a config that is not run as it is
     "cifar10_elu18": ["--model.network.stacks", ELU_STACKS],
     "mnist_elu_units": ["--model.network.hidden", "[16, 16]"],
     "mnist_elu_autoencoder": ["--model.network.encoder", "[16, 4]"],
+    "imagenet_elu15": [
+        *("--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--model.network.dense", "[16, 16]"),
+        *("--data.size", "40", "--data.crop", "32", "--data.batch_size", "4", "--data.workers", "0"),
+    ],
     "timit_frames": ["--model.network.hidden", "[16, 16]"],
 }
 

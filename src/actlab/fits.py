@@ -35,7 +35,7 @@ _SHOWN = (
     *("logger", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"),
     *("profiler", "barebones", "num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
 )
-_DATA_PATHS = ("cache_dir",)
+_READING = ("cache_dir", "workers")
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     trainer = config.get("trainer") or {}
     apart = (*_LENGTHS, *_WHERE, *_SHOWN, "callbacks")
     callbacks = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
-    arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in _DATA_PATHS}
+    arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in _READING}
     return {
         **found,
         "data": {**config["data"], "init_args": arguments},

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 HubFolder = Callable[..., Path]
-SIZES = {"train": 30, "test": 12}
+SIZES = {"train": 30, "test": 12, "validation": 12}
 
 
 def png(pixels: np.ndarray, mode: str | None = None) -> bytes:

@@ -26,6 +26,7 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
         ("mnist", "train 5,000, test 1,000"),
         ("cifar10", "train 200, test 50"),
         ("cifar100", "train 200, test 100"),
+        ("imagenet", "train 40, val 20, classes 10"),
     ],
 )
 def test_a_copy_that_is_not_whole_is_told(cli, name, counts):

@@ -1,8 +1,15 @@
 """Datamodules: files become tensors, once."""
 
 from actlab.datamodules.cifar import CIFARDataModule
+from actlab.datamodules.imagenet import ImageNetDataModule
 from actlab.datamodules.mnist import MNISTDataModule
 from actlab.datamodules.timit import TIMITDataModule
 from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
-__all__ = ["CIFARDataModule", "MNISTDataModule", "TIMITDataModule", "TwitterPOSDataModule"]
+__all__ = [
+    "CIFARDataModule",
+    "ImageNetDataModule",
+    "MNISTDataModule",
+    "TIMITDataModule",
+    "TwitterPOSDataModule",
+]

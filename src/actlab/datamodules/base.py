@@ -131,6 +131,7 @@ class SeededBatches(Sampler[Position]):
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch = 0
+        self.first = 0  # number of the batch that an iteration begins with
 
     @property
     def sampler(self) -> SeededBatches:
@@ -148,7 +149,7 @@ class SeededBatches(Sampler[Position]):
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
-        for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
+        for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
             index = batch.tensor_split(self.world_size, dim=-1)[self.rank] if self.world_size > 1 else batch
             yield Position(seeds, self.epoch, index)
 
@@ -250,10 +251,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
         Iterated by hand, they are those of epoch 0 until ``loader.batch_sampler.set_epoch`` says another.
         """
-        train = self._part("train")
-        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        batches = SeededBatches(len(train), self.batch_size, self.seed, rank=rank, world_size=world_size)
-        return _loader(train, batches)
+        return _loader(self._part("train"), self._seeded_batches())
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Validation batches, in file order."""
@@ -266,6 +264,12 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def predict_dataloader(self) -> DataLoader[Any]:
         """The test batches; a prediction writer gets their positions."""
         return self._in_order("test")
+
+    def _seeded_batches(self) -> SeededBatches:
+        """The training batches of this device."""
+        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        number = len(self._part("train"))
+        return SeededBatches(number, self.batch_size, self.seed, rank=rank, world_size=world_size)
 
     def _in_order(self, part: str) -> DataLoader[Any]:
         samples = self._part(part)

@@ -127,6 +127,14 @@ def _images(wanted: dict[str, int], channels: int, label: str | None = None) -> 
     return look
 
 
+def _pictures(folder: str) -> Found:
+    from actlab.datamodules.imagenet import ImageNetDataModule
+
+    parts = ImageNetDataModule(folder).encoded
+    counts = {part: len(pictures) for part, pictures in parts.items()} | {"classes": parts["train"].num_classes}
+    return Found(counts, _differences(counts, IMAGENET))
+
+
 def _tweets(folder: str) -> Found:
     counts, problems = {}, []
     for part, number in TWEETS.items():
@@ -154,6 +162,7 @@ def _differences(counts: dict[str, int], wanted: dict[str, int]) -> list[str]:
 FETCH = "Files of MNIST and CIFAR come from the hub by themselves when a run first asks for them."
 TWEETS = {twitter_pos.TRAIN: 1000, twitter_pos.DEV: 327, twitter_pos.TEST: 500}
 _HUB = "comes from the hub by itself, or download its parquet files and name their folder in data.dataset"
+IMAGENET = {"train": 1_281_167, "val": 50_000, "classes": 1000}
 _CIFAR = {"train": 50_000, "test": 10_000}
 DATA = {
     "mnist": DataSet(
@@ -170,6 +179,13 @@ DATA = {
         "the hub, uoft-cs/cifar100",
         _HUB,
         _images(_CIFAR, 3, "fine_label"),
+    ),
+    "imagenet": DataSet(
+        "1,331,167 photographs of 1,000 classes, any size",
+        "the hub, ILSVRC/imagenet-1k, or image-net.org",
+        "is for those who have agreed to its terms: comes from the hub with an account, or as a folder of "
+        "train/CLASS/*.JPEG and val/CLASS/*.JPEG that data.dataset names",
+        _pictures,
     ),
     "twitter_pos": DataSet(
         "1,827 tweets with tags of parts of speech, and word clusters",

@@ -65,9 +65,9 @@ def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None,
                 f"{', '.join(tables)}"
             )
         table, where = tables[split], f"{split} split of dataset {given!r}"
-        image_column = _column(table.column_names, IMAGE_COLUMNS, "image", where)
-        label_column = _column(table.column_names, (label,) if label else LABEL_COLUMNS, "label", where)
-        labels, split_classes = _labels(table, label_column, where)
+        image_column = column_of(table.column_names, IMAGE_COLUMNS, "image", where)
+        label_column = column_of(table.column_names, (label,) if label else LABEL_COLUMNS, "label", where)
+        labels, split_classes = labels_of(table, label_column, where)
         images = _stack(_encoded(table, image_column, where), channels, where)
         tensors[f"{split}_images"], tensors[f"{split}_labels"] = images, labels
         classes = max(classes, split_classes)
@@ -76,7 +76,12 @@ def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None,
     return Images(tensors, classes)
 
 
-def _column(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) -> str:
+def column_of(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) -> str:
+    """The first of some wanted columns that is there.
+
+    Raises:
+        ActlabError: when there is none.
+    """
     for name in wanted:
         if name in names:
             return name
@@ -85,8 +90,12 @@ def _column(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) 
     )
 
 
-def _labels(table: Any, column: str, where: str) -> tuple[Tensor, int]:
-    """Labels ``(N,)`` and the number of classes."""
+def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
+    """Labels ``(N,)`` int64 and the number of classes.
+
+    Raises:
+        ActlabError: for labels that are missing or number no class.
+    """
     found = table.with_format("arrow")[:].column(column).to_numpy()
     classes = getattr(table.features[column], "num_classes", None) or MAX_CLASSES
     if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:

@@ -6,6 +6,7 @@ from actlab.networks.dropout import Dropout
 from actlab.networks.elu import ConvStacks
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
+from actlab.networks.pyramid import PyramidNet
 from actlab.networks.wide_resnet import WideResNet
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ConvNet",
     "ConvStacks",
     "Dropout",
+    "PyramidNet",
     "WideResNet",
     "initialise",
 ]

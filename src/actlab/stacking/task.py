@@ -29,7 +29,7 @@ from actlab.tasks.quantities import Means
 from actlab.tasks.restoring import as_precise_as
 
 # What a task may define anew and still be stacked: everything else is the stack's own.
-_FREE = {"inputs", "quantities", "metric_names", "stackable", "predict_step"}
+_FREE = {"inputs", "quantities", "metric_names", "metrics_for", "stackable", "predict_step"}
 
 
 class StackedTask(pl.LightningModule):

@@ -82,7 +82,8 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     if not (isinstance(task, type) and issubclass(task, Task)):
         return None
     splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
-    found = {f"{split}/{name}" for split in splits for name in task.metric_names} | {"train/loss"}
+    names = task.metrics_for(get_dotted(config, "model.init_args") or {})
+    found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
     found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
     found |= {"train/penalised_loss"} if get_dotted(config, "model.l2") else set()

@@ -28,7 +28,7 @@ _TRAINER = {
     *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
     *("num_nodes", "num_sanity_val_steps", "plugins", "profiler", "strategy", "use_distributed_sampler"),
 }
-_DATA = {"cache_dir"}
+_DATA = {"cache_dir", "workers"}
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
 _SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too

@@ -113,6 +113,11 @@ class Task(pl.LightningModule, ABC):
         own = ("optimizer", "schedules", "l2.strength")
         return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
+    @classmethod
+    def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The `metric_names` of a task with some arguments, known before it is built: a study asks for them."""
+        return cls.metric_names
+
     def _recording(self, factory: ActivationFactory) -> ActivationFactory:
         """The factory given to the network; what it makes is noted in `units`.
 
@@ -251,11 +256,13 @@ class Task(pl.LightningModule, ABC):
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen."""
+        """Keep what plateau schedules have seen, and the epoch's metrics so far."""
+        checkpoint["seen"] = {} if self.trainer.is_last_batch else self._seen.state()
         checkpoint["plateaus"] = self.moving.states if self.moving else {}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what plateau schedules have seen."""
+        """Take up what `on_save_checkpoint` has kept."""
+        self._seen.load(checkpoint.get("seen", {}))
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
+from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import Batch, NetworkFactory, Task
@@ -19,12 +20,16 @@ from actlab.tasks.quantities import Quantity, takes_run_axis
 class ClassificationTask(Task):
     """Classification by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
 
-    Arguments and errors as in `Task`.
+    Arguments and errors as in `Task`, and:
+
+    Args:
+        top: also measure ``top{top}_error``, the fraction of samples whose label is none of the ``top`` most
+            probable classes; 5 on ImageNet. From 1 to K.
 
     Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1.
     """
 
-    metric_names = ("loss", "error", "accuracy")
+    metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` gives
 
     def __init__(
@@ -41,7 +46,11 @@ class ClassificationTask(Task):
         clean_training_loss: bool = True,
         training_metrics: Sequence[str] = (),
         seed: int = 0,
+        top: int | None = None,
     ) -> None:
+        if top is not None and not 1 <= top <= num_classes:
+            raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
+        self.top, self.metric_names = top, self.metrics_for({"top": top})
         super().__init__(
             activation,
             network,
@@ -57,9 +66,15 @@ class ClassificationTask(Task):
             seed,
         )
 
+    @classmethod
+    def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The `metric_names` of a task with some arguments."""
+        top = arguments.get("top")
+        return cls.metric_names if top is None else (*cls.metric_names, f"top{top}_error")
+
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Cross-entropy, error and accuracy of each sample.
+        """Cross-entropy, error, accuracy and, where asked for, top-k error of each sample.
 
         Args:
             output: logits ``(…, B, K)``.
@@ -70,7 +85,11 @@ class ClassificationTask(Task):
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
         right = (output.argmax(-1) == labels).float()
-        return {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
+        found = {"loss": Quantity(loss), "error": Quantity(1 - right), "accuracy": Quantity(right)}
+        if self.top is not None:
+            among = (output.topk(self.top).indices == labels.unsqueeze(-1)).any(-1)
+            found[f"top{self.top}_error"] = Quantity(1 - among.float())
+        return found
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Class probabilities ``(B, K)``."""

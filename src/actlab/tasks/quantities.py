@@ -5,7 +5,7 @@ Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -81,10 +81,23 @@ class Seen:
 
     def take(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Each name with the means and the weights of its N batches, ``(N,)`` both; starts anew."""
+        for name, (means, weights) in self.state().items():
+            yield name, means, weights
+        self._parts = {}
+
+    def state(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """What was kept since the epoch began, for a checkpoint in the middle of it: ``(N,)`` both."""
+        found: dict[str, tuple[Tensor, Tensor]] = {}
         for name, parts in self._parts.items():
             means, weights = zip(*parts, strict=True)
-            yield name, torch.stack(means), torch.as_tensor(weights, device=means[0].device)
-        self._parts = {}
+            here = means[-1].device  # what was loaded is on the CPU
+            means = tuple(mean.to(here) for mean in means)
+            found[name] = torch.stack(means), torch.as_tensor(weights, device=here)
+        return found
+
+    def load(self, state: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Take up what `state` gave."""
+        self._parts = {name: list(zip(*both, strict=True)) for name, both in state.items()}
 
 
 class WeightedMean(Metric):

@@ -1,0 +1,300 @@
+"""ImageNet: folders, squares, the mean, windows, order, resuming within an epoch; mistakes are named."""
+
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+from hub_folders import HubFolder
+from PIL import Image
+from torch import Tensor
+
+from actlab.datamodules import ImageNetDataModule
+from actlab.datamodules.base import SeededBatches
+from actlab.datamodules.photographs import square
+from actlab.draws import Position
+from actlab.errors import ActlabError
+from actlab.networks import PyramidNet
+from actlab.resources import resource
+from actlab.tasks import ClassificationTask
+
+SIZE, CROP, BATCH = 12, 8, 4
+CLASSES, TRAIN, VAL = ("ant", "bee", "cow"), 6, 3  # pictures a class
+EXPECTED = {"dataset": "", "size": SIZE, "crop": CROP, "batch_size": BATCH, "eval_batch_size": 5, "workers": 0}
+SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+
+Build = Callable[..., ImageNetDataModule]
+
+
+def write_tree(folder: Path, val: str = "val") -> Path:
+    """Pictures of SIZE × SIZE pixels, without loss, so that squares are what was written."""
+    numbers = np.random.default_rng(0)
+    for part, count in (("train", TRAIN), (val, VAL)):
+        for kind in CLASSES:
+            (folder / part / kind).mkdir(parents=True)
+            for number in range(count):
+                pixels = numbers.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / part / kind / f"{number}.png")
+    return folder
+
+
+def pixels_in(folder: Path) -> np.ndarray:
+    """All pictures below a folder by class and name, (N, 3, H, W)."""
+    return np.stack([np.asarray(Image.open(path)).transpose(2, 0, 1) for path in sorted(folder.rglob("*.png"))])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write_tree(tmp_path / "pictures")
+
+
+@pytest.fixture
+def module(tree: Path, tmp_path: Path) -> Build:
+    def build(folder: Path = tree, **options: Any) -> ImageNetDataModule:
+        settings = EXPECTED | {"dataset": str(folder), "cache_dir": str(tmp_path / "cache")} | options
+        return ImageNetDataModule(**settings)
+
+    return build
+
+
+def collected(loader: Any) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def test_the_mean_of_each_pixel_is_subtracted_and_the_centre_is_cut(module: Build, tree: Path) -> None:
+    mean = pixels_in(tree / "train").astype(np.float64).mean(0)
+    expected = (pixels_in(tree / "val") - mean)[..., 2:10, 2:10] / 255
+    data = module()
+    for loader in (data.val_dataloader(), data.test_dataloader(), data.predict_dataloader()):
+        images, labels = collected(loader)
+        np.testing.assert_allclose(images.numpy(), expected, atol=1e-6)
+        assert labels.tolist() == [0] * VAL + [1] * VAL + [2] * VAL
+    assert (data.num_classes, data.input_shape, data.stackable) == (3, (3, CROP, CROP), False)
+
+
+def test_the_mean_is_kept_until_the_pictures_change(module: Build, tree: Path, tmp_path: Path) -> None:
+    module().prepare_data()
+    (kept,) = (tmp_path / "cache").glob("mean-*.safetensors")
+    time = kept.stat().st_mtime_ns
+    module(workers=2).setup("fit")
+    assert kept.stat().st_mtime_ns == time
+    (tree / "train" / "ant" / "0.png").unlink()
+    module().setup("fit")
+    assert len(list((tmp_path / "cache").glob("mean-*.safetensors"))) == 2
+
+
+@pytest.mark.parametrize(("width", "height", "mode"), [(40, 20, "RGB"), (21, 40, "L"), (30, 30, "CMYK")])
+def test_the_square_is_the_middle_of_a_picture(width: int, height: int, mode: str) -> None:
+    across = np.linspace(0, 255, width).astype(np.uint8)
+    picture, file = Image.fromarray(np.tile(across, (height, 1))).convert(mode), io.BytesIO()
+    picture.save(file, "TIFF")
+    side = min(width, height)
+    found = square(file.getvalue(), side).float()
+    assert found.shape == (3, side, side)
+    middle = np.interp(np.arange(side) + (width - side) / 2, np.arange(width), across)
+    np.testing.assert_allclose(found[0].mean(0), middle, atol=2)
+
+
+def test_windows_and_mirroring_are_functions_of_seed_epoch_and_sample(module: Build, tree: Path) -> None:
+    data = module(seed=3)
+    data.setup("fit")
+    assert data.train is not None
+    index = torch.arange(len(data.train))
+    here = data.train.__getitems__(Position((3,), 1, index))[0]
+    some = torch.tensor([7, 2])
+    assert torch.equal(data.train.__getitems__(Position((3,), 1, some))[0], here[some])
+    for other in (Position((3,), 2, index), Position((4,), 1, index)):
+        assert not torch.equal(data.train.__getitems__(other)[0], here)
+    centred = (pixels_in(tree / "train") - pixels_in(tree / "train").astype(np.float64).mean(0)) / 255
+    every = np.lib.stride_tricks.sliding_window_view(centred, (CROP, CROP), (2, 3))
+    mirrored = []
+    for window, places in zip(here.numpy(), every, strict=True):  # places: (3, row, column, H, W)
+        found = [
+            np.isclose(places, w[:, None, None], atol=1e-5).all((0, 3, 4)) for w in (window, window[..., ::-1])
+        ]
+        assert sum(f.sum() for f in found) == 1
+        mirrored.append(found[1].any())
+    assert 2 < sum(mirrored) < len(index) - 2
+
+
+def test_workers_and_devices_leave_the_batches_alone(module: Build) -> None:
+    alone, helped = module(seed=5), module(seed=5, workers=2)
+    batches, others = ([*data.train_dataloader()] for data in (alone, helped))
+    assert len(batches) == len(CLASSES) * TRAIN // BATCH
+    for (x, y), (other_x, other_y) in zip(batches, others, strict=True):
+        assert torch.equal(x, other_x)
+        assert torch.equal(y, other_y)
+    ranks = [SeededBatches(18, BATCH, 5, rank=rank, world_size=2) for rank in range(2)]
+    for (x, _), *positions in zip(batches, *ranks, strict=True):
+        assert alone.train is not None
+        assert torch.equal(torch.cat([alone.train.__getitems__(p)[0] for p in positions]), x)
+    images, _ = collected(helped.val_dataloader())
+    assert torch.equal(images, collected(alone.val_dataloader())[0])
+
+
+class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch's metrics
+    """Keep what was trained on, the losses of epochs, and a checkpoint after one of the batches."""
+
+    def __init__(self, path: Path, after: int | None = None) -> None:
+        self.path, self.after, self.seen = path, after, []
+        self.losses: list[Tensor] = []
+
+    def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, number: int) -> None:
+        self.seen.append(batch[0].clone())
+        if trainer.global_step == self.after:
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        self.losses.append(trainer.callback_metrics["train/loss"])
+
+
+def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 3, **options: Any) -> dict[str, Tensor]:
+    network = lambda act, k, shape: PyramidNet(act, k, shape, ((1, 4, 3),), 1, (1, 2), (8,))  # noqa: E731
+    task = ClassificationTask(
+        3, (3, CROP, CROP), "elu", network, lambda p: torch.optim.SGD(p, 1e-2, 0.9), top=2
+    )
+    settings = {"max_epochs": epochs, "num_sanity_val_steps": 0, "accelerator": "cpu"}
+    trainer = pl.Trainer(**settings, callbacks=[watch], default_root_dir=watch.path.parent, **SILENT)
+    trainer.fit(task, datamodule=data, **options)
+    assert trainer.global_step == 4 * epochs
+    return {name: value.clone() for name, value in task.network.state_dict().items()}
+
+
+@pytest.mark.parametrize(("after", "workers"), [(3, 0), (6, 2), (8, 0)])
+def test_a_run_goes_on_in_the_middle_of_an_epoch(
+    module: Build, tmp_path: Path, after: int, workers: int
+) -> None:
+    """After 3 batches of the first epoch, 2 of the second, all of the second."""
+    straight = Watch(tmp_path / "middle.ckpt", after)
+    weights = trained(module(workers=workers), straight)
+    resumed = Watch(tmp_path / "none.ckpt")
+    found = trained(module(workers=workers), resumed, ckpt_path=straight.path, weights_only=True)
+    assert len(resumed.seen) == 12 - after
+    assert all(map(torch.equal, resumed.seen, straight.seen[after:]))
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+    assert all(value.isfinite().all() for value in weights.values())
+    assert len(resumed.losses) == 3 - after // 4
+    assert resumed.losses == straight.losses[after // 4 :]  # of whole epochs
+    if after != 8:
+        with pytest.raises(ActlabError, match=r"batch_size 3: .* middle of an epoch of batches of 4; give 4"):
+            trained(module(batch_size=3), resumed, ckpt_path=straight.path, weights_only=True)
+
+
+def test_some_validation_images_are_chosen_for_all_runs_alike(module: Build) -> None:
+    whole = collected(module().val_dataloader())[0]
+    parts = [module(val_images=4, seed=seed) for seed in (0, 1)]
+    val, test = (collected(loader)[0] for loader in (parts[0].val_dataloader(), parts[0].test_dataloader()))
+    assert (len(val), len(test)) == (4, 5)
+    assert torch.equal(val, collected(parts[1].val_dataloader())[0])
+    assert {x.numpy().tobytes() for x in whole} == {x.numpy().tobytes() for x in torch.cat((val, test))}
+    assert not torch.equal(val, whole[:4])
+
+
+def test_the_hubs_tables_give_what_a_tree_gives(module: Build, hub_folder: HubFolder, tree: Path) -> None:
+    parts = iter(("train", "val"))
+
+    def change(files: list[Any], labels: list[Any]) -> None:
+        paths = sorted((tree / next(parts)).rglob("*.png"))
+        files[:] = [path.read_bytes() for path in paths]
+        labels[:] = [CLASSES.index(path.parent.name) for path in paths]
+
+    here = module()
+    there = module(hub_folder("tables", splits=("train", "validation"), names=CLASSES, change=change))
+    assert there.num_classes == 3
+    for loader in ("train_dataloader", "val_dataloader"):
+        assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (here, there))))
+    assert there.revisions == {}
+    with pytest.raises(ActlabError, match="has no 'validation' images; it has train"):
+        module(hub_folder("half", splits=("train",))).setup("fit")
+
+
+def test_the_sample_trains_for_two_updates_by_the_command_line(
+    cli: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["-c", "imagenet_elu15", "--data.sample", "true", "--data.size", "40", "--data.crop", "32"]
+    words += ["--data.batch_size", "4", "--data.workers", "0", "--model.network.dense", "[8, 8]"]
+    words += ["--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--trainer.max_epochs", "1"]
+    words += ["--trainer.limit_train_batches", "2", "--trainer.logger", "false"]
+    assert cli("fit", *words, "--trainer.enable_progress_bar", "false").code == 0
+    outcome = cli("test", *words, "--ckpt_path", "last")
+    assert outcome.code == 0
+    assert "test/top5_error" in outcome.out
+
+
+def test_the_sample_is_small_and_has_pictures_of_several_kinds() -> None:
+    files = sorted(resource("data/samples/imagenet").rglob("*.JPEG"))
+    assert len(files) == 60
+    assert sum(file.stat().st_size for file in files) < 200_000
+    modes = set()
+    for file in files:
+        with Image.open(file) as picture:
+            modes.add(picture.mode)
+    assert modes == {"RGB", "L", "CMYK"}
+
+
+def damaged(tree: Path) -> None:
+    (tree / "val" / "bee" / "1.png").write_bytes(b"no picture")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_picture_that_cannot_be_decoded_is_named(module: Build, tree: Path, workers: int) -> None:
+    damaged(tree)
+    with pytest.raises(ActlabError) as error:
+        collected(module(workers=workers).val_dataloader())
+    path = tree / "val" / "bee" / "1.png"
+    assert str(error.value).startswith(f"{path} cannot be decoded (cannot identify image file")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def without_classes(tree: Path) -> None:
+    shutil.rmtree(tree / "val")
+    (tree / "val").mkdir()
+    (tree / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
+
+
+def empty(tree: Path) -> None:
+    for path in (tree / "train").rglob("*.png"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda tree: shutil.rmtree(tree), {}, "is no folder"),
+        (lambda tree: shutil.rmtree(tree / "train"), {}, "has no folder 'train'; expected are train/CLASS"),
+        (lambda tree: shutil.rmtree(tree / "val"), {}, "has no folder 'val' or 'validation'; expected are"),
+        (without_classes, {}, "val has no class folders; .* Sort the files into folders"),
+        (lambda tree: shutil.rmtree(tree / "val" / "bee"), {}, "differ: 'bee' is in .*train alone, 1 of this"),
+        (empty, {}, "train has no pictures in its class folders"),
+        (None, {"batch_size": 19}, "has 18 samples, fewer than one batch of 19; give a smaller batch_size"),
+        (None, {"val_images": 9}, "val_images 9: .* has 9 validation images; give fewer, at least 1"),
+        (None, {"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),
+        (None, {"workers": -1}, "workers -1: give a number of processes, or 0"),
+        (None, {"revision": "main"}, "revision 'main': the folder .* has no revisions"),
+    ],
+)
+def test_mistakes_are_named(module: Build, tree: Path, change: Any, options: Any, message: str) -> None:
+    if change:
+        change(tree)
+    with pytest.raises(ActlabError, match=message):
+        module(**options).train_dataloader()
+
+
+def test_another_name_of_the_validation_folder(module: Build, tmp_path: Path) -> None:
+    assert len(collected(module(write_tree(tmp_path / "other", "validation")).val_dataloader())[1]) == 9
+
+
+def test_the_config_says_what_the_paper_says() -> None:
+    config = yaml.safe_load((resource("configs") / "imagenet_elu15.yaml").read_text())
+    data, model = config["data"]["init_args"], config["model"]["init_args"]
+    assert (data["size"], data["crop"], data["val_images"], model["top"]) == (256, 224, 5000, 5)
+    assert model["network"]["init_args"]["stacks"] == [[1, 96, 6], [3, 512, 3], [5, 768, 3], [3, 1024, 3]]
+    assert model["l2"]["init_args"] == {"strength": 0.0005}
