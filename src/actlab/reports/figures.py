@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from actlab.analysis.results import Results
 from actlab.reports import style
 from actlab.reports.panels import Line, Panel, Plot
-from actlab.reports.plots import read_entry
+from actlab.reports.plots import read
 
 _PER_ROW = 3
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
@@ -42,8 +42,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
         ActlabError: for an entry that is not understood, or without a finished run to draw.
     """
     files = []
-    for entry in results.study.figures:
-        plot = read_entry(results, entry)
+    for plot in read(results):
         with mpl.rc_context(style.RC):
             files += style.save(figure_of(results, plot), folder / plot.name)
     return files

@@ -17,12 +17,14 @@ class Line:
         metric: what it shows.
         ours: our curve.
         published: places on the x axis and values of the published curve, if there is one.
+        published_as: its panel, unit and curve in the published file.
     """
 
     label: str
     metric: str
     ours: Curve
     published: tuple[Any, Any] | None
+    published_as: tuple[str, str, str] | None = None
 
     @property
     def of_training(self) -> bool:

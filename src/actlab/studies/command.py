@@ -172,10 +172,10 @@ def show(study: Study, root: Path) -> None:
 
 def report(study: Study, root: Path) -> None:
     """Write the table and the figures into the study's folder and say where."""
-    from actlab.reports import figures, tables
+    from actlab.reports import curve_table, figures, tables
 
     loaded = results.load(stages.opened(study, root)[-1], root)
-    drawn = figures.draw(loaded, root / "figures")
+    drawn = [curve_table.write(loaded, root), *figures.draw(loaded, root / "figures")]
     for path in [*tables.write(loaded, root), *drawn]:
         print(path)
 
