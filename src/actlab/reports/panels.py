@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from actlab.analysis.curves import Curve
 
 
@@ -66,3 +68,21 @@ class Plot:
     name: str
     panels: list[Panel]
     caption: str
+
+
+def limits(panel: Panel) -> tuple[float, float]:
+    """The limits of the y axis, in the unit that is drawn.
+
+    Without limits of its own a panel shows from 0 to what our lines need; over epochs without their first
+    tenth, where a loss starts high.
+    """
+    if panel.ylim:
+        return panel.ylim
+    tops = []
+    for line in panel.lines:
+        x, band = line.ours.x, line.ours.band
+        shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
+        tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
+    known = np.concatenate(tops)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale

@@ -58,6 +58,8 @@ def parser() -> Parser:
             "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
         )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        if name == "report":
+            sub.add_argument("--html", action="store_true", help="one page for browsers as well, report.html")
         if name == "plan":
             sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
         if name == "run":
@@ -103,12 +105,13 @@ def main(argv: Sequence[str]) -> None:
         engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs)
         if run(study, root, engine):
             show(study, root)
+            keep(study, root)
             if args.report:
                 report(study, root)
     elif args.command == "show":
         show(study, root)
     else:
-        report(study, root)
+        report(study, root, args.html)
 
 
 def show_plan(study: Study, root: Path, timed: bool) -> None:
@@ -144,6 +147,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab import experiments
     from actlab.engines import cost
     from actlab.engines.settings import quiet
+    from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
         return identity({study.compare: point.get(study.compare, "")})
@@ -170,23 +174,23 @@ def show(study: Study, root: Path) -> None:
     tables.print_table(results.load(stages.opened(study, root)[-1], root), sys.stdout)
 
 
-def report(study: Study, root: Path) -> None:
-    """Write the table and the figures into the study's folder and say where."""
+def keep(study: Study, root: Path) -> None:
+    """Write ``table.json``, by which ``actlab report`` knows the study and its values."""
+    from actlab.reports import tables
+
+    tables.write(results.load(stages.opened(study, root)[-1], root), root, ["table.json"])
+
+
+def report(study: Study, root: Path, html: bool = False) -> None:
+    """Write the table, the figures and, where asked for, the page into the study's folder and say where."""
     from actlab.reports import curve_table, figures, tables
 
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    drawn = [curve_table.write(loaded, root), *figures.draw(loaded, root / "figures")]
-    for path in [*tables.write(loaded, root), *drawn]:
+    opened = [results.load(stage, root) for stage in stages.opened(study, root)]
+    last = opened[-1]
+    written = [*tables.write(last, root), curve_table.write(last, root), *figures.draw(last, root / "figures")]
+    if html:
+        from actlab.reports.pages import study as page
+
+        written.append(page.write(opened, root))
+    for path in written:
         print(path)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``."""
-    minutes = round(seconds / 60)
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{minutes} min"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
