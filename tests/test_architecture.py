@@ -124,6 +124,7 @@ ONLY_IN = {
     "torchaudio": {"audio"},
     "soundfile": {"datamodules.speech.recordings"},
     "matplotlib": {"reports"},
+    "jinja2": {"reports.pages"},
     "ray": {"engines.cluster"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from actlab.analysis import comparison
-from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
@@ -86,7 +85,9 @@ def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
     """Where median, interval and published value lie between the column's smallest and largest, in percent."""
     known = [value for other in column for value in _marks(other).values()]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
-    return {name: round(100 * (value - low) / span, 2) if span else 50.0 for name, value in _marks(cell).items()}
+    return {
+        name: round(100 * (value - low) / span, 2) if span else 50.0 for name, value in _marks(cell).items()
+    }
 
 
 def _marks(cell: Cell) -> dict[str, float]:
@@ -98,64 +99,3 @@ def _marks(cell: Cell) -> dict[str, float]:
         "published": cell.published.value if cell.published else None,
     }
     return {name: value for name, value in marks.items() if value is not None and math.isfinite(value)}
-
-
-def heat_map(results: Results) -> dict[str, Any] | None:
-    """The selection metric at each setting of each row: its median, and a shade from the row's worst to its best.
-
-    Returns:
-        None for a study that chooses nothing.
-
-    Raises:
-        ActlabError: when the selection metric is not a validation quantity, or was not recorded.
-    """
-    tried = {s: None for group in results.groups for s in _words(results, group.settings)}
-    if len(tried) < 2 or not results.results:
-        return None
-    select, rows = results.study.select, []
-    column = Column(select.metric, "best", mode=select.mode)
-    for group in results.groups:
-        chosen = results.chosen(group)
-        words = _words(results, group.settings)
-        scores = dict(zip(words, results.scores(group.settings), strict=True))
-        ended = {
-            text: sum(run.id in results.results for run in setting.runs)
-            for text, setting in zip(words, group.settings, strict=True)
-        }
-        best = _words(results, [chosen])[0] if chosen else None
-        rows.append(
-            {
-                "label": ", ".join(results.text(key, value) for key, value in group.point.items()),
-                "cells": [
-                    {
-                        "text": number(scores[text], column) if ended.get(text) else tables.NONE,
-                        "shade": _shade(scores[text], [*scores.values()], select.mode) if ended.get(text) else 0,
-                        "n": ended.get(text, 0),
-                        "chosen": text == best,
-                    }
-                    for text in tried
-                ],
-            }
-        )
-    names = short_names(select.tune)
-    return {
-        "metric": select.metric,
-        "tuned": ", ".join(names.values()),
-        "settings": list(tried),
-        "rows": rows,
-        "points": ", ".join(short_names(results.groups[0].point).values()),
-        "best": "highest" if select.mode == "max" else "lowest",
-    }
-
-
-def _words(results: Results, settings: Sequence[Any]) -> list[str]:
-    return [", ".join(results.text(key, value) for key, value in s.tuned.items()) for s in settings]
-
-
-def _shade(score: float, row: Sequence[float], mode: str) -> float:
-    """From 0 for the row's worst finite score to 100 for its best; 0 for one that is not finite."""
-    if not math.isfinite(score):
-        return 0.0
-    known = sorted((value for value in row if math.isfinite(value)), reverse=mode == "max")
-    best, worst = known[0], known[-1]
-    return round(100 * (worst - score) / (worst - best), 1) if worst != best else 100.0

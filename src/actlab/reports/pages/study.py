@@ -13,12 +13,13 @@ from actlab.analysis.results import Results
 from actlab.reports import plots
 from actlab.reports.notes import duration, facts, remarks
 from actlab.reports.pages import rendering
-from actlab.reports.pages.cells import heat_map, table
+from actlab.reports.pages.cells import table
 from actlab.reports.pages.drawings import drawing
+from actlab.reports.pages.heat import heat_map
 from actlab.studies.plan import Study
 
 NAME = "report.html"
-_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # what `report` leaves beside the page
+_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # beside the page
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:

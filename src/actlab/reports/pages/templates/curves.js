@@ -63,8 +63,10 @@
     const shown = (s) => !state.units.has(s.line.label) && (s.what === "published"
       ? !state.kinds.has("published")
       : visible(s.line) && !(s.what === "band" && state.kinds.has("bands")));
-    const ours = [...new Set(panel.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
-    const first = panel.over_epochs ? 0 : ours[0], last = ours[ours.length - 1];
+    const all = [...new Set(panel.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+    const shared = all.filter((x) => panel.lines.every((line) => line.x.includes(x)));
+    const ours = shared.length > 1 ? shared : all;  // the places that are read: where every line has a value
+    const first = panel.over_epochs ? 0 : all[0], last = all[all.length - 1];
     const margin = first === last ? 0.5 : panel.over_epochs ? 0 : 0.02 * (last - first);
     const whole = { x: [first - margin, last + margin], y: panel.ylim };
     const several = new Set(panel.lines.map((line) => line.metric)).size > 1;
@@ -105,6 +107,7 @@
       const left = plot.over.offsetLeft + plot.valToPos(x, "x"), width = reading.offsetWidth;
       const beside = left + 12 + width <= place.clientWidth ? left + 12 : left - 12 - width;
       reading.style.left = `${Math.max(0, Math.min(beside, place.clientWidth - width))}px`;
+      reading.style.top = `${place.offsetTop + 8}px`;
       place.dataset.x = x;
     }
 
@@ -113,12 +116,12 @@
       stroke: () => (printing ? "#444" : css("--quiet")),
       grid: { stroke: () => (printing ? "#e5e5e5" : css("--line")), width: 1 }, ticks: { show: false }, ...more,
     });
-    const wholeNumbers = ours.every((x) => Number.isInteger(x));
+    const wholeNumbers = panel.over_epochs || all.every((x) => Number.isInteger(x));
     const options = {
       width: place.clientWidth, height: place.clientHeight, legend: { show: false }, series, bands, padding: [8, 12, 0, 0],
       scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y } },
       axes: [
-        axis(panel.xlabel, { size: 32, space: 45, incrs: wholeNumbers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] : undefined }),
+        axis(panel.xlabel, { size: 28, space: 45, incrs: wholeNumbers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] : undefined }),
         axis(panel.ylabel, { size: 50, values: (u, splits) => splits.map((v) => (v == null ? "" : String(Number(v.toPrecision(6))))) }),
       ],
       cursor: {
@@ -147,7 +150,7 @@
       },
     };
     const plot = new uPlot(options, data, place);
-    place.append(reading);
+    place.after(reading);
     function reset(u) {
       u.batch(() => {
         u.setScale("x", { min: whole.x[0], max: whole.x[1] });
@@ -199,7 +202,7 @@
   dark.addEventListener("change", redraw);
   addEventListener("beforeprint", () => {
     printing = true;
-    plots.forEach(({ plot }) => plot.setSize({ width: 330, height: 240 }));
+    plots.forEach(({ plot }) => plot.setSize({ width: 480, height: 250 }));
     redraw();
   });
   addEventListener("afterprint", () => {
