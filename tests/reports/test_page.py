@@ -151,6 +151,20 @@ def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -
     assert heat_map(one) is None
 
 
+def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard(written: Any) -> None:
+    def tuned_alone(text: str) -> str:
+        text = text.replace("tune: [model.lr]", "tune: [model.activation, model.dropout, model.lr]")
+        text = text.replace("      - {title: dropped, where: {model.dropout: 0.5}", "      - {title: dropped")
+        return text.replace(", where: {model.dropout: 0.0}", "").replace(
+            "where: {model.activation: relu, ", "where: {"
+        )
+
+    loaded = written(edit=tuned_alone)
+    page = Page(page_of(loaded))
+    assert page.text("caption").startswith("Median over seeds of the best val/loss reached.")
+    assert "not ranked" not in Page(index.write(loaded.root.parent)).text("tbody")
+
+
 def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
     loaded = written(activations=["./mine.py:relu"])
     text = study.config(loaded.study)
@@ -179,7 +193,7 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "a" / study.NAME).write_text("a page")
     outcome = cli("report", "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err
-    file = tmp_path / index.NAME
+    file = tmp_path / study.INDEX
     assert outcome.out.strip() == str(file)
     page = Page(file)
     scores = page.text("tbody").partition("on samples, not ranked")[0]

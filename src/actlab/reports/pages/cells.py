@@ -23,7 +23,8 @@ def table(results: Results) -> dict[str, Any]:
     rows, study = comparison.rows(results), results.study
     reference, base = comparison.reference_text(results), comparison.cost_base(results)
     names = short_names([*rows[0].point, *study.select.tune])
-    colours = style.colours(results.text(study.compare, row.point[study.compare]) for row in rows)
+    compared = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
+    colours = style.colours(compared)
     columns = [[row.cells[i] for row in rows] for i in range(len(results.columns))]
     return {
         "points": [names[key] for key in rows[0].point],
@@ -35,15 +36,15 @@ def table(results: Results) -> dict[str, Any]:
         "rows": [
             {
                 "labels": [results.text(key, value) for key, value in row.point.items()],
-                "colour": (own := colours[results.text(study.compare, row.point[study.compare])]),
-                "dark": style.on_dark(own),
+                "colour": colours[whose],
+                "dark": style.on_dark(colours[whose]),
                 "chosen": [_chosen(results, row, key) for key in study.select.tune],
                 "settings": tables.settings(row, reference),
                 "runs": tables.count(row),
                 "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
                 "cost": tables.cost(row.cost, base).values() if row.cost else (),
             }
-            for row in rows
+            for row, whose in zip(rows, compared, strict=True)
         ],
     }
 

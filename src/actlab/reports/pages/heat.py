@@ -32,7 +32,7 @@ def heat_map(results: Results) -> dict[str, Any] | None:
         "settings": settings,
         "rows": [
             {
-                "label": ", ".join(results.text(key, value) for key, value in group.point.items()),
+                "label": ", ".join(results.text(key, value) for key, value in group.point.items()) or "all",
                 "cells": _row(results, group, settings),
             }
             for group in results.groups

@@ -16,8 +16,6 @@ from actlab.reports.pages import study as page
 from actlab.reports.tables import NONE, number
 from actlab.studies.keys import short
 
-NAME = "index.html"
-
 
 def main(argv: Sequence[str]) -> None:
     """``actlab report``: write the page over all studies and say where.
@@ -44,7 +42,7 @@ def write(runs: Path) -> Path:
         )
     return rendering.write(
         "index.html",
-        runs / NAME,
+        runs / page.INDEX,
         boards=[_board(board) for board in scoreboard.boards(records)],
         studies=[_study(record) for record in records],
     )

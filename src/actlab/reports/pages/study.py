@@ -19,6 +19,7 @@ from actlab.reports.pages.heat import heat_map
 from actlab.studies.plan import Study
 
 NAME = "report.html"
+INDEX = "index.html"  # over all studies, beside their folders
 _FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # beside the page
 
 
@@ -50,6 +51,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         seconds=duration(sum(result.get("seconds", 0.0) for s in stages for result in s.results.values())),
         runs=[run for stage in stages for run in _runs(stage)],
         config=config(first.study),
+        index=f"../{INDEX}" if (folder.parent / INDEX).exists() else None,
         files=[name for name in _FILES if (folder / name).exists()],
     )
 
