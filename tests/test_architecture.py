@@ -92,6 +92,7 @@ MAY_IMPORT = {
     "studies.progress": {*PLANS, "errors"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
@@ -127,6 +128,7 @@ ONLY_IN = {
     "torchaudio": {"audio"},
     "soundfile": {"datamodules.speech.recordings"},
     "matplotlib": {"reports"},
+    "jinja2": {"reports.pages"},
     "ray": {"engines.cluster"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}

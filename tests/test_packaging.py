@@ -67,6 +67,13 @@ def test_wheel_carries_what_travels(wheel, folder):
     assert [name for name in files if carried.get(name) == 0] == [], "an empty file was packed"
 
 
+def test_wheel_carries_what_pages_are_made_of(wheel):
+    folder = ROOT / "src/actlab/reports/pages/templates"
+    files = {p.relative_to(ROOT / "src").as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert len(files) >= 7
+    assert files <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_wheel_has_the_licence_and_is_small(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
     assert wheel.stat().st_size < 10e6

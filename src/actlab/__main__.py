@@ -19,6 +19,7 @@ usage: actlab COMMAND …
   fit | validate | test | predict   one network:  actlab fit -c configs/mnist_classifier.yaml
       --products auto               float32 products by the faster library that is as exact, measured
   study plan | run | show | report  many runs:    actlab study run gelu_mnist_classifier --smoke
+  report                            all studies:  actlab report --runs-dir runs
   data list | fetch | check         the data:     actlab data check timit FOLDER
   activations                       the units:    actlab activations --plot units.png
 
@@ -100,6 +101,10 @@ def run(args: Sequence[str]) -> int:
         from actlab.studies import command as study
 
         study.main(args[1:])
+    elif command == "report":
+        from actlab.reports.pages import index
+
+        index.main(args[1:])
     elif command == "data":
         from actlab.datamodules import command as data
 
@@ -111,9 +116,8 @@ def run(args: Sequence[str]) -> int:
     else:
         from actlab.errors import unknown
 
-        raise unknown(
-            "command", command, ["fit", "validate", "test", "predict", "study", "data", "activations"]
-        )
+        commands = ["fit", "validate", "test", "predict", "study", "report", "data", "activations"]
+        raise unknown("command", command, commands)
     return 0
 
 

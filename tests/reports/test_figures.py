@@ -1,5 +1,7 @@
 """Figures: what they show, that they can be drawn again, and what is refused."""
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from matplotlib.image import imread
 from actlab.analysis import results
 from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
-from actlab.reports import figures, style
+from actlab.reports import curve_table, figures, style
 from actlab.reports.plots import read_entry
 from actlab.reports.published import read_curves
 
@@ -337,3 +339,20 @@ def test_a_units_colour_is_the_same_in_every_figure() -> None:
     assert (one["gelu"], one["relu"]) == (two["gelu"], two["relu"])
     many = style.colours([*style._KNOWN, *map(str, range(8))])
     assert len(set(many.values())) == len(many)
+
+
+def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path) -> None:
+    loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
+    file = curve_table.write(loaded, tmp_path / "out")
+    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    assert (file.name, tuple(rows[0])) == ("curves.csv", curve_table.COLUMNS)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    assert len(rows) == sum(len(line.ours.x) for panel in plot.panels for line in panel.lines)
+    lines = {(r["panel"], r["line"], r["metric"], r["x"]): r for r in rows}
+    relu = lines["plain", "relu", "val/loss", "3.0"]
+    assert [float(relu[key]) for key in ("median", "low", "high")] == pytest.approx([0.905, 0.9, 0.91])
+    assert (relu["figure"], relu["n"]) == ("curves", "2")
+    assert [relu[f"published_{key}"] for key in ("panel", "act", "curve")] == ["A", "ReLU", "heldout"]
+    assert lines["plain", "elu", "val/loss", "3.0"]["published_act"] == ""
+    # A fraction, as it was recorded, though the panel is drawn in percent.
+    assert float(lines["dropped", "relu", "test/error", "4.0"]["median"]) == pytest.approx(0.0405)

@@ -51,15 +51,20 @@ def test_a_second_run_executes_nothing(study, tmp_path):
     assert first.code == 0, first.err
     assert "8 runs, 0 finished, 8 to run" in first.out
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
+    table = tmp_path / "runs/tiny/table.json"
+    table.unlink()
     second = study("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
+    assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it
     assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
     for text in (first.out, second.out, study("show").out):
         assert all(word in text for word in ("A tiny study", "relu", "elu", "12.34", "a note to the reader"))
     assert {p.suffix for p in (tmp_path / "runs/tiny/figures").iterdir()} == {".png", ".svg"}
-    assert {"table.md", "table.json", "values.csv", "cost.json"} <= {
+    assert {"table.md", "table.json", "values.csv", "curves.csv", "cost.json"} <= {
         p.name for p in (tmp_path / "runs/tiny").iterdir()
     }
+    paged = study("report", "--html")
+    assert paged.out.splitlines()[-1].endswith("report.html")
 
 
 def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):

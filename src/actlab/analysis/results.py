@@ -7,7 +7,6 @@ seeds of the selection metric.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -170,15 +169,26 @@ class Results:
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
             return begun[0] if begun else None
+        sign = -1 if self.study.select.mode == "max" else 1
+        return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
+
+    def scores(self, settings: Iterable[Setting]) -> list[float]:
+        """The median of the selection metric at each setting, each run's best value counting.
+
+        Returns:
+            The worst value, which is infinite, where no run has one.
+
+        Raises:
+            ActlabError: when the selection metric is not a validation quantity, or was not recorded.
+        """
         select = self.study.select
         if not select.metric.startswith("val/"):
             raise ActlabError(
                 f"'select: metric: {select.metric}' is no validation metric: give one that begins with val/"
             )
         self.check(select.metric)
-        best, sign = Column(select.metric, "best", mode=select.mode), -1 if select.mode == "max" else 1
-        scores = [sign * median(self.values(s, best).values(), math.inf * sign) for s in begun]
-        return begun[int(np.argmin(scores))]
+        best = Column(select.metric, "best", mode=select.mode)
+        return [median(self.values(s, best).values(), best.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Values by seed, of the runs that have ended and have one."""

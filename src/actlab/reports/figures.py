@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 
 from actlab.analysis.results import Results
 from actlab.reports import style
-from actlab.reports.panels import Line, Panel, Plot
-from actlab.reports.plots import read_entry
+from actlab.reports.panels import Line, Panel, Plot, limits
+from actlab.reports.plots import read
 
 _PER_ROW = 3
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
@@ -42,8 +42,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
         ActlabError: for an entry that is not understood, or without a finished run to draw.
     """
     files = []
-    for entry in results.study.figures:
-        plot = read_entry(results, entry)
+    for plot in read(results):
         with mpl.rc_context(style.RC):
             files += style.save(figure_of(results, plot), folder / plot.name)
     return files
@@ -97,7 +96,7 @@ def _palette(plot: Plot) -> dict[str, str]:
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
     for line in panel.lines:
         _draw_line(ax, line, panel, palette[line.label])
-    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, ylim=panel.ylim or _limits(panel))
+    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, ylim=limits(panel))
     _place_axis(ax, panel)
 
 
@@ -131,18 +130,6 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
 def _drawable(values: Any, scale: float) -> Any:
     """Values to draw: scaled, with gaps where they are not finite."""
     return np.where(np.isfinite(values), values, np.nan) * scale
-
-
-def _limits(panel: Panel) -> tuple[float, float]:
-    """From 0 to what our lines need; over epochs without their first tenth, where a loss starts high."""
-    tops = []
-    for line in panel.lines:
-        x, band = line.ours.x, line.ours.band
-        shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
-        tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
-    known = np.concatenate(tops)
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale
 
 
 def _units(plot: Plot, width: float) -> list[list[Any]]:

@@ -15,6 +15,11 @@ from actlab.reports.captions import INTERVAL
 
 def footnotes(results: Results) -> list[str]:
     """The state of the study, how to read the values, where they come from and the study's own notes."""
+    return [*remarks(results), *results.study.notes]
+
+
+def remarks(results: Results) -> list[str]:
+    """The state of the study, how to read the values and where they come from."""
     rows = comparison.rows(results)
     texts = [
         state(results),
@@ -32,7 +37,7 @@ def footnotes(results: Results) -> list[str]:
             "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
             f"measured on {costs[0].get('hardware', 'hardware not recorded')}."
         )
-    return [text for text in [*texts, provenance(results), *results.study.notes] if text]
+    return [text for text in [*texts, provenance(results)] if text]
 
 
 def state(results: Results) -> str:
@@ -152,3 +157,15 @@ def facts(results: Results) -> dict[str, Any]:
         "versions": versions,
         "hardware": list(dict.fromkeys(result["hardware"] for result in results.results.values())),
     }
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``.
+
+    >>> duration(42), duration(300), duration(4800)
+    ('42 s', '5 min', '1 h 20 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from actlab.analysis.curves import Curve
 
 
@@ -17,12 +19,14 @@ class Line:
         metric: what it shows.
         ours: our curve.
         published: places on the x axis and values of the published curve, if there is one.
+        published_as: its panel, unit and curve in the published file.
     """
 
     label: str
     metric: str
     ours: Curve
     published: tuple[Any, Any] | None
+    published_as: tuple[str, str, str] | None = None
 
     @property
     def of_training(self) -> bool:
@@ -64,3 +68,21 @@ class Plot:
     name: str
     panels: list[Panel]
     caption: str
+
+
+def limits(panel: Panel) -> tuple[float, float]:
+    """The limits of the y axis, in the unit that is drawn.
+
+    Without limits of its own a panel shows from 0 to what our lines need; over epochs without their first
+    tenth, where a loss starts high.
+    """
+    if panel.ylim:
+        return panel.ylim
+    tops = []
+    for line in panel.lines:
+        x, band = line.ours.x, line.ours.band
+        shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
+        tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
+    known = np.concatenate(tops)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale

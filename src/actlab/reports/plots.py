@@ -52,6 +52,15 @@ _READ = {
 EPOCH = "epoch"
 
 
+def read(results: Results) -> list[Plot]:
+    """What the figures of a study show.
+
+    Raises:
+        ActlabError: for an entry that is not understood, or without a finished run to draw.
+    """
+    return [read_entry(results, entry) for entry in results.study.figures]
+
+
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
     """What an entry of the study file draws.
 
@@ -168,7 +177,8 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 else curves.over_conditions(results, group, shown, panel["x"], fixed)
             )
             if ours:
-                yield Line(text, metric, ours, published.get(panel["published"], value, curve))
+                theirs = panel["published"], value, curve
+                yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs))
 
 
 def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:

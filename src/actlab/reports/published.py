@@ -25,12 +25,14 @@ class PublishedCurves:
         curves: places on the x axis and values, by panel of the paper, our name and name of the curve.
         panels: those of the file.
         names: the curves' names in the file.
+        acts: the file's names of our values.
         figure: whose curves they are, for messages.
     """
 
     curves: Mapping[tuple[str, str, str], tuple[Any, Any]] = field(default_factory=dict)
     panels: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    acts: Mapping[str, str] = field(default_factory=dict)
     figure: str = ""
 
     def check(self, panel: str, curve: str | None) -> None:
@@ -42,10 +44,17 @@ class PublishedCurves:
 
     def get(self, panel: str | None, value: Any, curve: str | None) -> tuple[Any, Any] | None:
         """The curve of a grid value, such as a unit; None where there is none."""
-        if panel is None or curve is None:
-            return None
-        drawn = {ours: c for (p, ours, name), c in self.curves.items() if (p, name) == (panel, curve)}
-        return next((c for ours, c in drawn.items() if same(ours, value)), None)
+        found = self._key(panel, value, curve)
+        return self.curves[found] if found else None
+
+    def name(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
+        """Panel, unit and curve of a grid value's curve as the file names them; None where there is none."""
+        found = self._key(panel, value, curve)
+        return (found[0], self.acts[found[1]], found[2]) if found else None
+
+    def _key(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
+        keys = (key for key in self.curves if (key[0], key[2]) == (panel, curve))
+        return next((key for key in keys if same(key[1], value)), None)
 
 
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
@@ -74,7 +83,7 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
         for ours, theirs in labels.items()
         if theirs == act
     }
-    return PublishedCurves(curves, frozenset(frame["panel"]), frozenset(frame["curve"]), figure)
+    return PublishedCurves(curves, frozenset(frame["panel"]), frozenset(frame["curve"]), labels, figure)
 
 
 def _table(file: str) -> pd.DataFrame:

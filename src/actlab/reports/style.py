@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ _KNOWN = {
     "identity": "#777777",
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
+
+_LEAST_LUMINANCE = 0.24  # on a dark ground: a contrast of 5 against #14161A
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -57,6 +60,26 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
         further = len([known for known in found if known not in _KNOWN])
         found.setdefault(label, _KNOWN.get(label, _FURTHER[further % len(_FURTHER)]))
     return found
+
+
+def on_dark(colour: str) -> str:
+    """The colour, as light as it must be to stand out on a dark ground.
+
+    >>> on_dark("#E69F00"), on_dark("#333333")
+    ('#E69F00', '#878787')
+    """
+    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    hue, lightness, saturation = colorsys.rgb_to_hls(r, g, b)
+    while _luminance(r, g, b) < _LEAST_LUMINANCE:
+        lightness += 0.01
+        r, g, b = colorsys.hls_to_rgb(hue, lightness, saturation)
+    return "#" + "".join(f"{round(255 * c):02X}" for c in (r, g, b))
+
+
+def _luminance(*rgb: float) -> float:
+    """Relative luminance of a colour of sRGB, as the contrast rules of the web define it."""
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

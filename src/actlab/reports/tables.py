@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,7 +27,7 @@ from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
 from actlab.studies.keys import in_full
 
-_NONE = "-"
+NONE = "-"
 _WIDEST = 10_000  # characters: wide enough for any table, to measure what it needs
 
 
@@ -61,8 +61,8 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     """Header and lines of the table as text; a column that is empty in every line is left out."""
     lines = [_line(results, row) for row in comparison.rows(results)]
-    head = [name for name in lines[0] if any(line[name] not in ("", _NONE) for line in lines)]
-    return head, [[line[name] or _NONE for name in head] for line in lines]
+    head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
+    return head, [[line[name] or NONE for name in head] for line in lines]
 
 
 def _line(results: Results, row: TableRow) -> dict[str, str]:
@@ -73,14 +73,14 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
     line = {names[key]: results.text(key, value) for key, value in row.point.items()}
     for key in tune:
         line[f"{names[key]}\n(chosen)"] = results.text(key, row.chosen[key]) + star if key in row.chosen else ""
-    line["settings\ntried"] = _settings(row, reference) if tune else ""
-    line["runs"] = _count(row)
+    line["settings\ntried"] = settings(row, reference) if tune else ""
+    line["runs"] = count(row)
     for cell in row.cells:
         line |= _cells(cell, reference)
-    return line | _cost(row.cost, comparison.cost_base(results))
+    return line | cost(row.cost, comparison.cost_base(results))
 
 
-def _cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
+def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     """Time and memory of an update; relative ones only where it is known to what."""
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
@@ -90,13 +90,13 @@ def _cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     return line
 
 
-def _settings(row: TableRow, reference: str) -> str:
+def settings(row: TableRow, reference: str) -> str:
     """Number of settings tried; the reference's beside it where that is another: ``9 (relu 3)``."""
     unequal = row.reference_tried is not None and row.reference_tried != row.tried
     return f"{row.tried} ({reference} {row.reference_tried})" if unequal else str(row.tried)
 
 
-def _count(row: TableRow) -> str:
+def count(row: TableRow) -> str:
     """Runs that have ended, of those planned: ``5``, ``3 of 5``, ``5, 1 diverged``."""
     ended = row.finished + row.diverged
     words = str(ended) if ended == row.planned else f"{ended} of {row.planned}"
@@ -108,10 +108,10 @@ def _cells(cell: Cell, reference: str) -> dict[str, str]:
     return {
         f"{name}\nmedian": _ours(cell),
         f"{name}\npublished (ours - it)": _published(cell),
-        f"{name}, difference to {reference}\nmean [interval] / median": _difference(cell),
+        f"{name}, difference to {reference}\nmean [interval] / median": difference(cell),
         f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
         if any(p is not None for p in ps)
-        else _NONE,
+        else NONE,
     }
 
 
@@ -121,28 +121,32 @@ def _ours(cell: Cell) -> str:
     if cell.interval and len(cell.values) > 1:
         text += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
     if cell.mean_and_sd:
-        text += f", {_plus_minus(*cell.mean_and_sd, column)}"
+        text += f", {plus_minus(*cell.mean_and_sd, column)}"
     return text
 
 
 def _published(cell: Cell) -> str:
     if cell.published is None:
-        return _NONE
-    text = _plus_minus(*cell.published, cell.column)
+        return NONE
+    text = plus_minus(*cell.published, cell.column)
     if cell.beyond_published is not None:
         text += f" ({number(cell.beyond_published, cell.column, signed=True)})"
     return text
 
 
-def _plus_minus(mean: float, sd: float | None, column: Column) -> str:
+def plus_minus(mean: float, sd: float | None, column: Column) -> str:
+    """A mean as printed, with its standard deviation where there is one: ``2.10 ± 0.05``."""
     return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
 
 
-def _difference(cell: Cell) -> str:
-    """``-0.10 [-0.17, -0.03] / -0.09``; infinite by which side diverged; nothing for too few pairs to test."""
+def difference(cell: Cell) -> str:
+    """Mean paired difference with its interval, and the median one.
+
+    ``-0.10 [-0.17, -0.03] / -0.09``; infinite by which side diverged; nothing for too few pairs to test.
+    """
     paired, column = cell.paired, cell.column
     if paired.pairs < FEWEST:
-        return _NONE
+        return NONE
     mean, low, high, median = (
         f"{v:+}".replace("inf", "∞") if v and math.isinf(v) else number(v, column, signed=True)
         for v in paired[:4]
@@ -159,7 +163,7 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
         signed: with a sign, for differences.
     """
     if value is None:
-        return _NONE
+        return NONE
     if not math.isfinite(value):
         return "never" if str(column.at).startswith("below") else "diverged"
     sign = "+" if signed else ""
@@ -170,7 +174,7 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
 
 def p_value(p: float | None) -> str:
     """A p as printed: two digits."""
-    return _NONE if p is None else f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
+    return NONE if p is None else f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
 
 
 def to_markdown(results: Results) -> str:
@@ -220,6 +224,9 @@ def _record(cell: Cell) -> dict[str, Any]:
         "metric": cell.column.metric,
         "at": cell.column.at,
         "condition": cell.column.condition,
+        "name": cell.column.name,
+        "mode": cell.column.mode,
+        "percent": cell.column.in_percent,
         "n": len(cell.values),
         "median": finite(cell.median),
         "interval": {k: finite(v) for k, v in interval.items()} or None,
@@ -259,10 +266,12 @@ def to_csv(results: Results) -> str:
     return text.getvalue()
 
 
-def write(results: Results, folder: Path) -> list[Path]:
-    """Write ``table.md``, ``table.json`` and ``values.csv`` and return their paths; the folder is made."""
+FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
+
+
+def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
+    """Write some of `FILES`, all of them by default, and return their paths; the folder is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
-    for name, text in texts.items():
-        write_atomically(folder / name, text(results))
-    return [folder / name for name in texts]
+    for path in (paths := [folder / name for name in names]):
+        write_atomically(path, FILES[path.name](results))
+    return paths

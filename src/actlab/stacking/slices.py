@@ -18,7 +18,7 @@ from actlab import optim
 from actlab.errors import ActlabError
 from actlab.stacking.network import StackedNetwork, member_names
 from actlab.tasks import Task
-from actlab.tasks.base import check_optimizer
+from actlab.tasks.building import check_optimizer
 
 # Optimisers that act on every element by itself, so that a slice of a stacked parameter is updated as the
 # parameters of its members are when they are alone.

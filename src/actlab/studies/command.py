@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import results
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError, Parser
-from actlab.studies import schema, stages
+from actlab.studies import schema, showing, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
-from actlab.studies.keys import get_dotted, identity, label
+from actlab.studies.keys import identity
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
 from actlab.studies.running import Engine, faults_of, logger_factory, run, updates_per_epoch
@@ -63,26 +62,32 @@ def parser() -> Parser:
         if name == "wandb":
             sub.add_argument("--entity", default="", help="user or team; default: the account's own")
             sub.add_argument("--project", default="actlab", help="where the runs are; default: actlab")
+        if name == "report":
+            sub.add_argument("--html", action="store_true", help="one page for browsers as well, report.html")
         if name == "plan":
             sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
         if name == "run":
-            sub.add_argument("--report", action="store_true", help="draw the figures as well")
-            sub.add_argument(
-                "--engine",
-                choices=ENGINES,
-                default="auto",
-                help="auto: stack runs where that applies, say where not",
-            )
-            sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
-            sub.add_argument(
-                "--jobs",
-                type=int,
-                metavar="N",
-                help="processes that train at a time, one thread each; default: one a core, in short studies 1",
-            )
-            sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
+            _add_run_options(sub)
     commands.add_parser("schema", help="print the JSON schema of study files, for editors")
     return top
+
+
+def _add_run_options(sub: ArgumentParser) -> None:
+    sub.add_argument("--report", action="store_true", help="draw the figures as well")
+    sub.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="auto: stack runs where that applies, say where not",
+    )
+    sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
+    sub.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that train at a time, one thread each; default: one a core, in short studies 1",
+    )
+    sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -107,17 +112,18 @@ def main(argv: Sequence[str]) -> None:
         loggers = logger_factory(args.logger, study, root)
         engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs)
         if run(study, root, engine):
-            show(study, root)
+            showing.show(study, root)
+            showing.keep(study, root)
             if args.report:
-                report(study, root)
+                showing.report(study, root)
                 if args.logger == W_AND_B:
-                    publish(study, root)
+                    showing.publish(study, root)
     elif args.command == "show":
-        show(study, root)
+        showing.show(study, root)
     elif args.command == "wandb":
-        dashboards(study, root, args.entity, args.project)
+        showing.dashboards(study, root, args.entity, args.project)
     else:
-        report(study, root)
+        showing.report(study, root, args.html)
 
 
 def show_plan(study: Study, root: Path, timed: bool) -> None:
@@ -153,6 +159,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab import experiments
     from actlab.engines import cost
     from actlab.engines.settings import quiet
+    from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
         return identity({study.compare: point.get(study.compare, "")})
@@ -170,63 +177,3 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
     total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
     return f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)"
-
-
-def show(study: Study, root: Path) -> None:
-    """Print the table of the last stage that has opened."""
-    from actlab.reports import tables
-
-    tables.print_table(results.load(stages.opened(study, root)[-1], root), sys.stdout)
-
-
-def publish(study: Study, root: Path) -> None:
-    """Log the table, the figures and the curves of the compared units to W&B."""
-    from actlab.reports import tables, units, wandb
-
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    compared = {
-        label(unit): unit for run in study.runs() if (unit := get_dotted(run.config, "model.activation"))
-    }
-    units.plot_compared(compared, root / "figures" / "units.png")
-    wandb.publish(study, root, *tables.grid(loaded))
-
-
-def dashboards(study: Study, root: Path, entity: str, project: str) -> None:
-    """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
-    from actlab.reports import tables, workspaces
-    from actlab.reports.wandb import default_entity, mode
-
-    print(workspaces.description(study, entity, project))
-    if mode() != "online":
-        print(
-            "Nothing was created: there is no W&B account here. `wandb login`, then the same command again.\n"
-            f"Runs that were logged offline: `wandb sync {root}/wandb/offline-run-*` uploads them, "
-            f"`wandb leet {root}/wandb` shows them in the terminal."
-        )
-        return
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    table = tables.to_markdown(loaded) if loaded.results else ""
-    for address in workspaces.create(study, table, entity or default_entity(), project):
-        print(address)
-
-
-def report(study: Study, root: Path) -> None:
-    """Write the table and the figures into the study's folder and say where."""
-    from actlab.reports import figures, tables
-
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    drawn = figures.draw(loaded, root / "figures")
-    for path in [*tables.write(loaded, root), *drawn]:
-        print(path)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``."""
-    minutes = round(seconds / 60)
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{minutes} min"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )

@@ -16,13 +16,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from actlab import activations, checkpoints, hashing, optim, streams
-from actlab.errors import ActlabError, unknown
+from actlab.errors import unknown
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
+from actlab.tasks.building import check_optimizer, materialise
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, rebuilt
@@ -284,27 +284,6 @@ class Task(pl.LightningModule, ABC):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task
-
-
-def check_optimizer(optimizer: Optimizer, task: Task) -> None:
-    """Refuse settings of a task of which one would silently win over another.
-
-    Raises:
-        ActlabError: when decay or learning rate are given twice.
-    """
-    if task.l2 is not None and optimizer.defaults.get("weight_decay"):
-        raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
-    if task.scheduler is not None and "lr" in task.schedules:
-        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
-
-
-def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
-    """Give lazily shaped parameters their shape by one forward pass of a zero sample, if there are any."""
-    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-        training = network.training
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, *input_shape))
-        network.train(training)
 
 
 @torch.no_grad()

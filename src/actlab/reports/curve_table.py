@@ -1,0 +1,57 @@
+"""The figures of a study as numbers: ``curves.csv``, one row for each place of each line.
+
+Columns:
+
+- ``figure``, ``panel``: names of the study file; a panel without a title has its number, from 1 on.
+- ``line``: whose line it is, such as a unit.
+- ``metric``: what it shows, as it is recorded.
+- ``x``: the place on the x axis: an epoch, or the number in a condition.
+- ``median``, ``low``, ``high``: over the runs, all digits; errors are fractions, ``inf`` is a diverged run.
+- ``n``: how many runs.
+- ``published_panel``, ``published_act``, ``published_curve``: the published curve under the line, by its
+  names in the columns ``panel``, ``act`` and ``curve`` of the study's published file; empty without one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from actlab.analysis.results import Results
+from actlab.files import write_atomically
+from actlab.reports.panels import Plot
+from actlab.reports.plots import read
+
+NAME = "curves.csv"
+COLUMNS = (
+    *("figure", "panel", "line", "metric", "x", "median", "low", "high", "n"),
+    *("published_panel", "published_act", "published_curve"),
+)
+
+
+def write(results: Results, folder: Path) -> Path:
+    """Write ``curves.csv`` and return its path; the folder is made.
+
+    Raises:
+        ActlabError: for a figure that is not understood, or without a finished run to draw.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / NAME, to_csv(read(results)))
+    return folder / NAME
+
+
+def to_csv(plots: Sequence[Plot]) -> str:
+    """Every place of every line of some figures."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for plot in plots:
+        for number, panel in enumerate(plot.panels, 1):
+            for line in panel.lines:
+                names = plot.name, panel.title or number, line.label, line.metric
+                ours, theirs = line.ours, line.published_as or ("", "", "")
+                places = zip(ours.x.tolist(), *(v.tolist() for v in ours.band[:3]), strict=True)
+                writer.writerows([*names, *place, ours.n, *theirs] for place in places)
+    return text.getvalue()

@@ -1,0 +1,102 @@
+"""The table of a study for a page: each number in a cell of its own, and where it lies among the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from actlab.analysis import comparison
+from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.points import short_names
+from actlab.analysis.results import Results
+from actlab.reports import style, tables
+from actlab.reports.tables import number, p_value
+
+
+def table(results: Results) -> dict[str, Any]:
+    """Heads and lines of the table; parts that no row has are marked as absent.
+
+    Raises:
+        ActlabError: for a column that is not understood, or that no run recorded.
+    """
+    rows, study = comparison.rows(results), results.study
+    reference, base = comparison.reference_text(results), comparison.cost_base(results)
+    names = short_names([*rows[0].point, *study.select.tune])
+    compared = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
+    colours = style.colours(compared)
+    columns = [[row.cells[i] for row in rows] for i in range(len(results.columns))]
+    return {
+        "points": [names[key] for key in rows[0].point],
+        "tuned": [names[key] for key in study.select.tune],
+        "reference": reference,
+        "base": base,
+        "costs": any(row.cost for row in rows),
+        "columns": [_head(cells) for cells in columns],
+        "rows": [
+            {
+                "labels": [results.text(key, value) for key, value in row.point.items()],
+                "colour": colours[whose],
+                "dark": style.on_dark(colours[whose]),
+                "chosen": [_chosen(results, row, key) for key in study.select.tune],
+                "settings": tables.settings(row, reference),
+                "runs": tables.count(row),
+                "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
+                "cost": tables.cost(row.cost, base).values() if row.cost else (),
+            }
+            for row, whose in zip(rows, compared, strict=True)
+        ],
+    }
+
+
+def _chosen(results: Results, row: TableRow, key: str) -> str:
+    star = "*" if row.provisional and row.tried > 1 else ""
+    return results.text(key, row.chosen[key]) + star if key in row.chosen else tables.NONE
+
+
+def _head(cells: Sequence[Cell]) -> dict[str, Any]:
+    """A column's name, and which parts any row has of it."""
+    return {
+        "name": cells[0].column.name,
+        "sd": any(cell.mean_and_sd for cell in cells),
+        "published": any(cell.published for cell in cells),
+        "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
+        "p": any(p is not None for cell in cells for p in (cell.paired.p, cell.p_holm, cell.p_wilcoxon)),
+    }
+
+
+def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
+    of, theirs = cell.column, cell.published
+    spread = cell.interval if cell.interval and len(cell.values) > 1 else None
+    return {
+        "median": number(cell.median, of),
+        "interval": f"[{number(spread.low, of)}, {number(spread.high, of)}]" if spread else "",
+        "n": len(cell.values),
+        "sd": tables.plus_minus(*cell.mean_and_sd, of) if cell.mean_and_sd else tables.NONE,
+        "published": tables.plus_minus(*theirs, of) if theirs else tables.NONE,
+        "beyond": number(cell.beyond_published, of, signed=True),
+        "difference": tables.difference(cell),
+        "p": [p_value(p) for p in (cell.paired.p, cell.p_holm, cell.p_wilcoxon)],
+        "significant": cell.p_holm is not None and cell.p_holm < 0.05,
+        "places": _places(cell, column),
+    }
+
+
+def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
+    """Where median, interval and published value lie between the column's smallest and largest, in percent."""
+    known = [value for other in column for value in _marks(other).values()]
+    low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
+    return {
+        name: round(100 * (value - low) / span, 2) if span else 50.0 for name, value in _marks(cell).items()
+    }
+
+
+def _marks(cell: Cell) -> dict[str, float]:
+    """The finite values of a cell that are drawn."""
+    marks = {
+        "low": cell.interval.low if cell.interval else None,
+        "high": cell.interval.high if cell.interval else None,
+        "median": cell.median,
+        "published": cell.published.value if cell.published else None,
+    }
+    return {name: value for name, value in marks.items() if value is not None and math.isfinite(value)}

@@ -1,0 +1,72 @@
+"""How settings were chosen: the selection metric at each setting of each row, as a map of shades."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actlab.analysis.columns import Column
+from actlab.analysis.points import short_names
+from actlab.analysis.results import Results
+from actlab.reports.tables import NONE, number
+from actlab.studies.groups import Group, Setting
+
+
+def heat_map(results: Results) -> dict[str, Any] | None:
+    """Medians of the selection metric, each shaded from its row's worst to its best.
+
+    Returns:
+        None for a study that has nothing to choose, or of which no run has ended.
+
+    Raises:
+        ActlabError: when the selection metric is not a validation quantity, or was not recorded.
+    """
+    settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
+    if len(settings) < 2 or not results.results:
+        return None
+    return {
+        "metric": results.study.select.metric,
+        "points": ", ".join(short_names(results.groups[0].point).values()),
+        "tuned": ", ".join(short_names(results.study.select.tune).values()),
+        "settings": settings,
+        "rows": [
+            {
+                "label": ", ".join(results.text(key, value) for key, value in group.point.items()) or "all",
+                "cells": _row(results, group, settings),
+            }
+            for group in results.groups
+        ],
+    }
+
+
+def _text(results: Results, setting: Setting) -> str:
+    return ", ".join(results.text(key, value) for key, value in setting.tuned.items())
+
+
+def _row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """A cell for each setting, empty where the group was not given it or none of its runs has ended."""
+    select, chosen = results.study.select, results.chosen(group)
+    column = Column(select.metric, "best", mode=select.mode)
+    tried = {_text(results, setting): setting for setting in group.settings}
+    ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
+    begun = [text for text, n in ended.items() if n]
+    scores = dict(zip(begun, results.scores([tried[text] for text in begun]), strict=True))
+    return [
+        {
+            "text": number(scores[text], column) if text in scores else NONE,
+            "shade": _shade(text, scores, select.mode),
+            "n": ended.get(text, 0),
+            "chosen": chosen is not None and tried.get(text) is chosen,
+        }
+        for text in texts
+    ]
+
+
+def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
+    """From 0 for the row's worst finite score to 100 for its best; 0 without one."""
+    known = sorted((score for score in row.values() if math.isfinite(score)), reverse=mode == "max")
+    if not math.isfinite(score := row.get(text, math.nan)):
+        return 0.0
+    best, worst = known[0], known[-1]
+    return round(100 * (worst - score) / (worst - best), 1) if worst != best else 100.0

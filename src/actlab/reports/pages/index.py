@@ -1,0 +1,105 @@
+"""The page over all studies of a folder: ``index.html``, and the command ``actlab report``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from actlab.analysis import scoreboard
+from actlab.analysis.scoreboard import Board, Record
+from actlab.errors import ActlabError, Parser
+from actlab.reports import style
+from actlab.reports.pages import rendering
+from actlab.reports.pages import study as page
+from actlab.reports.tables import NONE, number
+from actlab.studies.keys import short
+
+
+def main(argv: Sequence[str]) -> None:
+    """``actlab report``: write the page over all studies and say where.
+
+    Raises:
+        ActlabError: for words it does not know, or a folder without a study's table.
+    """
+    parser = Parser(prog="actlab report", description="One page over all studies: who is best at what.")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    print(write(parser.parse_args(argv).runs_dir))
+
+
+def write(runs: Path) -> Path:
+    """Write ``index.html`` into the folder that holds the studies' folders and return its path.
+
+    Raises:
+        ActlabError: for a folder without a study's table, or with a damaged one.
+    """
+    records = scoreboard.read(runs)
+    if not records:
+        raise ActlabError(
+            f"no study under {runs} has a {scoreboard.TABLE}: run one, such as `actlab study run demo`, or let "
+            "`actlab study report` write it for one that has run"
+        )
+    return rendering.write(
+        "index.html",
+        runs / page.INDEX,
+        boards=[_board(board) for board in scoreboard.boards(records)],
+        studies=[_study(record) for record in records],
+    )
+
+
+def _study(record: Record) -> dict[str, Any]:
+    """What the list of studies says about one."""
+    table = record.table
+    return {
+        "name": table["study"],
+        "title": table["title"],
+        "href": _href(record),
+        "ended": table["finished"] + table["diverged"],
+        "planned": table["planned"],
+        "diverged": table["diverged"],
+        "seeds": len(table.get("seeds", ())),
+        "on_samples": record.on_samples,
+    }
+
+
+def _href(record: Record) -> str | None:
+    """The study's page, as seen from the index; None where it has none."""
+    found = (record.folder / page.NAME).exists()
+    return f"{quote(record.folder.name)}/{page.NAME}" if found else None
+
+
+def _board(board: Board) -> dict[str, Any]:
+    colours = style.colours(board.mean_ranks)
+    return {
+        "compare": short(board.compare),
+        "tasks": [
+            {
+                "study": task.record.table["study"],
+                "title": task.record.table["title"],
+                "href": _href(task.record),
+                "point": task.point,
+                "column": task.column.name,
+            }
+            for task in board.tasks
+        ],
+        "rows": [
+            {
+                "unit": unit,
+                "colour": colours[unit],
+                "dark": style.on_dark(colours[unit]),
+                "mean": f"{mean:.1f}",
+                "tasks": sum(unit in task.places for task in board.tasks),
+                "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
+            }
+            for unit, mean in board.mean_ranks.items()
+        ],
+    }
+
+
+def _cell(unit: str, places: Mapping[str, Any], column: Any) -> dict[str, Any]:
+    if unit not in places:
+        return {"median": NONE, "rank": "", "best": False}
+    place = places[unit]
+    best = place.rank == min(other.rank for other in places.values())
+    return {"median": number(place.median, column), "rank": f"{place.rank:g}", "best": best}

@@ -1,0 +1,110 @@
+"""The page of a study: ``report.html``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from actlab.analysis.results import Results
+from actlab.reports import plots
+from actlab.reports.notes import duration, facts, remarks
+from actlab.reports.pages import rendering
+from actlab.reports.pages.cells import table
+from actlab.reports.pages.drawings import drawing
+from actlab.reports.pages.heat import heat_map
+from actlab.studies.plan import Study
+
+NAME = "report.html"
+INDEX = "index.html"  # over all studies, beside their folders
+_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # beside the page
+
+
+def write(stages: Sequence[Results], folder: Path) -> Path:
+    """Write ``report.html`` and return its path.
+
+    Args:
+        stages: those that have opened; the last is shown, the first says how settings were chosen. A study
+            without stages is its only one.
+        folder: of the study, with the run folders that the page links to.
+
+    Raises:
+        ActlabError: for a figure or column that is not understood, or without a finished run to draw.
+    """
+    first, last = stages[0], stages[-1]
+    return rendering.write(
+        "study.html",
+        folder / NAME,
+        title=last.study.title,
+        name=last.study.name,
+        notes=last.study.notes,
+        remarks=remarks(last),
+        missing=last.missing,
+        facts=facts(last),
+        planned=len(last.runs),
+        figures=[drawing(plot) for plot in plots.read(last)],
+        table=table(last),
+        heat_map=heat_map(first),
+        seconds=duration(sum(result.get("seconds", 0.0) for s in stages for result in s.results.values())),
+        runs=[run for stage in stages for run in _runs(stage)],
+        config=config(first.study),
+        index=f"../{INDEX}" if (folder.parent / INDEX).exists() else None,
+        files=[name for name in _FILES if (folder / name).exists()],
+    )
+
+
+def _runs(results: Results) -> Iterator[dict[str, Any]]:
+    """Every run that has ended: where its folder is, and what became of it."""
+    for group in results.groups:
+        chosen = results.chosen(group)
+        for setting in group.settings:
+            for run in (r for r in setting.runs if r.id in results.results):
+                result = results.results[run.id]
+                yield {
+                    "id": run.id,
+                    "href": f"{quote(run.id)}/",
+                    "status": result["status"],
+                    "chosen": setting is chosen,
+                    "seed": run.seed,
+                    "seconds": result.get("seconds"),
+                    "engine": result.get("engine", ""),
+                }
+
+
+def config(study: Study) -> str:
+    """The study as YAML: base config, grid, seeds, selection, table, published values and figures.
+
+    Of an absolute path the last part alone stands there: the rest says how somebody's disk is ordered.
+    """
+    blocks = [
+        {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
+        for block in study.blocks
+    ]
+    record = {
+        "name": study.name,
+        "compare": study.compare,
+        "reference": study.reference,
+        "seeds": study.seeds,
+        "select": vars(study.select),
+        "stages": [vars(stage) for stage in study.stages],
+        "blocks": blocks,
+        "probes": [vars(probe) for probe in study.probes],
+        "table": study.table,
+        "published": study.published,
+        "figures": study.figures,
+    }
+    given = {key: _plain(value) for key, value in record.items() if value not in ((), [], {}, None)}
+    return yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bool | int | float | None):
+        return value
+    return Path(str(value)).name if Path(str(value)).is_absolute() else str(value)

@@ -1,0 +1,36 @@
+"""What a task checks and completes while it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from actlab.errors import ActlabError
+
+if TYPE_CHECKING:
+    from actlab.tasks.base import Task
+
+
+def check_optimizer(optimizer: Optimizer, task: Task) -> None:
+    """Refuse settings of a task of which one would silently win over another.
+
+    Raises:
+        ActlabError: when decay or learning rate are given twice.
+    """
+    if task.l2 is not None and optimizer.defaults.get("weight_decay"):
+        raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
+    if task.scheduler is not None and "lr" in task.schedules:
+        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+
+
+def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
+    """Give lazily shaped parameters their shape by one forward pass of a zero sample, if there are any."""
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        training = network.training
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, *input_shape))
+        network.train(training)

@@ -1,0 +1,309 @@
+"""Pages for browsers: what they hold, that text stays text, and that a browser shows and toggles it."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actlab.reports import style, tables
+from actlab.reports.pages import index, study
+from actlab.reports.pages.heat import heat_map
+from actlab.reports.plots import read
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text, and the text inside each kind of element."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while tag in self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self._open):
+            self.texts.setdefault(tag, []).append(data)
+
+    def text(self, tag: str = "body") -> str:
+        return " ".join(" ".join(self.texts.get(tag, [])).split())
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+    @property
+    def figures(self) -> Any:
+        return json.loads(next(text for text in self.texts["script"] if text.startswith("[{")))
+
+
+def hostile(text: str) -> str:
+    """The study with markup wherever a person can write."""
+    text = text.replace("title: A study of units", "title: 'A </script><b>study</b> & more'")
+    text = text.replace("relu, elu]", f'relu, "{HOSTILE}"]').replace(
+        "title: plain", "title: '</script><b>plain'"
+    )
+    return text.replace('"A note."', '"</script><img src=x onerror=alert(2)>"').replace(
+        "source: a paper", "source: '<!-- <script> a paper'"
+    )
+
+
+def page_of(loaded: Any) -> Path:
+    tables.write(loaded, loaded.root)
+    return study.write([loaded], loaded.root)
+
+
+def test_the_page_says_what_the_table_says(written: Any) -> None:
+    loaded = written(overrides=["seeds=7"])
+    page = Page(page_of(loaded))
+    assert page.text("h1") == page.text("title") == "A study of units"
+    text = page.text()
+    for words in ("A note.", "84 of 84", "2.30", "[2.00, 2.60]", "0.350", "+0.0800", "0.016", "0.062"):
+        assert words in text
+    assert "Chosen per row: lr with the best median over seeds of the best val/loss reached." in text
+    assert "-2.00 [-2.00, -2.00] / -2.00" in text
+    assert all(version in text for version in ("torch", "pytorch-lightning", "actlab"))
+    assert "model.activation:" in page.text("pre")
+    links = {attributes.get("href") for tag, attributes in page.elements if tag == "a"}
+    assert {f"{run.id}/" for run in loaded.runs} <= links
+    assert {"table.md", "table.json", "values.csv"} <= links
+    assert "curves.csv" not in links  # nobody wrote it
+
+
+def test_the_page_asks_for_nothing(written: Any) -> None:
+    page = Page(page_of(written()))
+    loaded = [a.get(key) for tag, a in page.elements if tag not in ("a", "html") for key in ("src", "href")]
+    assert set(loaded) == {None, "data:,"}
+    assert all("url(" not in text and "@import" not in text for text in page.texts["style"])
+    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_page_draws_what_the_figures_draw(written: Any) -> None:
+    loaded = written()
+    (figure,), (plot,) = Page(page_of(loaded)).figures, read(loaded)
+    assert [panel["title"] for panel in figure["panels"]] == ["plain", "dropped"]
+    assert figure["caption"] == plot.caption
+    assert [panel["ylim"] for panel in figure["panels"]] == [[0, 1], [0, pytest.approx(1.08 * 20.6, rel=0.2)]]
+    drawn = {(line["label"], line["metric"]): line for line in figure["panels"][0]["lines"]}
+    for line in plot.panels[0].lines:
+        values = drawn[line.label, line.metric]
+        for key in ("median", "low", "high"):
+            assert values[key] == pytest.approx(getattr(line.ours.band, key).tolist(), rel=1e-5)
+    assert drawn["relu", "val/loss"]["published"] == [[1, 3], [0.9, 0.5]]
+    error = figure["panels"][1]["lines"][1]
+    assert (error["label"], error["median"][-1]) == ("relu", pytest.approx(4.05))  # percent, as it is drawn
+    assert [unit["light"] for unit in figure["units"]] == list(
+        style.colours(["gelu_tanh", "relu", "elu"]).values()
+    )
+    assert figure["kinds"] == ["held out", "training", "published", "bands"]
+
+
+def test_diverged_runs_are_gaps_and_are_counted(written: Any) -> None:
+    page = Page(page_of(written(diverge=lambda r: r.point["model.activation"] == "elu")))
+    lines = page.figures[0]["panels"][1]["lines"]
+    assert {line["label"]: line["median"][-1] for line in lines}[
+        "elu"
+    ] is not None  # recorded before it diverged
+    assert "2, 2 diverged" in page.text("td")
+    assert "8 of which diverged" in page.text()
+
+
+def test_text_of_users_stays_text(written: Any) -> None:
+    clean, page = Page(page_of(written())), Page(page_of(written(edit=hostile)))
+    for tag in ("script", "b", "img", "style"):
+        assert page.count(tag) == clean.count(tag)
+    assert page.text("h1") == "A </script><b>study</b> & more"
+    assert HOSTILE in page.text("button")
+    assert HOSTILE in page.text("th")
+    assert HOSTILE in page.text("pre")
+    assert "</script><img src=x onerror=alert(2)>" in page.text("p")
+    (figure,) = page.figures
+    assert figure["units"][2]["label"] == HOSTILE
+    assert figure["panels"][0]["title"] == "</script><b>plain"
+
+
+def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -> None:
+    loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3)
+    heat = heat_map(loaded)
+    assert heat is not None
+    assert (heat["metric"], heat["tuned"], heat["settings"]) == ("val/loss", "lr", ["0.001", "0.0001"])
+    relu, elu = (next(r for r in heat["rows"] if r["label"] == f"{unit}, 0") for unit in ("relu", "elu"))
+    assert [(c["text"], c["shade"], c["chosen"]) for c in relu["cells"]] == [
+        ("0.405", 100, True),
+        ("0.505", 0, False),
+    ]
+    assert [(c["text"], c["n"]) for c in elu["cells"]] == [("0.305", 2), ("-", 0)]
+    one = written(edit=lambda text: text.replace("[1.0e-3, 1.0e-4]", "[1.0e-3]"))
+    assert heat_map(one) is None
+
+
+def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard(written: Any) -> None:
+    def tuned_alone(text: str) -> str:
+        text = text.replace("tune: [model.lr]", "tune: [model.activation, model.dropout, model.lr]")
+        text = text.replace("      - {title: dropped, where: {model.dropout: 0.5}", "      - {title: dropped")
+        return text.replace(", where: {model.dropout: 0.0}", "").replace(
+            "where: {model.activation: relu, ", "where: {"
+        )
+
+    loaded = written(edit=tuned_alone)
+    page = Page(page_of(loaded))
+    assert page.text("caption").startswith("Median over seeds of the best val/loss reached.")
+    assert "not ranked" not in Page(index.write(loaded.root.parent)).text("tbody")
+
+
+def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
+    loaded = written(activations=["./mine.py:relu"])
+    text = study.config(loaded.study)
+    assert str(Path.cwd()) not in text
+    assert "published.csv" in text
+    assert str(loaded.root.parent.parent) not in text
+
+
+def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[str, Any]:
+    """A table as `study run` leaves it, of one column with a median for each unit."""
+    cell = {"metric": "test/error", "at": "last", "n": 3, "percent": True, "mode": "min", **column}
+    rows = [{"point": {"model.activation": u}, "columns": [{**cell, "median": v}]} for u, v in values.items()]
+    counts = {"planned": 9, "finished": 9, "diverged": 0, "seeds": [0, 1, 2]}
+    return {"study": name, "title": f"{name} {HOSTILE}", "compare": "model.activation", **counts, "rows": rows}
+
+
+def leave(runs: Path, table: dict[str, Any]) -> None:
+    (runs / table["study"]).mkdir(parents=True)
+    (runs / table["study"] / "table.json").write_text(json.dumps(table))
+
+
+def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
+    leave(tmp_path, table_of("a", {"gelu": 0.1, "relu": 0.2, "elu": 0.2, HOSTILE: None}))
+    leave(tmp_path, table_of("b", {"gelu": 0.8, "relu": 0.9}, metric="val/accuracy", mode="max"))
+    leave(tmp_path, table_of("c-smoke", {"relu": 0.01}))
+    (tmp_path / "a" / study.NAME).write_text("a page")
+    outcome = cli("report", "--runs-dir", tmp_path)
+    assert outcome.code == 0, outcome.err
+    file = tmp_path / study.INDEX
+    assert outcome.out.strip() == str(file)
+    page = Page(file)
+    scores = page.text("tbody").partition("on samples, not ranked")[0]
+    # Ties share their mean rank; high accuracies are good; who diverged is last.
+    for words in (
+        "gelu 1.5 2 10.00 rank 1 80.00 rank 2",
+        "relu 1.8 2 20.00 rank 2.5 90.00 rank 1",
+        "elu 2.5 1 20.00",
+    ):
+        assert words in scores
+    assert f"{HOSTILE} 4.0 1 diverged rank 4" in scores
+    assert [a["href"] for tag, a in page.elements if tag == "a"] == ["a/report.html"] * 2
+    assert page.count("script") == 0
+
+
+def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:
+    loaded = written()
+    page_of(loaded)
+    page = Page(index.write(loaded.root.parent))
+    assert "activation mean rank tasks units dropout 0 test error % (last)" in page.text("thead")
+    assert "gelu_tanh 1.0 2 2.05 rank 1 2.05 rank 1" in page.text("tbody")
+
+
+def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, tmp_path: Path) -> None:
+    empty = cli("report", "--runs-dir", tmp_path)
+    assert empty.code == 2
+    assert "actlab study run demo" in empty.err
+    (tmp_path / "a").mkdir()
+    for text in ("{", "[]", '{"study": "a"}'):
+        (tmp_path / "a" / "table.json").write_text(text)
+        damaged = cli("report", "--runs-dir", tmp_path)
+        assert damaged.code == 2
+        assert "is damaged" in damaged.err
+
+
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, where it and the package that drives it are installed."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with driver.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=[*QUIET])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open a file in a fresh window; at the end nothing was complained of, and nothing else was asked for."""
+    said: list[str] = []
+    asked: set[str] = set()
+    windows = []
+
+    def open_(file: Path, **options: Any) -> Any:
+        window = browser.new_context(offline=True, **options)
+        windows.append(window)
+        page = window.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.add(request.url))
+        page.goto(file.as_uri())
+        asked.discard(file.as_uri())
+        return page
+
+    yield open_
+    for window in windows:
+        window.close()
+    assert (said, asked) == ([], set())
+
+
+def test_a_browser_reads_values_and_hides_lines(written: Any, opened: Any) -> None:
+    page = opened(page_of(written()), viewport={"width": 1280, "height": 900})
+    plot, reading = page.locator(".plot").first, page.locator(".reading").first
+    plot.focus()
+    page.keyboard.press("End")
+    assert reading.inner_text().split()[:2] == ["epoch", "4"]
+    rows = {tuple(row.split()) for row in reading.locator("tbody tr").all_inner_texts()}
+    # Nothing is published of relu at 4: its curve ends at 3.
+    assert ("relu", "val/loss", "0.405", "[0.400,", "0.410]", "–") in rows
+    page.keyboard.press("ArrowLeft")
+    assert "0.905 [0.900, 0.910] 0.500" in " ".join(reading.inner_text().split())
+    before = page.locator("canvas").first.screenshot()
+    relu = page.get_by_role("button", name="relu")
+    relu.click()
+    assert relu.get_attribute("aria-pressed") == "false"
+    assert page.locator("canvas").first.screenshot() != before
+    plot.hover(position={"x": 300, "y": 100})
+    assert "relu" not in reading.inner_text()
+    assert "gelu_tanh" in reading.inner_text()
+    relu.focus()
+    page.keyboard.press("Space")
+    assert relu.get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="training").press("Enter")
+    plot.hover(position={"x": 310, "y": 100})
+    assert "train/loss" not in reading.inner_text()
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
+def test_a_page_fits_its_window(written: Any, opened: Any, width: int, scheme: Any) -> None:
+    loaded = written(edit=hostile, overrides=["seeds=6"])
+    for file in (page_of(loaded), index.write(loaded.root.parent)):
+        page = opened(file, viewport={"width": width, "height": 844}, color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+        page.pdf()
