@@ -1,5 +1,6 @@
 """``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ from actlab.activations import names
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build, without_denormals
-from actlab.resources import resource
+from actlab.mappings import read_mapping
+from actlab.resources import config_file, resource
 from actlab.studies import plan
 from actlab.tasks import ClassificationTask
 
@@ -76,6 +78,27 @@ def test_every_config_runs_on_its_sample(fit, config, tmp_path):
     folder = only_run(tmp_path, config)
     assert (folder / "checkpoints" / "last.ckpt").exists()
     assert "activation:" in (folder / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_last_is_of_the_last_epoch_whatever_improves(config):
+    """Lightning's ``save_last`` copies what has just been saved, which is nothing without an improvement."""
+    callbacks = read_mapping(config_file(config))["trainer"]["callbacks"]
+    kept = [c["init_args"] for c in callbacks if c["class_path"].endswith(".ModelCheckpoint")]
+    assert not any(arguments.get("save_last") for arguments in kept if arguments.get("monitor"))
+    every = [arguments for arguments in kept if not arguments.get("monitor")]
+    assert any(a["filename"] == "last" or a.get("save_last") for a in every)
+
+
+def test_last_goes_on_after_epochs_that_did_not_improve(fit, tmp_path):
+    config = read_mapping(config_file("mnist_classifier"))
+    config["trainer"]["callbacks"][1]["init_args"]["mode"] = "max"  # the loss falls, so that none is the best
+    (tmp_path / "worse.yaml").write_text(json.dumps(config))
+    assert fit("--trainer.max_epochs", "3", *SMALL["mnist_classifier"], config="worse.yaml").code == 0
+    last = torch.load(only_run(tmp_path, "worse") / "checkpoints/last.ckpt", weights_only=True)
+    assert (last["epoch"], last["global_step"]) == (2, 18)
+    (best,) = only_run(tmp_path, "worse").glob("checkpoints/best-*.ckpt")
+    assert "epoch=0" in best.name
 
 
 def test_resume_is_the_run_uninterrupted(fit, tmp_path):

@@ -132,7 +132,8 @@ def checkpoint_in(folder: Path, which: str) -> Path:
     if which == "last":
         return lasts[-1]
     states = (state for state in read(lasts[-1]).get("callbacks", {}).values() if isinstance(state, Mapping))
-    names = [Path(state["best_model_path"]).name for state in states if state.get("best_model_path")]
+    watching = (state for state in states if state.get("monitor"))  # one that watches nothing has no best
+    names = [Path(state["best_model_path"]).name for state in watching if state.get("best_model_path")]
     for name in names:
         if (found := folder / "checkpoints" / name).exists():
             return found
