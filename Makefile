@@ -1,10 +1,10 @@
-# demo · test · coverage · lint · bench: each makes .venv and installs when missing, and is fast when it is not.
+# demo · test · coverage · lint · docs · bench: each makes .venv and installs when missing, and is fast when it is not.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test coverage lint bench setup clean
+.PHONY: demo test coverage lint docs bench setup clean
 
 demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table and a figure
 	$(BIN)/actlab study run demo --report
@@ -18,6 +18,10 @@ coverage: $(STAMP)  ## the test suite, with coverage, which takes half as long a
 bench: $(STAMP)  ## side-by-side speed measurements; writes benchmarks/latest.json
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/run.py
+
+docs: $(STAMP)  ## the documentation site, in docs/_build
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
 
 lint: $(STAMP)  ## ruff, ruff format, mypy
 	$(BIN)/ruff check .

@@ -116,6 +116,7 @@ MAY_IMPORT = {
     "analysis": {*PLANS, "engines.folders", "series", "errors", "files", "resources"},
     "analysis.flips": set(),
     "analysis.statistics": {"analysis.flips", "errors"},
+    "reports.kept": {"reports", *PLANS, "studies.reading", *LEAVES},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
     "__main__": {"", "cli", "studies.command", "datamodules", "reports", "errors"},

@@ -45,8 +45,8 @@ class BiasShift:
     """The correction factor k of every unit of the hidden layers, and what it depends on.
 
     Measured under ``layer=2``, ``layer=3`` and so on, the first being left out, whose incoming units are the
-    inputs: quartiles over units of |k − 1| as ``k_distance`` under ``layer=2,quantile=0.5``; the median of the
-    bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
+    inputs: quartiles over units of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the median of
+    the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
     ``shift_of_natural_gradient``; mean correlation of the incoming units, ``correlation``; the median length of
     E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices singular:
     they are left out, ``constant_inputs`` is their mean number; ``units_left_out`` is the share of units that

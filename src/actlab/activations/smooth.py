@@ -1,7 +1,7 @@
 """x·P(X ≤ x) for fixed distributions, with derivatives by hand: few passes over memory, nothing kept but x.
 
 A form is a value f, a slope f′ and a curvature f″, elementwise in float32 at least. The logistic form is a SiLU
-whose input is scaled. The other two X are symmetric about 0; with a = |x| and the tail T(a) = P(X > a)::
+whose input is scaled. The other two X are symmetric about 0; with ``a = |x|`` and the tail T(a) = P(X > a)::
 
     f(x) = max(x, 0) − a·T(a)        f′(x) = h(a) for x ≤ 0, else 1 − h(a)        f″(x) = −h′(a)
 

@@ -62,7 +62,8 @@ class Slices:
                     groups.append({**settings, **own, "params": parts})
                     self.owners.append(runs.start)
         self.optimizer = _optimizer(members[0].optimizer, groups)
-        check_optimizer(self.optimizer, members[0])
+        first = members[0]
+        check_optimizer(self.optimizer, first.l2, first.scheduler, first.schedules)
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         """What some runs have of some parameters: slices of the stacked ones, those of their own whole."""

@@ -245,7 +245,7 @@ class Task(pl.LightningModule, ABC):
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
         optimizer = self.optimizer([{"params": [named[n] for n in names], **own} for names, own in parts])
-        check_optimizer(optimizer, self)
+        check_optimizer(optimizer, self.l2, self.scheduler, self.schedules)
         if self.schedules:
             dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
             owners = [0] * len(optimizer.param_groups)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
-
-if TYPE_CHECKING:
-    from actlab.tasks.base import Task
+from actlab.optim import L2
 
 
-def check_optimizer(optimizer: Optimizer, task: Task) -> None:
+def check_optimizer(
+    optimizer: Optimizer, l2: L2 | None, scheduler: object, schedules: Mapping[str, Any]
+) -> None:
     """Refuse settings of a task of which one would silently win over another.
 
     Raises:
         ActlabError: when decay or learning rate are given twice.
     """
-    if task.l2 is not None and optimizer.defaults.get("weight_decay"):
+    if l2 is not None and optimizer.defaults.get("weight_decay"):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
-    if task.scheduler is not None and "lr" in task.schedules:
+    if scheduler is not None and "lr" in schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
 
 

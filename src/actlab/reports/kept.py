@@ -1,0 +1,124 @@
+"""A study's figures drawn from what ``results/`` keeps of it, or from the published curves alone.
+
+Notebooks and pages draw a paper's figures by it without a run folder::
+
+    kept.draw("gelu_mnist_classifier")
+
+A figure of a study that was not run here shows what the paper published, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from actlab.errors import unknown
+from actlab.reports import curve_table, style
+from actlab.reports.published import PublishedCurves, read_curves
+from actlab.studies.keys import label
+from actlab.studies.plan import Study
+from actlab.studies.reading import load
+
+_PER_ROW = 3
+
+
+def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
+    """Our medians with their bands over the published curves; those alone where nothing was run here.
+
+    Args:
+        study: name of a study file.
+        figure: name of a figure of it; by default the first.
+        results: holds ``<study>/curves.csv`` of what was run.
+
+    Raises:
+        ActlabError: for a study or figure that does not exist.
+    """
+    plan = load(study)
+    names = [str(entry.get("name", "curves")) for entry in plan.figures]
+    wanted = figure or next(iter(names), "")
+    if wanted not in names:
+        raise unknown(f"figure of {study}", wanted, names)
+    entry = plan.figures[names.index(wanted)]
+    path = Path(results) / plan.name / curve_table.NAME
+    ours = pd.read_csv(path, dtype={"panel": str, "line": str}) if path.exists() else None
+    if ours is not None:
+        ours = ours[ours["figure"] == wanted]
+    panels: Sequence[Mapping[str, Any]] = entry.get("panels") or [{}]
+    rows = math.ceil(len(panels) / _PER_ROW)
+    columns = min(len(panels), _PER_ROW)
+    with mpl.rc_context(style.RC):
+        drawn = Figure(figsize=(max(5.0, 3.4 * columns), 0.7 + 2.8 * rows), layout="constrained")
+        drawn.suptitle(plan.title, x=0.01, ha="left", fontweight="bold")
+        grid = drawn.subplots(rows, columns, squeeze=False).flat
+        for number, (axes, panel) in enumerate(zip(grid, panels, strict=False), 1):
+            shared = {**entry, **panel, "published": panel.get("published")}
+            published = read_curves(entry.get("published") or {}, wanted)
+            _panel(axes, plan, shared, str(panel.get("title") or number), ours, published)
+        for axes in list(grid)[len(panels) :]:
+            axes.set_visible(False)
+    return drawn
+
+
+def _panel(
+    axes: Axes,
+    study: Study,
+    panel: Mapping[str, Any],
+    title: str,
+    ours: pd.DataFrame | None,
+    published: PublishedCurves,
+) -> None:
+    scale = 100.0 if panel.get("percent") else 1.0
+    lines: dict[str, pd.DataFrame] = {}
+    if ours is not None:
+        lines = {str(name): rows for name, rows in ours[ours["panel"] == title].groupby("line", sort=False)}
+    labels = list(dict.fromkeys([*lines, *(label(ours) for ours in published.acts)]))
+    colours = style.colours(labels)
+    for name, rows in lines.items():
+        for metric, values in rows.groupby("metric", sort=False):
+            kind = "--" if str(metric).split("/")[-2:-1] == ["train"] else "-"
+            axes.plot(values["x"], scale * values["median"], kind, color=colours[name], lw=1.4)
+            finite = values[values["high"] < math.inf]
+            axes.fill_between(
+                finite["x"],
+                scale * finite["low"],
+                scale * finite["high"],
+                color=colours[name],
+                alpha=0.15,
+                lw=0,
+            )
+    theirs = _published(axes, panel, published, colours)
+    for name in labels:
+        axes.plot([], [], color=colours[name], label=name)
+    n = "" if ours is None or ours.empty else f"n = {int(ours['n'].max())}"
+    said = n + (", published dotted" if theirs and n else "")
+    if not n:
+        said = "published; not run here" if theirs else "not run here, no published curve"
+    axes.set_title(f"{title}\n{said}")
+    what = str(panel.get("label") or study.select.metric)
+    axes.set(
+        xlabel=str(panel.get("xlabel") or panel.get("x", "epoch")), ylabel=what + (" %" if scale > 1 else "")
+    )
+    if panel.get("ylim"):
+        axes.set_ylim(*panel["ylim"])
+    if labels:
+        axes.legend()
+
+
+def _published(
+    axes: Axes, panel: Mapping[str, Any], published: PublishedCurves, colours: Mapping[str, str]
+) -> bool:
+    """Draw the published curves of a panel; whether there are any."""
+    drawn = False
+    for unit in published.acts:
+        for curve in (panel.get("y") or {}).values():
+            if found := published.get(panel["published"], unit, curve):
+                axes.plot(*found, ":", color=colours[label(unit)], lw=1.1)
+                drawn = True
+    return drawn
