@@ -93,6 +93,7 @@ MAY_IMPORT = {
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},
+    "studies.scoreboard": {"studies", "reports", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {
@@ -119,7 +120,7 @@ MAY_IMPORT = {
     "reports.kept": {"reports", *PLANS, "studies.reading", *LEAVES},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
-    "__main__": {"", "cli", "studies.command", "datamodules", "reports", "errors"},
+    "__main__": {"", "cli", "studies.command", "studies.scoreboard", "datamodules", "reports", "errors"},
 }
 
 # Other people's packages → the only parts that may import them.

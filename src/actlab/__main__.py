@@ -19,6 +19,7 @@ usage: actlab COMMAND …
   fit | validate | test | predict   one network:  actlab fit -c configs/mnist_classifier.yaml
       --products auto               float32 products by the faster library that is as exact, measured
   study plan | run | show | report  many runs:    actlab study run gelu_mnist_classifier --smoke
+  scoreboard                        your unit:    actlab scoreboard --activation ./my_unit.py:MyUnit
   report                            all studies:  actlab report --runs-dir runs
   data list | fetch | check         the data:     actlab data check timit FOLDER
   activations                       the units:    actlab activations --plot units.png
@@ -69,7 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
     except Stopped as stop:
-        how = "the same command resumes" if "study" in args[:1] else "--ckpt_path last goes on"
+        how = (
+            "the same command resumes"
+            if args[:1] in (["study"], ["scoreboard"])
+            else "--ckpt_path last goes on"
+        )
         print(f"actlab: stopped; {how}", file=sys.stderr)
         return 128 + stop.number
     except BrokenPipeError:
@@ -101,6 +106,10 @@ def run(args: Sequence[str]) -> int:
         from actlab.studies import command as study
 
         study.main(args[1:])
+    elif command == "scoreboard":
+        from actlab.studies import scoreboard
+
+        scoreboard.main(args[1:])
     elif command == "report":
         from actlab.reports.pages import index
 
@@ -116,7 +125,17 @@ def run(args: Sequence[str]) -> int:
     else:
         from actlab.errors import unknown
 
-        commands = ["fit", "validate", "test", "predict", "study", "report", "data", "activations"]
+        commands = [
+            "fit",
+            "validate",
+            "test",
+            "predict",
+            "study",
+            "scoreboard",
+            "report",
+            "data",
+            "activations",
+        ]
         raise unknown("command", command, commands)
     return 0
 

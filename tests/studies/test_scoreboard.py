@@ -1,0 +1,64 @@
+"""A user's unit through the papers' tasks, by one command."""
+
+import json
+
+import pytest
+
+from actlab.studies import scoreboard
+
+UNIT = """\
+import torch
+
+
+class Mine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.slope * x)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(UNIT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_task_is_a_study_that_the_unit_joins():
+    for name in scoreboard.TASKS:
+        study = scoreboard.small(name, ["silu"])
+        assert {run.point["model.activation"] for run in study.runs()} >= {"gelu_tanh", "relu", "elu", "silu"}
+        assert all(run.config["data"]["init_args"]["sample"] for run in study.runs())
+        assert "published" not in json.dumps(study.figures)
+
+
+def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
+    monkeypatch.setattr(
+        scoreboard, "TASKS", {"gelu_mnist_autoencoder": "mnist", "gelu_twitter_pos": "twitter_pos"}
+    )
+    monkeypatch.setitem(scoreboard._SMALL, "trainer.max_epochs", 1)
+    outcome = cli("scoreboard", "--activation", "./mine.py:Mine")
+    assert outcome.code == 0, outcome.err
+    page = (here / "runs/scoreboard-small/index.html").read_text()
+    for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder", "gelu_twitter_pos"):
+        assert word in page
+    assert (here / "runs/scoreboard-small/gelu_twitter_pos/report.html").exists()
+    again = cli("scoreboard", "--activation", "./mine.py:Mine")
+    assert again.out.count("0 to run") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--budget", "paper"], "--data NAME=FOLDER"),
+        (["--budget", "paper", "--data", "mnist"], "give NAME=FOLDER"),
+        (["--budget", "paper", "--data", "minst=/x"], "did you mean 'mnist'"),
+    ],
+)
+def test_mistakes_are_one_line(here, cli, words, message):
+    outcome = cli("scoreboard", "--activation", "silu", *words)
+    assert outcome.code == 2
+    assert message in outcome.err
