@@ -59,6 +59,7 @@ def test_every_object_of_a_config_is_a_node(config):
         "trainer.logger",
         "trainer.callbacks",
         "trainer.callbacks",
+        "trainer.callbacks",
         "model",
         "model.network",
         "model.optimizer",

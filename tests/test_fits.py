@@ -67,7 +67,11 @@ def test_what_trains_another_network_names_another_run(other):
 def write(folder, name, best="", age=0):
     path = folder / "checkpoints" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    state = {"ModelCheckpoint{…}": {"best_model_path": best}, "Other": 3}
+    state = {
+        "ModelCheckpoint{…}": {"monitor": "val/loss", "best_model_path": best},
+        "ModelCheckpoint{last}": {"monitor": None, "best_model_path": f"/elsewhere/{name}"},
+        "Other": 3,
+    }
     torch.save({"state_dict": {}, "callbacks": state}, path)
     os.utime(path, (1000 - age, 1000 - age))
     return path

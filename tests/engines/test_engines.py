@@ -19,6 +19,7 @@ from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, me
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
 from actlab.engines import folders, packing, queue, sizing, stacked
+from actlab.engines.locks import holding
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import reading
@@ -109,8 +110,7 @@ def assert_same(runs, folder, straight):
         assert result(folder, run) == result(straight, run)
 
 
-@pytest.mark.parametrize("moment", [0, 5])
-@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize(("stacked", "moment"), [(True, 0), (True, 5), (False, 5)])
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(straight, tmp_path, stacked, moment):
     wanted = soi_runs(tmp_path)
     with pytest.raises(KilledError):
@@ -198,8 +198,7 @@ def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch
     assert all(value.isfinite().all() for value in saved["state_dict"].values())
 
 
-@pytest.mark.parametrize("stacked", [True, False])
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(("stacked", "number"), [(True, 0), (True, 1), (False, 0)])
 def test_a_kill_while_runs_are_closed_loses_nothing(straight, tmp_path, monkeypatch, stacked, number):
     wanted = soi_runs(tmp_path)
     finish, calls = folders.RunFolder.finish, iter(range(number))
@@ -349,7 +348,7 @@ def test_the_user_may_limit_the_size(study, tmp_path):
 def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     wanted = [run for run in study().runs() if run.point["model.activation"] == "relu"]
     jobs = packed(wanted, tmp_path).jobs
-    with folders.holding(tmp_path, jobs[0].runs[:1]) as held:
+    with holding(tmp_path, jobs[0].runs[:1]) as held:
         assert held
         left = queue.work(jobs, tmp_path, ignore)
     assert left == jobs[:1]

@@ -93,7 +93,9 @@ def both_ways(tmp_path, monkeypatch, overrides):
     return alone, torch.tensor(errors), together, experiment.task
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-4), ("64-true", 1e-9)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [pytest.param("32-true", 1e-4, marks=pytest.mark.slow), ("64-true", 1e-9)]
+)
 @pytest.mark.parametrize(
     "overrides", [["model.network.dropout=0.5"], ["model.activation=soi"]], ids=["dropout", "soi"]
 )

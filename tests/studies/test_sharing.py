@@ -1,5 +1,7 @@
 """What one study has trained is not trained again by another."""
 
+import io
+import json
 import shutil
 
 import pandas as pd
@@ -64,3 +66,12 @@ def test_a_damaged_run_is_trained(second, tmp_path, name):
     path = the(tmp_path, "first/elu-dropout0-seed1-*") / name
     path.write_bytes(path.read_bytes()[:-20])
     assert "4 runs, 0 finished, 4 to run" in second("run").out
+
+
+def test_what_is_shown_for_machines(trained, cli):
+    words = ["study", "show", trained / "first.yaml", "--runs-dir", trained / "runs"]
+    table = json.loads(cli(*words, "--json").out)
+    assert [row["point"]["model.activation"] for row in table["rows"]] == ["relu", "relu", "elu", "elu"]
+    values = pd.read_csv(io.StringIO(cli(*words, "--csv").out))
+    assert len(values) == 8
+    assert cli(*words, "--json", "--csv").code == 2

@@ -207,7 +207,8 @@ def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any,
 def _read(results: Results, panel: Mapping[str, Any]) -> str:
     """Where the runs of a panel are read and under which condition; empty for epochs without a condition."""
     at = str(panel.get("at", "last"))
-    words = _READ.get(at, f"at the {place(at)}").format(metric=results.study.select.metric)
+    over = "at " if place(at).startswith("epoch") else "the "
+    words = _READ.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
 

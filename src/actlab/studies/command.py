@@ -59,6 +59,12 @@ def parser() -> Parser:
             "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
         )
         sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        if name == "show":
+            form = sub.add_mutually_exclusive_group()
+            form.add_argument("--json", action="store_const", dest="form", const="json", help="for machines")
+            form.add_argument(
+                "--csv", action="store_const", dest="form", const="csv", help="every run's values"
+            )
         if name == "wandb":
             sub.add_argument("--entity", default="", help="user or team; default: the account's own")
             sub.add_argument("--project", default="actlab", help="where the runs are; default: actlab")
@@ -119,7 +125,7 @@ def main(argv: Sequence[str]) -> None:
                 if args.logger == W_AND_B:
                     showing.publish(study, root)
     elif args.command == "show":
-        showing.show(study, root)
+        showing.show(study, root, args.form)
     elif args.command == "wandb":
         showing.dashboards(study, root, args.entity, args.project)
     else:

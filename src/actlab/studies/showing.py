@@ -11,11 +11,15 @@ from actlab.studies.keys import get_dotted, label
 from actlab.studies.plan import Study
 
 
-def show(study: Study, root: Path) -> None:
-    """Print the table of the last stage that has opened."""
+def show(study: Study, root: Path, form: str | None = None) -> None:
+    """Print the table of the last stage that has opened: for people, or as ``json`` or ``csv``."""
     from actlab.reports import tables
 
-    tables.print_table(results.load(stages.opened(study, root)[-1], root), sys.stdout)
+    loaded = results.load(stages.opened(study, root)[-1], root)
+    if form is None:
+        tables.print_table(loaded, sys.stdout)
+    else:
+        print((tables.to_json if form == "json" else tables.to_csv)(loaded), end="")
 
 
 def publish(study: Study, root: Path) -> None:
