@@ -43,6 +43,8 @@ def test_free_memory_is_some_of_the_machines():
 def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
     runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
     each = sizing.bytes_a_member(runs)
+    assert 2**20 < each < 2**25
+    monkeypatch.setattr(sizing, "bytes_a_member", lambda runs: each)  # measured anew it is another
     monkeypatch.setattr(sizing, "free_memory", lambda: 9.8 * each)
     jobs = packing.pack(runs, tmp_path, sizing.size_of).jobs
     assert {len(job.runs) for job in jobs} == {3, 4}  # 15 runs of each dropout, in as few parts as fit

@@ -20,9 +20,11 @@ from actlab.studies.keys import identity, label, same
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
+ROUNDS = 25
+
 
 def measure(
-    runs: Iterable[Run], key: str, reference: Any, updates: int = 4, rounds: int = 25
+    runs: Iterable[Run], key: str, reference: Any, updates: int = 4, rounds: int = ROUNDS
 ) -> list[dict[str, Any]]:
     """Time and memory per update of each compared value among ``runs``, in interleaved rounds.
 

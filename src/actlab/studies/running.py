@@ -101,7 +101,8 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
         if todo:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
-            cost.write(cost.measure(unknown, study.compare, study.reference), root)
+            rounds = 3 if study.name.endswith("-smoke") else cost.ROUNDS
+            cost.write(cost.measure(unknown, study.compare, study.reference, rounds=rounds), root)
         probes.execute(runs, root, study.probes, print)
 
 
