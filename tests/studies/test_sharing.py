@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from actlab.__main__ import main
+from actlab.engines import sharing
+from actlab.studies import reading
 
 BASE = """\
 base: mnist_classifier
@@ -62,10 +64,16 @@ def test_a_run_of_another_study_is_taken_over(second, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["result.json", "metrics.parquet", "checkpoints/last.ckpt"])
-def test_a_damaged_run_is_trained(second, tmp_path, name):
+def test_a_damaged_run_is_not_taken_over(trained, tmp_path, name):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    runs, root = reading.load(str(tmp_path / "second.yaml")).runs(), tmp_path / "runs/second"
     path = the(tmp_path, "first/elu-dropout0-seed1-*") / name
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "4 runs, 0 finished, 4 to run" in second("run").out
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert sharing.take(runs, root) == {}
+    assert not list(root.glob("*"))
+    path.write_bytes(whole)
+    assert sharing.take(runs, root) == {"first": 1}
 
 
 def test_what_is_shown_for_machines(trained, cli):
