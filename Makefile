@@ -10,10 +10,10 @@ demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a tab
 	$(BIN)/actlab study run demo --report
 
 test: $(STAMP)  ## the test suite
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal
 
 coverage: $(STAMP)  ## the test suite, with coverage, which takes half as long again
-	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term
 
 bench: $(STAMP)  ## side-by-side speed measurements; writes benchmarks/latest.json
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -97,7 +97,9 @@ def both_ways(tmp_path, monkeypatch, overrides):
     ("precision", "tolerance"), [pytest.param("32-true", 1e-4, marks=pytest.mark.slow), ("64-true", 1e-9)]
 )
 @pytest.mark.parametrize(
-    "overrides", [["model.network.dropout=0.5"], ["model.activation=soi"]], ids=["dropout", "soi"]
+    "overrides",
+    [pytest.param(["model.network.dropout=0.5"], marks=pytest.mark.slow), ["model.activation=soi"]],
+    ids=["dropout", "soi"],
 )
 def test_six_runs_alone_are_the_members_of_a_stack(tmp_path, monkeypatch, overrides, precision, tolerance):
     alone, errors, together, task = both_ways(

@@ -75,7 +75,7 @@ def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked
     assert_equal(runs, tmp_path, straight / str(stacked))
 
 
-@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("stacked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(runs, tmp_path, straight, stacked):
     killed = []
 

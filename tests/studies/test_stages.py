@@ -134,14 +134,6 @@ def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
     assert len(loaded(tmp_path)) == 2
 
 
-def test_stages_in_a_smoke_run(study, tmp_path):
-    outcome = study(STAGED, "run", "--smoke", "--set", "trainer.max_epochs=1")
-    assert outcome.code == 0, outcome.err
-    plan = reading.load("mine.yaml", smoke=True, overrides=["trainer.max_epochs=1"])
-    smoke = stages.opened(plan, tmp_path / "runs/mine-smoke")
-    assert [len(stage.seeds) for stage in smoke] == [2, 2]
-
-
 BLOCKS = """\
 title: Two networks
 set:
