@@ -134,6 +134,36 @@ def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
     assert len(loaded(tmp_path)) == 2
 
 
+def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_path, trained):
+    early = study(STAGED, "run", "--stage", "compare")
+    assert early.code == 2
+    assert "run stage choose" in early.err
+    root = tmp_path / "runs/mine"
+    root.mkdir(parents=True, exist_ok=True)
+    shutil.copy(trained / "mine/selection.json", root)
+    assert study(STAGED, "plan", "--stage", "compare").out.count("to run") == 6
+    outcome = study(STAGED, "run", "--stage", "compare", "--report")
+    assert outcome.code == 0, outcome.err
+    assert {path.parent.name for path in root.glob("*/result.json")} == {
+        path.parent.name for path in (trained / "mine").glob("*seed[567]*/result.json")
+    }
+    chosen = json.loads(study(STAGED, "show", "--json").out)["rows"][0]["chosen"]
+    assert chosen == {"model.optimizer.lr": 0.03}
+
+
+def test_show_takes_the_stage_that_is_asked_for(study, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
+    assert "stage choose" in study(STAGED, "show", "--stage", "choose").out
+    assert study(STAGED, "report", "--stage", "choose").code == 0
+    assert json.loads((tmp_path / "runs/mine/table.json").read_text())["title"].endswith("stage choose")
+    wrong = study(STAGED, "show", "--stage", "chose")
+    assert wrong.code == 2
+    assert "did you mean 'choose'" in wrong.err
+    without = study(STAGED.split("select:")[0], "show", "--stage", "choose")
+    assert without.code == 2
+    assert "has no stages" in without.err
+
+
 BLOCKS = """\
 title: Two networks
 set:

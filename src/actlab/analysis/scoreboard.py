@@ -14,6 +14,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer
 from actlab.files import DamagedError
 from actlab.studies.keys import identity
+from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
 _REMEDY = "delete it, and let `actlab study report` write it anew"
@@ -34,7 +35,7 @@ class Record:
     @property
     def on_samples(self) -> bool:
         """Whether it ran with ``--smoke``: such values say nothing about units."""
-        return str(self.table["study"]).endswith("-smoke")
+        return str(self.table["study"]).endswith(SMOKE_SUFFIX)
 
     @property
     def compare(self) -> str:

@@ -39,6 +39,7 @@ from actlab.reports.captions import caption
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.groups import Group
+from actlab.studies.plan import SMOKE_SUFFIX
 
 _SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")
 _ENTRY = ("name", "lines", "fixed", "panels", *_SHARED)
@@ -126,7 +127,7 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
 def _nothing(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
     """The error for a figure without any line."""
     at = f" with {in_words(entry['fixed'], results.study.compare)}" if entry.get("fixed") else ""
-    study = results.study.name.removesuffix("-smoke")
+    study = results.study.name.removesuffix(SMOKE_SUFFIX)
     return ActlabError(
         f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
         f"run the study first: actlab study run {study}"

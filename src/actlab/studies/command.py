@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,61 +21,63 @@ ENGINES = ("auto", "sequential")
 W_AND_B = "actlab.reports.wandb.RunLogger"
 
 
+COMMANDS = {
+    "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
+    "run": "train what is unfinished, then print the table",
+    "show": "print the table: medians over seeds, intervals, published values",
+    "report": "draw the figures beside the published curves",
+    "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
+    "schema": "print the JSON schema of study files, for editors",
+}
+
+
 def parser() -> Parser:
     """The command line of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="plan|run|show|report|wandb|schema")
-    about = {
-        "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
-        "run": "train what is unfinished, then print the table",
-        "show": "print the table: medians over seeds, intervals, published values",
-        "report": "draw the figures beside the published curves",
-        "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
-    }
-    for name, text in about.items():
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.add_argument(
-            "file", metavar="FILE", help="a study file, or the name of one that travels with actlab"
-        )
-        sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
-        sub.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            dest="overrides",
-            help="override a config key, a grid key (one value or a list) or seeds",
-        )
-        sub.add_argument(
-            "--activation",
-            action="append",
-            default=[],
-            metavar="NAME",
-            dest="activations",
-            help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, "
-            "'{name: elu, alpha: 0.5}'",
-        )
-        sub.add_argument(
-            "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
-        )
-        sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-        if name == "show":
-            form = sub.add_mutually_exclusive_group()
-            form.add_argument("--json", action="store_const", dest="form", const="json", help="for machines")
-            form.add_argument(
-                "--csv", action="store_const", dest="form", const="csv", help="every run's values"
-            )
-        if name == "wandb":
-            sub.add_argument("--entity", default="", help="user or team; default: the account's own")
-            sub.add_argument("--project", default="actlab", help="where the runs are; default: actlab")
-        if name == "report":
-            sub.add_argument("--html", action="store_true", help="one page for browsers as well, report.html")
-        if name == "plan":
-            sub.add_argument("--time", action="store_true", help="time an update of each unit, and add up")
-        if name == "run":
-            _add_run_options(sub)
-    commands.add_parser("schema", help="print the JSON schema of study files, for editors")
+    commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    subs = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
+    for name in ("plan", "run", "show", "report", "wandb"):
+        _add_study(subs[name])
+    subs["plan"].add_argument("--time", action="store_true", help="time an update of each unit, and add up")
+    _add_run_options(subs["run"])
+    form = subs["show"].add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_const", dest="form", const="json", help="for machines")
+    form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
+    subs["report"].add_argument(
+        "--html", action="store_true", help="one page for browsers as well, report.html"
+    )
+    subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
+    subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
     return top
+
+
+def _add_study(sub: ArgumentParser) -> None:
+    """Which study it is, and which runs belong to it."""
+    sub.add_argument("file", metavar="FILE", help="a study file, or the name of one that travels with actlab")
+    sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a config key, a grid key (one value or a list) or seeds",
+    )
+    sub.add_argument(
+        "--activation",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="activations",
+        help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+    )
+    sub.add_argument(
+        "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
+    )
+    sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    sub.add_argument(
+        "--stage", metavar="NAME", help="this one alone, of a study in stages; default: each that has opened"
+    )
 
 
 def _add_run_options(sub: ArgumentParser) -> None:
@@ -111,30 +113,37 @@ def main(argv: Sequence[str]) -> None:
         check(study)
     root = args.runs_dir / study.name
     if args.command == "plan":
-        show_plan(study, root, args.time)
+        show_plan(study, root, args.time, args.stage)
     elif args.command == "run":
-        if args.max_stack is not None and args.max_stack < 1:
-            raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
-        loggers = logger_factory(args.logger, study, root)
-        engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs)
-        if run(study, root, engine):
-            showing.show(study, root)
-            showing.keep(study, root)
-            if args.report:
-                showing.report(study, root)
-                if args.logger == W_AND_B:
-                    showing.publish(study, root)
+        run_and_show(study, root, args)
     elif args.command == "show":
-        showing.show(study, root, args.form)
+        showing.show(showing.load(study, root, args.stage)[-1], args.form)
     elif args.command == "wandb":
-        showing.dashboards(study, root, args.entity, args.project)
+        showing.dashboards(study, showing.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
-        showing.report(study, root, args.html)
+        showing.report(showing.load(study, root, args.stage), args.html)
 
 
-def show_plan(study: Study, root: Path, timed: bool) -> None:
+def run_and_show(study: Study, root: Path, args: Namespace) -> None:
+    """Train what is unfinished, then print the table and draw what was asked for."""
+    if args.max_stack is not None and args.max_stack < 1:
+        raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
+    loggers = logger_factory(args.logger, study, root)
+    if not run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage):
+        return
+    opened = showing.load(study, root, args.stage)
+    showing.show(opened[-1])
+    if not args.report:
+        showing.keep(opened[-1])
+        return
+    showing.report(opened)
+    if args.logger == W_AND_B:
+        showing.publish(opened[-1])
+
+
+def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
     """List the runs with their state, and say how much is left to do, in hours where ``timed``."""
-    ready = stages.opened(study, root)
+    ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
     runs = [r for stage in ready for r in stage.runs()]
     states = {r.id: state(RunFolder(root, r)) for r in runs}
     widest = max(map(len, states.values()))
@@ -143,7 +152,7 @@ def show_plan(study: Study, root: Path, timed: bool) -> None:
     todo = [r for r in runs if states[r.id] != "finished"]
     left = sum(r.epochs or 1 for r in todo)
     print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
-    for stage in study.stages[len(ready) :]:
+    for stage in study.stages[len(ready) :] if only is None else ():
         points = len(groups(ready[0]))
         print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
     if todo and timed:

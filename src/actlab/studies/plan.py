@@ -21,6 +21,7 @@ from actlab.studies.keys import get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 MOST_RUNS = 20_000
+SMOKE_SUFFIX = "-smoke"  # ends the name of a study that runs on samples
 BLOCK = "block"  # the point's key for the name of a block
 
 
@@ -188,6 +189,11 @@ class Study:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)
+
+    @property
+    def smoke(self) -> bool:
+        """Whether it runs on samples, to show that it runs."""
+        return self.name.endswith(SMOKE_SUFFIX)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from actlab.mappings import read_mapping
 from actlab.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.keys import as_list, class_of, located, set_dotted, short, yaml_value
-from actlab.studies.plan import Block, Keep, Probe, Selection, Stage, Study
+from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 SMOKE_SEEDS = 2
@@ -60,7 +60,7 @@ def load(
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
     asked = file.reference if reference is None else _unit(reference)
     return Study(
-        name=path.stem + ("-smoke" if smoke else ""),
+        name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
         blocks=tuple(blocks),
         seeds=_seeds(file.seeds, seeds, smoke),

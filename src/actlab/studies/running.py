@@ -44,19 +44,20 @@ class Engine(NamedTuple):
     jobs: int | None = None
 
 
-def run(study: Study, root: Path, engine: Engine) -> bool:
+def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> bool:
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
     Args:
         study: what to run.
         root: its folder.
         engine: how.
+        only: the name of the one stage to run, at what has been selected for it.
 
     Returns:
         False in a process that Lightning has started for a further device, which has nothing to show.
 
     Raises:
-        ActlabError: for a bad config, unit or dataset.
+        ActlabError: for a bad config, unit or dataset, or a stage that cannot be run yet.
     """
     from actlab.engines import queue
 
@@ -67,6 +68,9 @@ def run(study: Study, root: Path, engine: Engine) -> bool:
             runs = [r for stage in stages.opened(study, root) for r in stage.runs()]
             queue.train_as_further_device(runs, root)
         return False
+    if only is not None:
+        run_stage(stages.until(study, root, only)[-1], root, engine)
+        return True
     number = 0
     while number < len(ready := stages.opened(study, root)):
         for stage in ready[number:]:
@@ -101,7 +105,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
         if todo:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
-            rounds = 3 if study.name.endswith("-smoke") else cost.ROUNDS
+            rounds = 3 if study.smoke else cost.ROUNDS
             cost.write(cost.measure(unknown, study.compare, study.reference, rounds=rounds), root)
         probes.execute(runs, root, study.probes, print)
 

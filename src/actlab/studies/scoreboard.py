@@ -29,6 +29,7 @@ TASKS = {  # study → the data that it needs
     "gelu_cifar100": "cifar100",
 }
 BUDGETS = ("small", "paper")
+DATA = tuple(dict.fromkeys(TASKS.values()))
 _SMALL = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0}
 _LR, _USUAL = "model.optimizer.lr", 1e-3
 
@@ -50,7 +51,7 @@ def parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help=f"where data lies, of {', '.join(dict.fromkeys(TASKS.values()))}; a hub id is taken, too",
+        help=f"where data lies, of {', '.join(DATA)}; a hub id is taken, too",
     )
     found.add_argument(
         "--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-small or runs/scoreboard-paper"
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     if not studies:
         raise ActlabError(
             "--budget paper needs data: --data NAME=FOLDER, with a name of "
-            f"{', '.join(dict.fromkeys(TASKS.values()))}; `actlab data list` says where they come from"
+            f"{', '.join(DATA)}; `actlab data list` says where they come from"
         )
     for study in studies:
         check(study)
@@ -83,8 +84,9 @@ def main(argv: Sequence[str]) -> None:
         root = runs / study.name
         if not run(study, root, Engine()):
             return
-        showing.show(study, root)
-        showing.report(study, root, html=True)
+        opened = showing.load(study, root)
+        showing.show(opened[-1])
+        showing.report(opened, html=True)
     if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
         print(f"without their data: {', '.join(without)}")
     from actlab.reports.pages import index
@@ -103,8 +105,8 @@ def folders(given: Sequence[str]) -> dict[str, str]:
         name, equals, folder = text.partition("=")
         if not (equals and folder):
             raise ActlabError(f"--data {text!r}: give NAME=FOLDER")
-        if name not in TASKS.values():
-            raise unknown("data", name, sorted(set(TASKS.values())))
+        if name not in DATA:
+            raise unknown("data", name, DATA)
         found[name] = folder
     return found
 

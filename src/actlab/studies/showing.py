@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.analysis import results
+from actlab.analysis.results import Results
 from actlab.studies import stages
 from actlab.studies.keys import get_dotted, label
 from actlab.studies.plan import Study
 
 
-def show(study: Study, root: Path, form: str | None = None) -> None:
-    """Print the table of the last stage that has opened: for people, or as ``json`` or ``csv``."""
+def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
+    """The results of each stage that has opened, up to the one of a name where one is given; the last is shown.
+
+    Raises:
+        ActlabError: for an unknown stage, or one that has not opened.
+    """
+    opened = stages.opened(study, root) if stage is None else stages.until(study, root, stage)
+    return [results.load(one, root) for one in opened]
+
+
+def show(shown: Results, form: str | None = None) -> None:
+    """Print the table: for people, or as ``json`` or ``csv``."""
     from actlab.reports import tables
 
-    loaded = results.load(stages.opened(study, root)[-1], root)
     if form is None:
-        tables.print_table(loaded, sys.stdout)
+        tables.print_table(shown, sys.stdout)
     else:
-        print((tables.to_json if form == "json" else tables.to_csv)(loaded), end="")
+        print((tables.to_json if form == "json" else tables.to_csv)(shown), end="")
 
 
-def publish(study: Study, root: Path) -> None:
+def publish(shown: Results) -> None:
     """Log the table, the figures and the curves of the compared units to W&B."""
     from actlab.reports import tables, units, wandb
 
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    compared = {
-        label(unit): unit for run in study.runs() if (unit := get_dotted(run.config, "model.activation"))
-    }
-    units.plot_compared(compared, root / "figures" / "units.png")
-    wandb.publish(study, root, *tables.grid(loaded))
+    compared = {label(unit): unit for run in shown.runs if (unit := get_dotted(run.config, "model.activation"))}
+    units.plot_compared(compared, shown.root / "figures" / "units.png")
+    wandb.publish(shown.study, shown.root, *tables.grid(shown))
 
 
-def dashboards(study: Study, root: Path, entity: str, project: str) -> None:
+def dashboards(study: Study, shown: Results, entity: str, project: str) -> None:
     """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
     from actlab.reports import tables, workspaces
     from actlab.reports.wandb import default_entity, mode
@@ -43,29 +51,28 @@ def dashboards(study: Study, root: Path, entity: str, project: str) -> None:
     if mode() != "online":
         print(
             "Nothing was created: there is no W&B account here. `wandb login`, then the same command again.\n"
-            f"Runs that were logged offline: `wandb sync {root}/wandb/offline-run-*` uploads them, "
-            f"`wandb leet {root}/wandb` shows them in the terminal."
+            f"Runs that were logged offline: `wandb sync {shown.root}/wandb/offline-run-*` uploads them, "
+            f"`wandb leet {shown.root}/wandb` shows them in the terminal."
         )
         return
-    loaded = results.load(stages.opened(study, root)[-1], root)
-    table = tables.to_markdown(loaded) if loaded.results else ""
+    table = tables.to_markdown(shown) if shown.results else ""
     for address in workspaces.create(study, table, entity or default_entity(), project):
         print(address)
 
 
-def keep(study: Study, root: Path) -> None:
+def keep(shown: Results) -> None:
     """Write ``table.json``, by which ``actlab report`` knows the study and its values."""
     from actlab.reports import tables
 
-    tables.write(results.load(stages.opened(study, root)[-1], root), root, ["table.json"])
+    tables.write(shown, shown.root, ["table.json"])
 
 
-def report(study: Study, root: Path, html: bool = False) -> None:
+def report(opened: Sequence[Results], html: bool = False) -> None:
     """Write the table, the figures and, where asked for, the page into the study's folder and say where."""
     from actlab.reports import curve_table, figures, tables
 
-    opened = [results.load(stage, root) for stage in stages.opened(study, root)]
     last = opened[-1]
+    root = last.root
     written = [*tables.write(last, root), curve_table.write(last, root), *figures.draw(last, root / "figures")]
     if html:
         from actlab.reports.pages import study as page

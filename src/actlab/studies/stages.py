@@ -11,6 +11,7 @@ from typing import Any
 
 from actlab.analysis import results
 from actlab.analysis.results import Results
+from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
@@ -40,6 +41,26 @@ def opened(study: Study, root: Path) -> list[Study]:
             break
         stages.append(_later(stages[0], stage, chosen))
     return stages
+
+
+def until(study: Study, root: Path, name: str) -> list[Study]:
+    """The stages that can be run by now, up to the one of a name.
+
+    Raises:
+        ActlabError: when the study has no stage of that name, or it cannot be run yet.
+    """
+    names = [stage.name for stage in study.stages]
+    if name not in names:
+        remedy = "" if names else f"{study.name} has no stages: leave --stage out."
+        raise unknown("stage", name, names, remedy)
+    number = names.index(name) + 1
+    stages = opened(study, root)
+    if len(stages) < number:
+        raise ActlabError(
+            f"stage {name} opens when the runs that its settings are selected by have ended: run stage "
+            f"{names[len(stages) - 1]}, or copy the {FILE} of a folder where they have to {root / FILE}"
+        )
+    return stages[:number]
 
 
 def _first(study: Study, stage: Stage) -> Study:
