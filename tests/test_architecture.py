@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws"}
+LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws", "modes"}
 PLANS = {
     "studies.plan",
     "studies.keys",
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "streams": {"hashing"},
     "audio": set(),
     "draws": {"hashing", "errors"},
+    "modes": set(),
     "activations": LEAVES,
     "networks": LEAVES,
     "optim": LEAVES,
@@ -113,7 +114,8 @@ MAY_IMPORT = {
         *PLANS,
         *LEAVES,
     },
-    "engines.folders": {*PLANS, "series", "files", "errors"},
+    "engines.lines": {"files"},
+    "engines.folders": {*PLANS, "engines.lines", "series", "files", "errors"},
     "analysis": {*PLANS, "engines.folders", "series", "errors", "files", "resources"},
     "analysis.flips": set(),
     "analysis.statistics": {"analysis.flips", "errors"},

@@ -5,7 +5,7 @@ Shapes: ``R`` runs (1 alone), ``B`` batch, ``U`` units of all layers, ``S`` valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from actlab.draws import Position
 from actlab.errors import ActlabError
+from actlab.modes import evaluating
 
 
 class TestEveryEpoch(Callback):
@@ -29,18 +30,25 @@ class TestEveryEpoch(Callback):
     splits = ("test",)  # whose metrics it records
     stackable = True  # it calls what a stack has as well, and logs nothing itself
 
-    @torch.no_grad()
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log."""
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
-        pl_module.eval()
-        with trainer.precision_plugin.forward_context():
+        with looking(trainer, pl_module) as placed:
             for number, batch in enumerate(loader):
-                batch = trainer.precision_plugin.convert_input(batch)
-                batch = trainer.strategy.batch_to_device(batch, pl_module.device)
-                pl_module.test_step(batch, number)
-        pl_module.train()
+                pl_module.test_step(placed(batch), number)
         pl_module.on_test_epoch_end()
+
+
+@contextmanager
+def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
+    """Evaluation mode in the Trainer's precision; gives what moves a batch to the device."""
+    precision = trainer.precision_plugin
+
+    def placed(batch: Any) -> Any:
+        return trainer.strategy.batch_to_device(precision.convert_input(batch), module.device)
+
+    with evaluating(module), precision.forward_context():
+        yield placed
 
 
 class UnitValues(NamedTuple):
@@ -103,15 +111,13 @@ class UnitStatistics(Callback):
             )
         number = min(self.samples or len(source), len(source))
 
-        def batches() -> Iterator[Any]:
-            for index in torch.split(torch.arange(number), self.batch_size):
-                batch = trainer.precision_plugin.convert_input(source.__getitems__(Position((0,), 0, index)))
-                yield trainer.strategy.batch_to_device(batch, pl_module.device)
+        with looking(trainer, pl_module) as placed:
 
-        pl_module.eval()
-        with torch.no_grad(), trainer.precision_plugin.forward_context():
-            self.latest = unit_statistics(pl_module, batches, self.memory * 2**20)
-        pl_module.train()
+            def batches() -> Iterator[Any]:
+                for index in torch.split(torch.arange(number), self.batch_size):
+                    yield placed(source.__getitems__(Position((0,), 0, index)))
+
+            self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
         for name, values in self.latest.values.items():
             median = one_a_run(values.median(-1).values, pl_module)
             pl_module.log(f"units/median_of_{name}s", median)
@@ -124,19 +130,19 @@ def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
 
 
 def unit_statistics(
-    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], memory: int
+    module: pl.LightningModule, batches: Callable[[], Iterator[Any]], samples: int, memory: int
 ) -> UnitValues:
     """Mean and median of every unit over some samples.
 
     Args:
         module: a task or a stack of tasks, in the mode in which it is to be looked at.
         batches: gives the samples anew for each pass; all but the last batch are of one size.
+        samples: their number.
         memory: bytes of activations to hold at a time, at least those of one unit.
     """
     first = next(iter(batches()))
     shapes = [values.shape for values in activations_of(module, first)]
     widths = tuple(shape[1] for shape in shapes)
-    samples = sum(len(batch[0]) for batch in batches())
     places = [shape[2] // len(first[0]) for shape in shapes]
     found: dict[str, list[Tensor]] = {"mean": [], "median": []}
     for parts in _passes(shapes, [samples * n for n in places], memory):
@@ -180,19 +186,16 @@ def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
         ``(R, units of the layer, S)`` each; a layer is a call of a unit.
     """
     stacked = hasattr(module, "members")
-    with watching(module.sites) as seen:  # type: ignore[arg-type]
+    with watching(module.sites.values()) as seen:  # type: ignore[operator]
         module.observe(batch)  # type: ignore[operator]
-    return [by_unit(output if stacked else output.unsqueeze(0)) for _, output in seen]
+    return [by_unit(output if stacked else output.unsqueeze(0)) for output in seen]
 
 
 @contextmanager
-def watching(sites: Mapping[str, nn.Module]) -> Iterator[list[tuple[str, Tensor]]]:
-    """Note the output of each call of some modules, with the name of the module."""
-    seen: list[tuple[str, Tensor]] = []
-    handles = [
-        site.register_forward_hook(lambda _, __, output, name=name: seen.append((name, output)))
-        for name, site in sites.items()
-    ]
+def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
+    """Note the output of each call of some modules."""
+    seen: list[Tensor] = []
+    handles = [module.register_forward_hook(lambda _, __, output: seen.append(output)) for module in modules]
     try:
         yield seen
     finally:

@@ -1,4 +1,4 @@
-"""Stacked forms: what enters the table, what is walked, what is called member by member."""
+"""Stacked forms: what enters the table, what is walked, called member by member, or refused."""
 
 import copy
 from functools import partial
@@ -6,7 +6,9 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
+from actlab.errors import ActlabError
 from actlab.networks import Dropout, initialise
 from actlab.stacking import StackedTask, layers, stacked_form, walked
 from actlab.tasks import ClassificationTask
@@ -239,3 +241,100 @@ def test_linear_layers_take_further_axes(axes):
     together = layers.StackedLinear(members, None)(x)
     for r, one in enumerate(members):
         torch.testing.assert_close(together[r], one(x[r]))
+
+
+def shared_unit(act):
+    unit = act()
+    return [nn.Linear(8, 8), unit, nn.Linear(8, 8), unit]
+
+
+def frozen(act):
+    layer = nn.Linear(8, 8)
+    layer.requires_grad_(False)
+    return [layer, act()]
+
+
+def frozen_bias(act):
+    layer = nn.Linear(8, 8)
+    layer.bias.requires_grad_(False)
+    return [layer, act()]
+
+
+def asleep(act):
+    return [nn.Linear(8, 8), Dropout(0.5).eval(), act()]
+
+
+def layer_twice(act):
+    layer = nn.Linear(8, 8)
+    return [layer, act(), layer]
+
+
+def tied(act):
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+    second.weight = first.weight
+    return [first, act(), second]
+
+
+def normed(act):
+    return [parametrizations.weight_norm(nn.Linear(8, 8)), act()]
+
+
+def hooked(act):
+    layer = nn.Linear(8, 8)
+    layer.register_forward_hook(lambda module, given, output: 2 * output)
+    return [layer, act()]
+
+
+def hooked_before(act):
+    layer = nn.Linear(8, 8)
+    layer.register_forward_pre_hook(lambda module, given: (2 * given[0],))
+    return [layer, act()]
+
+
+def hooked_gradient(act):
+    layer = nn.Linear(8, 8)
+    layer.weight.register_hook(lambda gradient: gradient * 0.5)
+    return [layer, act()]
+
+
+def weight_normed(act):
+    with pytest.warns(FutureWarning):
+        return [nn.utils.weight_norm(nn.Linear(8, 8)), act()]
+
+
+def own_forward(act):
+    layer = nn.Linear(8, 8)
+    layer.forward = lambda x: 2 * nn.Linear.forward(layer, x)
+    return [layer, act()]
+
+
+@pytest.mark.parametrize("activation", ["elu", "soi", "prelu"])
+def test_a_unit_that_acts_at_two_places_does_so_in_a_stack(activation):
+    make = partial(task, middle=shared_unit, activation=activation)
+    if activation == "prelu":
+        with pytest.raises(ActlabError, match=r"4\.weight and 6\.weight are one parameter"):
+            assert_equal(make)
+    else:
+        assert_equal(make)
+
+
+@pytest.mark.parametrize(
+    ("middle", "reason"),
+    [
+        (frozen, "3.weight is not trained"),
+        (frozen_bias, "3.bias is not trained"),
+        (asleep, "4 \\(Dropout\\) is kept in evaluation mode"),
+        (layer_twice, "3.weight and 5.weight are one parameter"),
+        (tied, "3.weight and 5.weight are one parameter"),
+        (normed, "3 \\(ParametrizedLinear\\) is parametrized"),
+        (weight_normed, "3 \\(Linear\\) has a hook"),
+        (hooked, "3 \\(Linear\\) has a hook"),
+        (hooked_before, "3 \\(Linear\\) has a hook"),
+        (hooked_gradient, "3.weight has a hook on its gradient"),
+        (own_forward, "3 \\(Linear\\) has been given another forward"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_stack_would_not_keep_is_trained_alone(middle, reason):
+    with pytest.raises(ActlabError, match=f"cannot be stacked: {reason}"):
+        StackedTask([task(seed, middle=middle) for seed in range(3)])

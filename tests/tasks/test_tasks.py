@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from actlab.callbacks import TestEveryEpoch, UnitStatistics
 from actlab.errors import ActlabError
 from actlab.networks import MLP, Dropout
 from actlab.optim import L2, Cosine, Linear, Plateau, Steps
@@ -332,3 +333,29 @@ def test_dropout_probabilities_are_not_rounded_to_a_networks_precision():
     for r, p in enumerate((0.3, 0.4)):
         assert set(kept[r].unique().tolist()) == {0.0, torch.tensor(1 / (1 - p)).bfloat16().item()}
     assert dropout.p.flatten().tolist() == pytest.approx([0.3, 0.4], abs=1e-7)
+
+
+class Asleep(FrameNetwork):
+    """With a layer that its maker keeps in evaluation mode."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, dropout=0.5, **options)
+        self[2].eval()
+
+
+def test_a_part_that_is_kept_in_evaluation_mode_stays_in_it(tmp_path):
+    """Clean losses, tests and looks at units put the network into evaluation mode and back."""
+    task = member(0, network=Asleep, activation="soi").double()
+    watch = [TestEveryEpoch(), UnitStatistics(samples=10)]
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        precision="64-true",
+        default_root_dir=tmp_path,
+        callbacks=watch,
+        **SILENT,
+    )
+    with pytest.warns(UserWarning, match="eval mode"):
+        trainer.fit(task, datamodule=Frames())
+    modes = {type(layer).__name__: layer.training for layer in task.network}
+    assert modes == {"Linear": True, "SOI": True, "Dropout": False}

@@ -195,8 +195,8 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 
 def _children(members: Sequence[nn.Module]) -> list[tuple[str, list[nn.Module]]]:
-    """Each child's name and its R members."""
-    names = [name for name, _ in members[0].named_children()]
+    """Each child's name and its R members; a child with two names, such as a shared unit, comes twice."""
+    names = [name for name, child in members[0]._modules.items() if child is not None]
     return [(name, [m.get_submodule(name) for m in members]) for name in names]
 
 

@@ -19,9 +19,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab import optim
 from actlab.errors import ActlabError
+from actlab.modes import evaluating
 from actlab.networks import Dropout
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
+from actlab.stacking.refusals import reason_against_holding
 from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task
@@ -115,11 +117,9 @@ class StackedTask(pl.LightningModule):
             self._add("train/penalised_loss", means.detach() + self.slices.penalty(), weight)
         return means.sum()
 
-    @torch.no_grad()
     def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
-        self.network.eval()
-        loss = self.quantities(batch, shared=False)["loss"]
-        self.network.train()
+        with evaluating(self.network):
+            loss = self.quantities(batch, shared=False)["loss"]
         return loss.mean(runs=True), loss.weight(runs=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -224,7 +224,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
     optimizer = task.optimizer(task.parameters())
     if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
         return f"{type(optimizer).__name__} is not known to act elementwise"
-    return layers.reason_against(task.network, task.units)
+    return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
 
 
 def _torch_scheduler(task: Task) -> object:

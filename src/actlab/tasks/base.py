@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from actlab import activations, checkpoints, hashing, optim, streams
 from actlab.errors import unknown
+from actlab.modes import evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
@@ -286,10 +287,7 @@ class Task(pl.LightningModule, ABC):
         return task
 
 
-@torch.no_grad()
 def clean_loss(task: Task, batch: Batch) -> Quantity:
     """The loss of a batch with dropout off and stochastic units in evaluation mode."""
-    task.network.eval()
-    loss = task._step(batch)["loss"]
-    task.network.train()
-    return loss
+    with evaluating(task.network):
+        return task._step(batch)["loss"]

@@ -1,0 +1,34 @@
+"""What a network may hold that no stacked form would keep: then its runs are trained one by one."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from actlab import streams
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def reason_against_holding(network: nn.Module) -> str | None:
+    """Why the parameters or layers of a network, as they are held, cannot be stacked; None where they can."""
+    known: dict[int, str] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        if (first := known.setdefault(id(parameter), name)) != name:
+            return f"{first} and {name} are one parameter"
+        if not parameter.requires_grad:
+            return f"{name} is not trained (requires_grad is False)"
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            return f"{name} has a hook on its gradient"
+    for name, module in network.named_modules():
+        layer = f"{name or 'the network'} ({type(module).__name__})"
+        if is_parametrized(module):
+            return f"{layer} is parametrized"
+        if module.training != network.training:
+            return f"{layer} is kept in {'training' if module.training else 'evaluation'} mode"
+        if "forward" in vars(module):
+            return f"{layer} has been given another forward"
+        hooks = [hook for kind in _HOOKS for hook in getattr(module, kind).values()]
+        if any(not isinstance(hook, streams.SeedGlobal) for hook in hooks):
+            return f"{layer} has a hook"
+    return None
