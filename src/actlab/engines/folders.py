@@ -13,7 +13,7 @@
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
-A row in ``metrics.jsonl`` ends with its checksum, ``result.json`` with a digest of its own holds those of the
+Each row in ``metrics.jsonl`` has a checksum, ``result.json`` with a digest of its own holds those of the
 other files, and torch's checkpoints carry checksums: what is damaged is named, not read.
 """
 
@@ -23,7 +23,6 @@ import json
 import os
 import platform
 import re
-import zlib
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -32,11 +31,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from actlab import series
+from actlab.engines import lines
 from actlab.files import (
     DamagedError,
     digest_of,
     id_in,
-    is_regular,
     read_sealed,
     remove_partials,
     replacing,
@@ -94,25 +93,6 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     }
     frame = pd.DataFrame(list(rows), columns=Row._fields).astype(types)
     return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
-
-
-def _line(row: Row, run: str) -> str:
-    """A row of a run with its checksum, as JSON."""
-    return json.dumps([*row, _checksum(row, run)]) + "\n"
-
-
-def _row(line: bytes, run: str) -> Row | None:
-    """The row in a line; None where it does not fit its checksum, or is of another run."""
-    try:
-        *values, checksum = json.loads(line)
-        row = Row(*values)
-        return row if checksum == _checksum(row, run) else None
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
-def _checksum(row: Row, run: str) -> str:
-    return f"{zlib.crc32(json.dumps([run, *row]).encode()):08x}"
 
 
 class RunFolder:
@@ -216,8 +196,7 @@ class RunFolder:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows at the end of an epoch."""
-        with self._rows.open("a", encoding="utf-8") as file:
-            file.writelines(_line(row, self.run.id) for row in rows)
+        lines.append(self._rows, self.run.id, rows)
 
     def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill cut short is left out.
@@ -227,18 +206,12 @@ class RunFolder:
         """
         if not self._rows.exists():
             return []
-        if not is_regular(self._rows):
-            raise DamagedError(f"{self._rows} is no regular file: {self.remedy}")
-        *lines, _ = self._rows.read_bytes().split(b"\n")
-        rows = [_row(line, self.run.id) for line in lines]
-        if None in rows:
-            raise DamagedError(f"{self._rows} is damaged in line {rows.index(None) + 1}: {self.remedy}")
-        return [row for row in rows if row is not None]
+        return [Row(*entry) for entry in lines.read(self._rows, self.run.id, len(Row._fields), self.remedy)]
 
     def cut_back(self, step: int) -> int:
         """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
         kept = [row for row in self.rows() if row.step <= step]
-        write_atomically(self._rows, "".join(_line(row, self.run.id) for row in kept))
+        lines.rewrite(self._rows, self.run.id, kept)
         return len(kept)
 
     def finish(self, status: str, further: Iterable[Row] = (), **facts: Any) -> None:
@@ -267,8 +240,8 @@ class RunFolder:
             "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
         write_sealed(self._result, result)
-        for lines in (self._rows, self.path / UNIT_LINES):
-            lines.unlink(missing_ok=True)
+        for path in (self._rows, self.path / UNIT_LINES):
+            path.unlink(missing_ok=True)
 
 
 def hardware() -> str:

@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 
 from actlab.callbacks import UnitValues
+from actlab.engines import lines
 from actlab.engines.folders import UNIT_LINES, UNITS, Row, RunFolder
-from actlab.files import DamagedError, is_regular, replacing, write_atomically
+from actlab.files import DamagedError, replacing
 
 Array = npt.NDArray[Any]
 
@@ -46,8 +45,7 @@ def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0)
     if values is not None:
         numbers = {name: v[r].numpy().astype("<f4").tobytes() for name, v in values.values.items()}
         coded = {name: base64.b64encode(content).decode() for name, content in numbers.items()}
-        with (folder.path / UNIT_LINES).open("a", encoding="utf-8") as file:
-            file.write(_line(folder, [epoch, list(values.widths), coded]))
+        lines.append(folder.path / UNIT_LINES, folder.run.id, [[epoch, list(values.widths), coded]])
 
 
 def cut_back(folder: RunFolder, epoch: int) -> None:
@@ -58,10 +56,7 @@ def cut_back(folder: RunFolder, epoch: int) -> None:
     """
     path = folder.path / UNIT_LINES
     if path.exists():
-        lines = [
-            json.dumps([*entry, _checksum(folder, entry)]) for entry in _entries(folder) if entry[0] <= epoch
-        ]
-        write_atomically(path, "".join(line + "\n" for line in lines))
+        lines.rewrite(path, folder.run.id, [entry for entry in _entries(folder) if entry[0] <= epoch])
 
 
 def close(folder: RunFolder, epoch: int, step: int) -> list[Row]:
@@ -140,31 +135,5 @@ def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, 
 
 
 def _entries(folder: RunFolder) -> list[list[Any]]:
-    """Epoch, widths and coded numbers of each line; a last one that a kill cut short is left out.
-
-    Raises:
-        DamagedError: for a line that is not what was written.
-    """
-    path = folder.path / UNIT_LINES
-    if not is_regular(path):
-        raise DamagedError(f"{path} is no regular file: {folder.remedy}")
-    *lines, _ = path.read_bytes().split(b"\n")
-    found: list[list[Any]] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            *entry, checksum = json.loads(line)
-            whole = len(entry) == 3 and checksum == _checksum(folder, entry)
-        except (ValueError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            raise DamagedError(f"{path} is damaged in line {number}: {folder.remedy}")
-        found.append(entry)
-    return found
-
-
-def _line(folder: RunFolder, entry: list[Any]) -> str:
-    return json.dumps([*entry, _checksum(folder, entry)]) + "\n"
-
-
-def _checksum(folder: RunFolder, entry: list[Any]) -> str:
-    return f"{zlib.crc32(json.dumps([folder.run.id, *entry]).encode()):08x}"
+    """Epoch, widths and coded numbers of each line."""
+    return lines.read(folder.path / UNIT_LINES, folder.run.id, 3, folder.remedy)
