@@ -14,12 +14,18 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
-from actlab.reports import tables
+from actlab.reports import tables, terminal
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipes take one table however wide it is, but for tests of narrow ones."""
+    monkeypatch.setattr(terminal, "PIPE", 10_000)
 
 
 def printed(loaded: Any) -> str:
     text = io.StringIO()
-    tables.print_table(loaded, text)
+    terminal.print_table(loaded, text)
     return text.getvalue()
 
 
@@ -51,6 +57,34 @@ def test_the_table_says_what_was_measured(written: Any) -> None:
     assert "torch " in text
     assert "cores." in text
     assert lines[-1] == "A note."
+
+
+def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "PIPE", 120)
+    lines = printed(written(overrides=["seeds=7"])).splitlines()
+    tables_end = next(i for i, line in enumerate(lines) if "runs finished" in line)
+    assert max(map(len, lines[:tables_end])) <= 80
+    relu = [cells(line) for line in lines if line.startswith("relu")]
+    assert len(relu) == 2 * 3  # with and without dropout: settings, test error, validation loss
+    assert relu[0] == ["relu", "0", "0.001", "2", "7"]
+    assert relu[4] == [
+        "relu",
+        "0",
+        "0.430 [0.400, 0.460]",
+        "0.350 (+0.0800)",
+        "-",
+    ]  # no p on the metric of selection
+    gelu = next(line for line in lines if line.startswith("gelu_tanh") and "[-0.200, -0.200]" in line)
+    assert cells(gelu)[-2:] == ["-0.200 [-0.200, -0.200]", "0.12"]
+    assert "show --json" in lines[-1]
+
+
+def test_a_wide_terminal_takes_one_table(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    loaded = written(overrides=["seeds=7"])
+    for columns, expected in ((80, 6), (400, 2)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert sum(line.startswith("relu") for line in printed(loaded).splitlines()) == expected
 
 
 def test_an_unfinished_study_says_so(written: Any) -> None:
@@ -138,14 +172,15 @@ def test_a_published_sd_shows_mean_and_sd(written: Any) -> None:
     assert "±: mean and standard deviation over runs (n - 1)." in text
 
 
-def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path) -> None:
+def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "PIPE", 120)
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
     program = (
         "import sys; from pathlib import Path; from actlab.studies import reading; "
-        "from actlab.analysis import results; from actlab.reports import tables; "
+        "from actlab.analysis import results; from actlab.reports import terminal; "
         f"study = reading.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
-        f"tables.print_table(results.load(study, Path({str(loaded.root)!r})))"
+        f"terminal.print_table(results.load(study, Path({str(loaded.root)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert name in done.stdout
@@ -245,7 +280,7 @@ def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> No
 def test_a_metric_that_was_not_recorded_is_refused(written: Any) -> None:
     loaded = written(edit=lambda text: text.replace("metric: test/error, at: last", "metric: test/err"))
     with pytest.raises(ActlabError, match="did you mean 'test/error'"):
-        tables.render(loaded)
+        tables.grid(loaded)
 
 
 def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:

@@ -46,7 +46,7 @@ def _spread(results: Results, lines: Sequence[Line]) -> str:
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {"interval": INTERVAL, "range": "their range"}
     spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-    seeds = ", ".join(map(str, results.study.seeds))
+    seeds = spans(results.study.seeds)
     shaded = f" Shaded: {spread}." if counts[-1] > 1 else ""
     return f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds}).{shaded}"
 
@@ -63,3 +63,15 @@ def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
     differ = len({text for _, text in words}) > 1
     texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
     return list(dict.fromkeys(texts))
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Whole numbers with runs of three or more as spans: ``0, 2, 5–19``."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    parts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in found]
+    return ", ".join(parts)

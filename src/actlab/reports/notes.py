@@ -10,7 +10,7 @@ from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
-from actlab.reports.captions import INTERVAL
+from actlab.reports.captions import INTERVAL, spans
 
 
 def footnotes(results: Results) -> list[str]:
@@ -139,7 +139,7 @@ def provenance(results: Results) -> str:
         return ""
     known = facts(results)
     versions = ", ".join(f"{name} {' / '.join(found)}" for name, found in known["versions"].items())
-    return f"Seeds {', '.join(map(str, known['seeds']))}. {versions}. {' / '.join(known['hardware'])}."
+    return f"Seeds {spans(known['seeds'])}. {versions}. {' / '.join(known['hardware'])}."
 
 
 def facts(results: Results) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A study's table: on a terminal, in a pipe, and in files with all digits."""
+"""A study's table as text, and in files with all digits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import csv
 import io
 import json
 import math
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
-
-from rich import box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column
@@ -28,56 +21,49 @@ from actlab.reports.notes import facts, footnotes
 from actlab.studies.keys import in_full
 
 NONE = "-"
-_WIDEST = 10_000  # characters: wide enough for any table, to measure what it needs
 
 
-def render(results: Results) -> Table:
-    """The study's table for rich, without the title and notes that `print_table` puts around it.
+def grid(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of the table as text; a column that is empty in every line is left out.
 
     Raises:
         ActlabError: for a column that is not understood, or that no run recorded.
     """
-    head, body = grid(results)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for i, words in enumerate(head):
-        table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
-    for line in body:
-        table.add_row(*map(Text, line))
-    return table
+    return filled([_line(results, row) for row in comparison.rows(results)])
 
 
-def print_table(results: Results, file: TextIO | None = None) -> None:
-    """Print title, table and footnotes; into a pipe as wide as the table needs, so that no name is cut."""
-    console = Console(file=file or sys.stdout, highlight=False)
-    table = render(results)
-    if not console.is_terminal:
-        wide = console.options.update_width(_WIDEST)
-        console.width = max(80, Measurement.get(console, wide, table).maximum)
-    console.print(Text(results.study.title, style="bold"), "", table, "", sep="\n", soft_wrap=False)
-    for line in footnotes(results):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
-
-
-def grid(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of the table as text; a column that is empty in every line is left out."""
-    lines = [_line(results, row) for row in comparison.rows(results)]
+def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines without the columns that are empty in every line."""
     head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
     return head, [[line[name] or NONE for name in head] for line in lines]
 
 
 def _line(results: Results, row: TableRow) -> dict[str, str]:
     """The printed values of one row by their headers, which have one or two lines."""
-    tune, reference = results.study.select.tune, comparison.reference_text(results)
-    star = "*" if row.provisional and row.tried > 1 else ""
-    names = short_names([*row.point, *tune])
-    line = {names[key]: results.text(key, value) for key, value in row.point.items()}
-    for key in tune:
-        line[f"{names[key]}\n(chosen)"] = results.text(key, row.chosen[key]) + star if key in row.chosen else ""
-    line["settings\ntried"] = settings(row, reference) if tune else ""
-    line["runs"] = count(row)
+    reference = comparison.reference_text(results)
+    line = point(results, row) | trained(results, row)
     for cell in row.cells:
         line |= _cells(cell, reference)
     return line | cost(row.cost, comparison.cost_base(results))
+
+
+def point(results: Results, row: TableRow) -> dict[str, str]:
+    """What is compared."""
+    names = short_names([*row.point, *results.study.select.tune])
+    return {names[key]: results.text(key, value) for key, value in row.point.items()}
+
+
+def trained(results: Results, row: TableRow) -> dict[str, str]:
+    """The settings chosen, of how many, and the runs."""
+    tune = results.study.select.tune
+    star = "*" if row.provisional and row.tried > 1 else ""
+    names = short_names([*row.point, *tune])
+    line = {
+        f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star if key in row.chosen else ""
+        for key in tune
+    }
+    line["settings\ntried"] = settings(row, comparison.reference_text(results)) if tune else ""
+    return {**line, "runs": count(row)}
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
@@ -106,8 +92,8 @@ def count(row: TableRow) -> str:
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
     name, ps = cell.column.name, (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
     return {
-        f"{name}\nmedian": _ours(cell),
-        f"{name}\npublished (ours - it)": _published(cell),
+        f"{name}\nmedian": ours(cell),
+        f"{name}\npublished (ours - it)": published(cell),
         f"{name}, difference to {reference}\nmean [interval] / median": difference(cell),
         f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
         if any(p is not None for p in ps)
@@ -115,7 +101,7 @@ def _cells(cell: Cell, reference: str) -> dict[str, str]:
     }
 
 
-def _ours(cell: Cell) -> str:
+def ours(cell: Cell) -> str:
     """Median and interval; mean and standard deviation where a paper gives those."""
     text, column = number(cell.median, cell.column), cell.column
     if cell.interval and len(cell.values) > 1:
@@ -125,7 +111,8 @@ def _ours(cell: Cell) -> str:
     return text
 
 
-def _published(cell: Cell) -> str:
+def published(cell: Cell) -> str:
+    """What a paper gives, and how far ours is from it."""
     if cell.published is None:
         return NONE
     text = plus_minus(*cell.published, cell.column)
@@ -139,19 +126,20 @@ def plus_minus(mean: float, sd: float | None, column: Column) -> str:
     return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
 
 
-def difference(cell: Cell) -> str:
-    """Mean paired difference with its interval, and the median one.
+def difference(cell: Cell, median: bool = True) -> str:
+    """Mean paired difference with its interval, and the median one where it is asked for.
 
     ``-0.10 [-0.17, -0.03] / -0.09``; infinite by which side diverged; nothing for too few pairs to test.
     """
     paired, column = cell.paired, cell.column
     if paired.pairs < FEWEST:
         return NONE
-    mean, low, high, median = (
+    mean, low, high, middle = (
         f"{v:+}".replace("inf", "∞") if v and math.isinf(v) else number(v, column, signed=True)
         for v in paired[:4]
     )
-    return f"{mean} [{low}, {high}] / {median}" if paired.low is not None else f"{mean} / {median}"
+    text = f"{mean} [{low}, {high}]" if paired.low is not None else mean
+    return f"{text} / {middle}" if median else text
 
 
 def number(value: float | None, column: Column, signed: bool = False) -> str:

@@ -25,10 +25,10 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
 
 def show(shown: Results, form: str | None = None) -> None:
     """Print the table: for people, or as ``json`` or ``csv``."""
-    from actlab.reports import tables
+    from actlab.reports import tables, terminal
 
     if form is None:
-        tables.print_table(shown, sys.stdout)
+        terminal.print_table(shown, sys.stdout)
     else:
         print((tables.to_json if form == "json" else tables.to_csv)(shown), end="")
 

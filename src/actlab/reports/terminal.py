@@ -1,0 +1,87 @@
+"""A study's table on a terminal or in a pipe: one table where it fits, else a narrow one for each metric."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from actlab.analysis import comparison
+from actlab.analysis.comparison import Cell
+from actlab.analysis.results import Results
+from actlab.reports import tables
+from actlab.reports.notes import footnotes
+
+PIPE = 120  # characters that one table may take in a pipe, which has no width of its own
+_WIDEST = 10_000  # wide enough for any table, to measure what it needs
+
+
+def print_table(results: Results, file: TextIO | None = None) -> None:
+    """Print title, tables and footnotes; into a pipe as wide as a table needs, so that no name is cut.
+
+    Raises:
+        ActlabError: for a column that is not understood, or that no run recorded.
+    """
+    console = Console(file=file or sys.stdout, highlight=False)
+    terminal = console.is_terminal
+    wide = _table(*tables.grid(results))
+    whole = _needs(console, wide) <= (console.width if terminal else PIPE)
+    printed: list[Text | Table] = [wide] if whole else narrow(results)
+    if not terminal:
+        console.width = max(80, *(_needs(console, table) for table in printed))
+    console.print(Text(results.study.title, style="bold"), "", sep="\n", soft_wrap=False)
+    console.print(*printed, "", sep="\n", soft_wrap=False)
+    notes = footnotes(results)
+    if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
+        notes.append(
+            "Median differences, p before correction and Wilcoxon's: `show --json`, or a wider terminal."
+        )
+    for line in notes:
+        console.print(Text(line), soft_wrap=not terminal)
+
+
+def narrow(results: Results) -> list[Text | Table]:
+    """A table of settings and costs, and one for each metric; usual names fit 80 characters."""
+    rows, base = comparison.rows(results), comparison.cost_base(results)
+    points = [tables.point(results, row) for row in rows]
+    reference = comparison.reference_text(results)
+    settings = [
+        {**point, **tables.trained(results, row), **tables.cost(row.cost, base)}
+        for point, row in zip(points, rows, strict=True)
+    ]
+    found: list[Text | Table] = [_table(*tables.filled(settings))]
+    for number, column in enumerate(results.columns):
+        lines = [
+            {**point, **_cells(row.cells[number], reference)} for point, row in zip(points, rows, strict=True)
+        ]
+        found += [Text(f"\n{column.name}", style="bold"), _table(*tables.filled(lines))]
+    return found
+
+
+def _cells(cell: Cell, reference: str) -> Mapping[str, str]:
+    return {
+        "median": tables.ours(cell),
+        "published\n(ours - it)": tables.published(cell),
+        f"difference to {reference}\nmean [interval]": tables.difference(cell, median=False),
+        "p\n(Holm)": tables.p_value(cell.p_holm),
+    }
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for i, words in enumerate(head):
+        table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
+    for line in body:
+        table.add_row(*map(Text, line))
+    return table
+
+
+def _needs(console: Console, table: Text | Table) -> int:
+    """Characters in a line of a table that is not folded."""
+    return Measurement.get(console, console.options.update_width(_WIDEST), table).maximum
