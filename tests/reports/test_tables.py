@@ -74,8 +74,8 @@ def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.Monke
         "0.350 (+0.0800)",
         "-",
     ]  # no p on the metric of selection
-    gelu = next(line for line in lines if line.startswith("gelu_tanh") and "[-0.200, -0.200]" in line)
-    assert cells(gelu)[-2:] == ["-0.200 [-0.200, -0.200]", "0.12"]
+    gelu = next(line for line in lines if line.startswith("gelu_tanh") and "-2.00" in line)
+    assert cells(gelu)[-2:] == ["-2.00 [-2.00, -2.00]", "0.062"]
     assert "show --json" in lines[-1]
 
 
