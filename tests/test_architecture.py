@@ -66,6 +66,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "cli": {
+        "callbacks",
         "mistakes",
         "experiments",
         "products",
@@ -90,7 +91,7 @@ MAY_IMPORT = {
         *READERS,
         *LEAVES,
     },
-    "studies.progress": {*PLANS, "errors"},
+    "studies.progress": {*PLANS, "engines.folders", "series", "files"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},

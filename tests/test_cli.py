@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,22 @@ def test_learning_on_the_sample(fit, tmp_path):
     outcome = fit("--ckpt_path", last, "--model.network.hidden", "[64]", command="test")
     error = float(outcome.out.split("test/error")[1].split()[1])
     assert error < 0.2
+
+
+def test_the_bar_shows_the_best_value_so_far(fit, monkeypatch):
+    """At a rate at which the loss grows; into a pipe the bar is written once, at the end."""
+    monkeypatch.setenv("COLUMNS", "250")
+    words = [
+        "--trainer.max_epochs",
+        "4",
+        "--trainer.enable_progress_bar",
+        "true",
+        "--trainer.limit_train_batches",
+        "3",
+    ]
+    out = fit(*words, "--model.optimizer.lr", "100", "--model.network.hidden", "[16]").out
+    best, last = (float(re.search(f"{of}val/loss: ([\\d.]+)", out)[1]) for of in ("best ", r"(?<!best )"))
+    assert best < last
 
 
 def test_bf16_mixed(fit):

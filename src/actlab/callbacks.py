@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
 from torch import Tensor, nn
 
 from actlab.draws import Position
@@ -37,6 +37,22 @@ class TestEveryEpoch(Callback):
             for number, batch in enumerate(loader):
                 pl_module.test_step(placed(batch), number)
         pl_module.on_test_epoch_end()
+
+
+class BestSoFar(RichProgressBar):
+    """Lightning's bar of a fit, with the best value so far of what a checkpoint is kept by."""
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        """What stands behind the bar."""
+        found: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        for kept in trainer.checkpoint_callbacks:
+            if isinstance(kept, ModelCheckpoint) and kept.monitor:
+                # The checkpoint of this epoch may come after the bar's last look.
+                seen = [kept.best_model_score, trainer.callback_metrics.get(kept.monitor)]
+                if values := [float(value) for value in seen if value is not None]:
+                    best = max(values) if kept.mode == "max" else min(values)
+                    found[f"best {kept.monitor}"] = f"{best:.3f}"
+        return found
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 from jsonargparse import Namespace
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab import checkpoints, configs, fits, products, records, words
+from actlab.callbacks import BestSoFar
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, without_denormals
 from actlab.files import forget_id, id_in
@@ -113,11 +114,14 @@ class CommandLine(ActlabCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer; what it writes goes into the run's folder, but where the config names another."""
         trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
+        bar, callbacks = trainer.progress_bar_callback, trainer.callbacks  # type: ignore[attr-defined]
+        if type(bar) is RichProgressBar:
+            callbacks[callbacks.index(bar)] = BestSoFar()
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
         if self.subcommand == "predict":
-            trainer.callbacks.append(PredictionTable(self.folder / "predictions.parquet"))  # type: ignore[attr-defined]
+            callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer
 
 

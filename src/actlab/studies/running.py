@@ -164,7 +164,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
         print(line)
     for reason in packed.reasons:
         print(f"one by one instead of stacked: {reason}")
-    with Display(todo) as display:
+    with Display(todo, root, study.select) as display:
         if chosen.jobs > 1 and len(packed.jobs) > 1:
             busy = workers.work(packed.jobs, root, display, chosen, engine.logger)
         else:
