@@ -123,7 +123,10 @@ MAY_IMPORT = {
     "reports.kept": {"reports", *PLANS, "studies.reading", *LEAVES},
     "reports": {*READERS, "errors", "files", "resources"},
     "reports.units": {"activations", *LEAVES},
-    "__main__": {"", "cli", "studies.command", "studies.scoreboard", "datamodules", "reports", "errors"},
+    "completion": {"studies", "datamodules", "reports", "activations", *LEAVES},
+    "__main__": {
+        *("", "cli", "completion", "studies.command", "studies.scoreboard", "datamodules", "reports", "errors"),
+    },
 }
 
 # Other people's packages → the only parts that may import them.

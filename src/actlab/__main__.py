@@ -23,6 +23,7 @@ usage: actlab COMMAND …
   report                            all studies:  actlab report --runs-dir runs
   data list | fetch | check         the data:     actlab data check timit FOLDER
   activations                       the units:    actlab activations --plot units.png
+  completion bash | zsh | fish      a script by which the shell completes what is typed
 
 Each has --help. Files that travel with actlab may be named without their path.
 """
@@ -122,6 +123,10 @@ def run(args: Sequence[str]) -> int:
         from actlab.reports import units
 
         units.main(args[1:])
+    elif command == "completion":
+        from actlab import completion
+
+        completion.main(args[1:])
     else:
         from actlab.errors import unknown
 
@@ -136,7 +141,7 @@ def run(args: Sequence[str]) -> int:
             "data",
             "activations",
         ]
-        raise unknown("command", command, commands)
+        raise unknown("command", command, [*commands, "completion"])
     return 0
 
 

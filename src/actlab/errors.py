@@ -1,9 +1,9 @@
 """The one exception type that the command line turns into a single clear line."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
 
 LONGEST_MESSAGE = 300  # characters of another library's error
 
@@ -36,8 +36,27 @@ def _without_middle(text: str, longest: int = LONGEST_MESSAGE) -> str:
     return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
 
 
+class _Help(argparse.HelpFormatter):
+    """Folds texts to the terminal, but leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+
+
+_EXAMPLES = "examples:"
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse that raises the one-line error instead of printing its usage."""
+    """argparse that raises the one-line error instead of printing its usage, and shows examples.
+
+    Args:
+        examples: command lines that its help ends with.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        if examples:
+            options["epilog"] = "\n".join([_EXAMPLES, *(f"  {example}" for example in examples)])
+        super().__init__(*args, **{"formatter_class": _Help, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raise `ActlabError`."""

@@ -23,6 +23,11 @@ def resource(relative: str) -> Path:
     raise ActlabError(f"{relative!r} did not come with this installation of actlab; reinstall it")
 
 
+def names_in(folder: str) -> list[str]:
+    """The names of the YAML files in a folder that travels with actlab."""
+    return sorted(path.stem for path in resource(folder).glob("*.yaml"))
+
+
 def config_file(name: str, folder: str = "configs") -> Path:
     """The YAML file that ``name`` means: a path, or the bare name of a file that travels with actlab.
 

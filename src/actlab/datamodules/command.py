@@ -64,7 +64,9 @@ def main(argv: Sequence[str]) -> None:
 def parser() -> Parser:
     """The command line of ``actlab data``."""
     top = Parser(
-        prog="actlab data", description="Which data there are, how to get them, and whether they are whole."
+        prog="actlab data",
+        description="Which data there are, how to get them, and whether they are whole.",
+        examples=["actlab data list", "actlab data fetch twitter_pos", "actlab data check timit FOLDER"],
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch|check")
     commands.add_parser("list", help="the data sets, where they are from and how to get them")

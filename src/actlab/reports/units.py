@@ -85,9 +85,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         ActlabError: for words it does not know or a kind of file it cannot draw.
     """
-    parser = Parser(prog="actlab activations", description="The registered units: formula, parameters, source.")
-    parser.add_argument("--plot", metavar="FILE", help="draw value and derivative of each, as .png or .svg")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     if args.plot is not None:
         print(plot_units(args.plot))
         return
@@ -96,6 +94,17 @@ def main(argv: Sequence[str]) -> None:
     if not console.is_terminal:  # into a pipe as wide as it needs, nothing cut
         console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
     console.print(table)
+
+
+def parser() -> Parser:
+    """The command line of ``actlab activations``."""
+    found = Parser(
+        prog="actlab activations",
+        description="List the registered units: formula, parameters, source.",
+        examples=["actlab activations", "actlab activations --plot units.png"],
+    )
+    found.add_argument("--plot", metavar="PICTURE", help="draw value and derivative of each, as .png or .svg")
+    return found
 
 
 def unit_table() -> Table:

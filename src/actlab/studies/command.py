@@ -31,11 +31,36 @@ COMMANDS = {
 }
 
 
+EXAMPLES = {
+    "plan": [
+        "actlab study plan gelu_mnist_classifier",
+        "actlab study plan mine.yaml --time --set data.dataset=FOLDER",
+    ],
+    "run": [
+        "actlab study run demo --report",
+        "actlab study run demo --activation ./my_unit.py:MyUnit",
+        "actlab study run gelu_mnist_classifier --smoke",
+        "actlab study run gelu_mnist_classifier --set data.dataset=FOLDER",
+        "actlab study run mine.yaml --set 'model.optimizer.lr=[1e-3, 1e-4]' --set seeds=3",
+    ],
+    "show": ["actlab study show demo", "actlab study show demo --csv > values.csv"],
+    "report": [
+        "actlab study report demo --html",
+        "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
+    ],
+    "wandb": ["actlab study wandb demo --entity ME --project actlab"],
+    "schema": ["actlab study schema > schema.json"],
+}
+
+
 def parser() -> Parser:
     """The command line of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
     commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
-    subs = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
+    subs = {
+        name: commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
+        for name, text in COMMANDS.items()
+    }
     for name in ("plan", "run", "show", "report", "wandb"):
         _add_study(subs[name])
     subs["plan"].add_argument("--time", action="store_true", help="time an update of each unit, and add up")

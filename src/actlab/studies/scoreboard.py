@@ -7,7 +7,6 @@ it is given.
 
 from __future__ import annotations
 
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,18 @@ _LR, _USUAL = "model.optimizer.lr", 1e-3
 
 def parser() -> Parser:
     """The command line of ``actlab scoreboard``."""
-    found = Parser(prog="actlab scoreboard", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    found = Parser(
+        prog="actlab scoreboard",
+        description="Take your unit through the papers' tasks, beside the units that the papers compare. "
+        "--budget small takes minutes: embedded samples, narrow networks, five epochs, two seeds, one learning "
+        "rate. It shows that a unit trains everywhere, not which is best. --budget paper runs the studies in "
+        "full whose data it is given.",
+        examples=[
+            "actlab scoreboard --activation ./my_unit.py:MyUnit",
+            "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
+            "actlab scoreboard --activation ./my_unit.py:MyUnit --budget paper --data mnist=FOLDER",
+        ],
+    )
     found.add_argument(
         "--activation",
         action="append",

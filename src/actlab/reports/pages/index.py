@@ -23,9 +23,18 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         ActlabError: for words it does not know, or a folder without a study's table.
     """
-    parser = Parser(prog="actlab report", description="One page over all studies: who is best at what.")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    print(write(parser.parse_args(argv).runs_dir))
+    print(write(parser().parse_args(argv).runs_dir))
+
+
+def parser() -> Parser:
+    """The command line of ``actlab report``."""
+    found = Parser(
+        prog="actlab report",
+        description="Write one page over all studies: each unit's median and rank in each task.",
+        examples=["actlab report", "actlab report --runs-dir runs/scoreboard-small"],
+    )
+    found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    return found
 
 
 def write(runs: Path) -> Path:
