@@ -92,7 +92,7 @@ def test_the_theorems_hold_on_trained_layers(layers):
             torch.testing.assert_close(theory.corrected_shift(of, g, g0), shift, **tolerance)
             checked += 1
     assert checked > 20
-    assert bias_shift.measure(layers[0])["constant_inputs"] >= 1
+    assert bias_shift.measure(layers[0])["constant_inputs", ""] >= 1
 
 
 def test_a_unit_that_nothing_moves_is_left_out(layers):
@@ -100,11 +100,11 @@ def test_a_unit_that_nothing_moves_is_left_out(layers):
     dead = layer._replace(delta=layer.delta.clone())
     dead.delta[:, 3] = 0
     assert bias_shift.of_unit(dead, 3) is None
-    before, after = (bias_shift.measure(one)["units_left_out"] for one in (layer, dead))
+    before, after = (bias_shift.measure(one)["units_left_out", ""] for one in (layer, dead))
     assert after == pytest.approx(before + 1 / 12)
     nothing = bias_shift.measure(layer._replace(delta=torch.zeros_like(layer.delta)))
-    assert nothing["units_left_out"] == 1
-    assert math.isnan(nothing["k_distance@0.5"])
+    assert nothing["units_left_out", ""] == 1
+    assert math.isnan(nothing["k_distance", ",quantile=0.5"])
 
 
 STUDY = """\

@@ -72,10 +72,8 @@ class BiasShift:
         found: dict[tuple[str, str], list[float]] = {}
         for task in subject.apart():
             for number, layer in enumerate(layers_of(task, batch, position)[1:], 2):
-                for name, value in measure(layer).items():
-                    metric, _, quantile = name.partition("@")
-                    condition = f"layer={number}" + (f",quantile={quantile}" if quantile else "")
-                    found.setdefault((metric, condition), []).append(value)
+                for (metric, part), value in measure(layer).items():
+                    found.setdefault((metric, f"layer={number}{part}"), []).append(value)
         for (metric, condition), values in found.items():
             yield Measured("", metric, condition, torch.tensor(values))
 
@@ -115,8 +113,8 @@ def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
     ]
 
 
-def measure(layer: Layer) -> dict[str, float]:
-    """What one layer shows; see `BiasShift`."""
+def measure(layer: Layer) -> dict[tuple[str, str], float]:
+    """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
     distances, shifts, natural, lengths, constant = [], [], [], [], []
     number = layer.delta.shape[1]
     for unit in range(number):
@@ -132,16 +130,16 @@ def measure(layer: Layer) -> dict[str, float]:
         natural.append(float(theory.bias_shift(of.mean, update, of_bias)))
     k = torch.tensor(distances, dtype=torch.float64).abs()
     nothing = not len(k)
-    found = {f"k_distance@{q}": math.nan if nothing else float(k.quantile(q)) for q in QUANTILES}
+    found = {("k_distance", f",quantile={q}"): math.nan if nothing else float(k.quantile(q)) for q in QUANTILES}
     for name, values in (
         ("shift_of_gradient", shifts),
         ("shift_of_natural_gradient", natural),
         ("mean_length", lengths),
     ):
-        found[name] = math.nan if nothing else float(torch.tensor(values).abs().median())
-    found["correlation"] = mean_correlation(layer.a)
-    found["constant_inputs"] = math.nan if nothing else sum(constant) / len(constant)
-    found["units_left_out"] = 1 - len(constant) / number
+        found[name, ""] = math.nan if nothing else float(torch.tensor(values).abs().median())
+    found["correlation", ""] = mean_correlation(layer.a)
+    found["constant_inputs", ""] = math.nan if nothing else sum(constant) / len(constant)
+    found["units_left_out", ""] = 1 - len(constant) / number
     return found
 
 

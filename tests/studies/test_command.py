@@ -47,8 +47,9 @@ def study(cli, tmp_path, monkeypatch):
 
 
 def test_a_second_run_executes_nothing(study, tmp_path):
-    first = study("run", "--report")
+    first = study("run", "--html")
     assert first.code == 0, first.err
+    assert "tiny/report.html" in first.out
     assert "8 runs, 0 finished, 8 to run" in first.out
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
     table = tmp_path / "runs/tiny/table.json"

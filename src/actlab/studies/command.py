@@ -107,6 +107,7 @@ def _add_study(sub: ArgumentParser) -> None:
 
 def _add_run_options(sub: ArgumentParser) -> None:
     sub.add_argument("--report", action="store_true", help="draw the figures as well")
+    sub.add_argument("--html", action="store_true", help="draw the figures, and write the page for browsers")
     sub.add_argument(
         "--engine",
         choices=ENGINES,
@@ -158,10 +159,10 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> None:
         return
     opened = showing.load(study, root, args.stage)
     showing.show(opened[-1])
-    if not args.report:
+    if not (args.report or args.html):
         showing.keep(opened[-1])
         return
-    showing.report(opened)
+    showing.report(opened, args.html)
     if args.logger == W_AND_B:
         showing.publish(opened[-1])
 
