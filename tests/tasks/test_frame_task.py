@@ -1,11 +1,16 @@
 """Frames: padding has no weight; without padding it is classification; the config is the paper's network."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 import yaml
 
 from actlab.experiments import build
+from actlab.networks import MLP
 from actlab.resources import config_file
+from actlab.streams import Uniform
 from actlab.tasks import ClassificationTask, FrameTask
 
 
@@ -38,6 +43,20 @@ def test_padding_has_no_weight_and_no_gradient():
     together["loss"].mean(runs=True).sum().backward()
     assert not logits.grad[0, 4:].any()
     assert logits.grad[0, :4].all()
+
+
+def test_devices_with_unequal_parts_of_a_batch_draw_numbers_of_their_own(monkeypatch):
+    """With numbers by row, the rows of a long part would share some with those of a short one."""
+    drawn = {}
+    for rank, rows in ((0, 9), (1, 4)):
+        task = FrameTask(5, (3,), network=partial(MLP, hidden=[8], dropout=0.5))
+        trainer = SimpleNamespace(world_size=2, current_epoch=1, global_rank=rank)
+        monkeypatch.setattr(task, "_trainer", trainer)
+        monkeypatch.setattr(task, "_fabric", None)
+        task._move(3)
+        (site,) = (part for part in task.network.modules() if isinstance(part, Uniform))
+        drawn[rank] = set(site(torch.zeros(rows, 8)).flatten().tolist())
+    assert not drawn[0] & drawn[1]
 
 
 def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ class Task(pl.LightningModule, ABC):
     """
 
     metric_names: tuple[str, ...] = ("loss",)
+    ragged = False  # devices may hold parts of a batch that differ in size
     config: Mapping[str, Any] | None = None  # that it was built from, as its checkpoints keep it
 
     def __init__(
@@ -174,7 +175,7 @@ class Task(pl.LightningModule, ABC):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of the batch, in training mode."""
-        self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
+        self._move(batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
         if self.random:
@@ -189,6 +190,13 @@ class Task(pl.LightningModule, ABC):
         if self.l2 is not None:
             self._seen.add("penalised_loss", mean + optim.penalty(self.trainer.optimizers[0]), weight)
         return self._over_devices(mean, weight)
+
+    def _move(self, batch_idx: int) -> None:
+        """Go to the place of a batch in the random numbers; each device to its own part of the batch."""
+        if self.ragged and self.trainer.world_size > 1:  # where its part begins is not known here
+            self.stream.move(self.current_epoch, batch_idx, self.global_rank)
+        else:
+            self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
 
     def _over_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
         """The mean so scaled that the devices' average of gradients is that of the mean over all devices."""

@@ -22,6 +22,8 @@ class FrameTask(ClassificationTask):
     Batches: inputs ``(F, *input_shape)`` and labels ``(F,)`` in 0 … K−1, or −100.
     """
 
+    ragged = True
+
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Cross-entropy, error and accuracy of each frame.
