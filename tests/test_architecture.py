@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},
-    "studies.scoreboard": {"studies", "reports", *LEAVES},
+    "studies.scoreboard": {"studies", "analysis", "reports", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
     "engines": {

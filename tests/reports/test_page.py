@@ -197,14 +197,14 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     assert outcome.out.strip() == str(file)
     page = Page(file)
     scores = page.text("tbody").partition("on samples, not ranked")[0]
-    # Ties share their mean rank; high accuracies are good; who diverged is last.
+    # Ties share their mean rank and beat half; high accuracies are good; who diverged is last.
     for words in (
-        "gelu 1.5 2 10.00 rank 1 80.00 rank 2",
-        "relu 1.8 2 20.00 rank 2.5 90.00 rank 1",
-        "elu 2.5 1 20.00",
+        "gelu 50 % 2 10.00 rank 1 80.00 rank 2",
+        "relu 75 % 2 20.00 rank 2.5 90.00 rank 1",
+        "elu 50 % 1 20.00",
     ):
         assert words in scores
-    assert f"{HOSTILE} 4.0 1 diverged rank 4" in scores
+    assert f"{HOSTILE} 0 % 1 diverged rank 4" in scores
     assert [a["href"] for tag, a in page.elements if tag == "a"] == ["a/report.html"] * 2
     assert page.count("script") == 0
 
@@ -213,8 +213,8 @@ def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:
     loaded = written()
     page_of(loaded)
     page = Page(index.write(loaded.root.parent))
-    assert "activation mean rank tasks units dropout 0 test error % (last)" in page.text("thead")
-    assert "gelu_tanh 1.0 2 2.05 rank 1 2.05 rank 1" in page.text("tbody")
+    assert "activation others beaten tasks units dropout 0 test error % (last)" in page.text("thead")
+    assert "gelu_tanh 100 % 2 2.05 rank 1 2.05 rank 1" in page.text("tbody")
 
 
 def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A user's unit through the papers' tasks, by one command."""
 
 import json
+import re
 
 import pytest
 
@@ -42,6 +43,9 @@ def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
     monkeypatch.setitem(scoreboard._SMALL, "trainer.max_epochs", 1)
     outcome = cli("scoreboard", "--activation", "./mine.py:Mine")
     assert outcome.code == 0, outcome.err
+    assert re.search(r"^task +\w+ +\w+ +\w+ +\w+$", outcome.out, re.M)
+    assert re.search(r"^gelu_mnist_autoencoder( +\S+ \([1-4]\)){4}$", outcome.out, re.M)
+    assert "nothing here says which unit is best" in outcome.out
     page = (here / "runs/scoreboard-small/index.html").read_text()
     for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder"):
         assert word in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +77,13 @@ class Board:
     Args:
         compare: that key.
         tasks: in the order of the studies' names.
-        mean_ranks: over the tasks that a unit is in, by its text, the lowest first.
+        beaten: what share of the other units a unit beats, a mean over the tasks that it shares with any; by
+            its text, the highest first. A tie counts half. nan for a unit that shares none.
     """
 
     compare: str
     tasks: Sequence[Task]
-    mean_ranks: Mapping[str, float]
+    beaten: Mapping[str, float]
 
 
 def read(runs: Path) -> list[Record]:
@@ -104,6 +106,12 @@ def _record(file: Path) -> Record:
     return Record(file.parent, table)
 
 
+def common_notes(records: Sequence[Record]) -> list[str]:
+    """The notes that several studies all have, such as that they ran on samples."""
+    first, *others = [record.table.get("notes", []) for record in records]
+    return [note for note in first if others and all(note in notes for notes in others)]
+
+
 def boards(records: Iterable[Record]) -> list[Board]:
     """A scoreboard for each key that studies compare, the one over most studies first; without smoke runs."""
     by_key: dict[str, list[Record]] = {}
@@ -117,12 +125,14 @@ def boards(records: Iterable[Record]) -> list[Board]:
 def _board(compare: str, records: Sequence[Record]) -> Board:
     text = printer(row["point"][compare] for r in records for row in r.table["rows"] if compare in row["point"])
     tasks = [task for record in records for task in _tasks(record, compare, text)]
-    ranks: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     for task in tasks:
         for unit, place in task.places.items():
-            ranks.setdefault(unit, []).append(place.rank)
-    means = {unit: sum(found) / len(found) for unit, found in ranks.items()}
-    return Board(compare, tasks, dict(sorted(means.items(), key=lambda item: item[1])))
+            of_unit, others = shares.setdefault(unit, []), len(task.places) - 1
+            of_unit += [(others + 1 - place.rank) / others] if others else []
+    means = {unit: sum(found) / len(found) if found else math.nan for unit, found in shares.items()}
+    order = sorted(means, key=lambda unit: -1.0 if math.isnan(means[unit]) else means[unit], reverse=True)
+    return Board(compare, tasks, {unit: means[unit] for unit in order})
 
 
 def _tasks(record: Record, compare: str, text: Any) -> list[Task]:

@@ -15,6 +15,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
+from actlab.analysis.scoreboard import Place
 from actlab.analysis.statistics import FEWEST
 from actlab.files import write_atomically
 from actlab.reports.notes import facts, footnotes
@@ -158,6 +159,16 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
     if column.in_percent:
         return f"{100 * value:{sign}.2f}"
     return f"{value:{sign}.1f}" if column.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
+
+
+def place(found: Place | None, column: Column) -> str:
+    """A unit's median and rank in a task: ``12.60 (3)``."""
+    return NONE if found is None else f"{number(found.median, column)} ({found.rank:g})"
+
+
+def share(value: float) -> str:
+    """A share as printed: ``67 %``."""
+    return NONE if math.isnan(value) else f"{100 * value:.0f} %"
 
 
 def p_value(p: float | None) -> str:

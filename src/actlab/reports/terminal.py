@@ -12,9 +12,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from actlab.analysis import comparison
+from actlab.analysis import comparison, scoreboard
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
+from actlab.analysis.scoreboard import Record
 from actlab.reports import tables
 from actlab.reports.notes import footnotes
 
@@ -71,6 +72,25 @@ def _cells(cell: Cell, reference: str) -> Mapping[str, str]:
         f"difference to {reference}\nmean [interval]": tables.difference(cell, median=False),
         "p\n(Holm)": tables.p_value(cell.p_holm),
     }
+
+
+def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
+    """Print each scoreboard: a line a task, with the median and, in brackets, the rank of each unit."""
+    console = Console(file=file or sys.stdout, highlight=False)
+    for board in scoreboard.boards(records):
+        head = ["task", *board.beaten]
+        body = []
+        for task in board.tasks:
+            where = ", ".join(filter(None, (task.point, task.column.name)))
+            cells = (tables.place(task.places.get(unit), task.column) for unit in board.beaten)
+            body.append([f"{task.record.table['study']}\n  {where}", *cells])
+        body.append(["others beaten", *(tables.share(value) for value in board.beaten.values())])
+        table = _table(head, body)
+        if not console.is_terminal:
+            console.width = max(80, _needs(console, table))
+        console.print(table, "", sep="\n", soft_wrap=False)
+    for note in scoreboard.common_notes(records):
+        console.print(Text(note), soft_wrap=not console.is_terminal)
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:

@@ -94,13 +94,15 @@ def main(argv: Sequence[str]) -> None:
         root = runs / study.name
         if not run(study, root, Engine()):
             return
-        opened = showing.load(study, root)
-        showing.show(opened[-1])
-        showing.report(opened, html=True)
+        showing.write(showing.load(study, root), html=True)
+    from actlab.analysis.scoreboard import read
+    from actlab.reports.pages import index
+    from actlab.reports.terminal import print_boards
+
+    print()
+    print_boards(read(runs))
     if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
         print(f"without their data: {', '.join(without)}")
-    from actlab.reports.pages import index
-
     print(index.write(runs))
 
 

@@ -69,6 +69,12 @@ def keep(shown: Results) -> None:
 
 def report(opened: Sequence[Results], html: bool = False) -> None:
     """Write the table, the figures and, where asked for, the page into the study's folder and say where."""
+    for path in write(opened, html):
+        print(path)
+
+
+def write(opened: Sequence[Results], html: bool = False) -> list[Path]:
+    """Write the table, the figures and, where asked for, the page into the study's folder."""
     from actlab.reports import curve_table, figures, tables
 
     last = opened[-1]
@@ -78,5 +84,4 @@ def report(opened: Sequence[Results], html: bool = False) -> None:
         from actlab.reports.pages import study as page
 
         written.append(page.write(opened, root))
-    for path in written:
-        print(path)
+    return written

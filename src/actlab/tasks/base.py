@@ -181,7 +181,8 @@ class Task(pl.LightningModule, ABC):
         if self.random:
             self.stream.seed_global()
         if self.clean_training_loss and self.random:
-            clean = clean_loss(self, batch)
+            with evaluating(self.network):
+                clean = self._step(batch)["loss"]
             self._seen.add("clean_loss", clean.mean(), clean.weight())
         found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()
@@ -293,9 +294,3 @@ class Task(pl.LightningModule, ABC):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task
-
-
-def clean_loss(task: Task, batch: Batch) -> Quantity:
-    """The loss of a batch with dropout off and stochastic units in evaluation mode."""
-    with evaluating(task.network):
-        return task._step(batch)["loss"]

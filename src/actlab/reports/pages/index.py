@@ -13,7 +13,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
-from actlab.reports.tables import NONE, number
+from actlab.reports.tables import NONE, number, share
 from actlab.studies.keys import short
 
 
@@ -54,6 +54,7 @@ def write(runs: Path) -> Path:
         runs / page.INDEX,
         boards=[_board(board) for board in scoreboard.boards(records)],
         studies=[_study(record) for record in records],
+        notes=scoreboard.common_notes(records),
     )
 
 
@@ -79,7 +80,7 @@ def _href(record: Record) -> str | None:
 
 
 def _board(board: Board) -> dict[str, Any]:
-    colours = style.colours(board.mean_ranks)
+    colours = style.colours(board.beaten)
     return {
         "compare": short(board.compare),
         "tasks": [
@@ -97,11 +98,11 @@ def _board(board: Board) -> dict[str, Any]:
                 "unit": unit,
                 "colour": colours[unit],
                 "dark": style.on_dark(colours[unit]),
-                "mean": f"{mean:.1f}",
+                "beaten": share(beaten),
                 "tasks": sum(unit in task.places for task in board.tasks),
                 "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
             }
-            for unit, mean in board.mean_ranks.items()
+            for unit, beaten in board.beaten.items()
         ],
     }
 
