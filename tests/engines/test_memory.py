@@ -52,6 +52,20 @@ def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
     assert sizing.size_of(runs) == 1
 
 
+def test_a_like_network_is_measured_again_where_room_is_scarce(monkeypatch):
+    measured = []
+    monkeypatch.setattr(sizing, "bytes_a_member", lambda runs: measured.append(runs[0].point) or 2**20)
+    words = ["data.sample=true", "model.optimizer.lr=1e-3"]
+    runs = reading.load("gelu_mnist_classifier", overrides=words).runs()
+    groups = [runs[i : i + 5] for i in range(0, len(runs), 5)]  # a unit, without and with dropout
+    for room, expected in ((1000, 2), (100, 6)):
+        measured.clear()
+        monkeypatch.setattr(sizing, "free_memory", lambda room=room: room * 2**20)
+        known = {}
+        assert [sizing.size_of(group, known=known) for group in groups] == [5] * 6
+        assert len(measured) == expected
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")
 def test_freed_memory_is_kept_for_the_next_update():
     """Faults of pages, counted: the second tensor of a size finds the memory of the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,11 +20,12 @@ from actlab.engines.memory import PeakMemory, free_memory, keep_freed
 from actlab.engines.packing import BEST_SIZE
 from actlab.engines.settings import Settings
 from actlab.engines.stacked import assemble
-from actlab.studies.keys import set_dotted
-from actlab.studies.plan import Run
+from actlab.studies.keys import identity, set_dotted
+from actlab.studies.plan import SEED, Run
 
 SIZES = (5, 15, 45, 150, 450)  # of stacks, that `fastest` times
 WARM_UP = 4  # updates that are not timed
+PLENTY = 16  # times the memory that like networks take, which no unit needs
 
 
 def size_of(
@@ -31,6 +33,7 @@ def size_of(
     most: int | None = None,
     by_time: bool = False,
     settings: Settings | None = None,
+    known: dict[str, int] | None = None,
 ) -> int:
     """How many of some runs that can be stacked make one stack.
 
@@ -39,21 +42,41 @@ def size_of(
         most: the user's limit.
         by_time: time some sizes, instead of taking `BEST_SIZE`; pays in long studies.
         settings: how many processes there will be, and threads in each; by default one.
+        known: what members of other stacks have been measured to take; see `fitting`.
     """
     settings = settings or Settings()
     wanted = min(most or len(runs), len(runs))
     if not by_time:
         wanted = min(wanted, most or BEST_SIZE)
-    wanted = min(wanted, max(1, fitting(runs) // settings.jobs))
+    room = fitting(runs, wanted * settings.jobs, {} if known is None else known)
+    wanted = min(wanted, max(1, room // settings.jobs))
     return fastest(runs, wanted, settings.threads) if by_time and most is None else max(1, wanted)
 
 
-def fitting(runs: Sequence[Run]) -> int:
+def fitting(runs: Sequence[Run], wanted: int, known: dict[str, int]) -> int:
     """How many members fit into half of the free memory, by what one more adds at the peak of an update.
 
     ``benchmarks/stacks.py`` measures what members of the MNIST classifier add.
+
+    Args:
+        runs: the members.
+        wanted: more need not be looked for.
+        known: what one more adds, by all of a config but its unit and optimiser. Where there is room for
+            `PLENTY` times as much, another unit in a like network is not measured; what is measured is entered.
     """
-    return max(1, int(free_memory() / 2 / max(1, bytes_a_member(runs))))
+    room, like = free_memory() / 2, _without_unit(runs[0])
+    if PLENTY * known.get(like, math.inf) * wanted < room:
+        return wanted
+    known[like] = bytes_a_member(runs)
+    return max(1, int(room / max(1, known[like])))
+
+
+def _without_unit(run: Run) -> str:
+    """A run's config, but for its seed, unit and optimiser, as text."""
+    config = copy.deepcopy(run.config)
+    for key in (SEED, "model.activation", "model.optimizer", "model.schedules"):
+        set_dotted(config, key, None)
+    return identity(config)
 
 
 def bytes_a_member(runs: Sequence[Run]) -> int:

@@ -156,7 +156,11 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
         if chosen.jobs > 1:
             workers.start_server()
         size_of = partial(
-            sizing.size_of, most=engine.max_stack, by_time=updates >= settings.LONG, settings=chosen
+            sizing.size_of,
+            most=engine.max_stack,
+            by_time=updates >= settings.LONG,
+            settings=chosen,
+            known={},
         )
         runs = [run for run in study.runs() if run.id not in faults]
         packed = packing.pack(runs, root, size_of, engine.stacked, chosen)
