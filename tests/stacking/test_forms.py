@@ -308,6 +308,12 @@ def own_forward(act):
     return [layer, act()]
 
 
+def one_more(act):
+    layer = nn.Linear(8, 8)
+    layer.register_buffer("calls", torch.zeros(()))
+    return [layer, act()]
+
+
 @pytest.mark.parametrize("activation", ["elu", "soi", "prelu"])
 def test_a_unit_that_acts_at_two_places_does_so_in_a_stack(activation):
     make = partial(task, middle=shared_unit, activation=activation)
@@ -331,6 +337,7 @@ def test_a_unit_that_acts_at_two_places_does_so_in_a_stack(activation):
         (hooked, "3 \\(Linear\\) has a hook"),
         (hooked_before, "3 \\(Linear\\) has a hook"),
         (hooked_gradient, "3.weight has a hook on its gradient"),
+        (one_more, "3 \\(Linear\\) holds 'calls'"),
         (own_forward, "3 \\(Linear\\) has been given another forward"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -6,7 +6,16 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from actlab import streams
+from actlab.stacking import layers
 
+# What the forms of the table keep of a layer's own tensors; those of users know their layers.
+_KEPT: dict[layers.Form, set[str]] = {
+    layers.StackedLinear: {"weight", "bias"},
+    layers.StackedFlatten: set(),
+    layers.stacked_dropout: set(),
+    layers.stacked_sequential: set(),
+    layers.walked: set(),
+}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -31,4 +40,10 @@ def reason_against_holding(network: nn.Module) -> str | None:
         hooks = [hook for kind in _HOOKS for hook in getattr(module, kind).values()]
         if any(not isinstance(hook, streams.SeedGlobal) for hook in hooks):
             return f"{layer} has a hook"
+        own = {
+            name for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        }
+        form = layers.form_of(module)
+        if form in _KEPT and (more := own - _KEPT[form]):
+            return f"{layer} holds {min(more)!r}, which its stacked form would not keep"
     return None
