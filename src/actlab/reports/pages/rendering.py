@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from actlab.files import write_atomically
+from actlab.reports.captions import spans
 
 
 @lru_cache(maxsize=1)
@@ -22,6 +23,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals["source"] = _source
+    found.filters["spans"] = spans
     return found
 
 
