@@ -36,6 +36,14 @@ def test_configs_and_studies_named_in_the_readme_exist():
     assert missing == []
 
 
+def test_the_site_has_all_results():
+    told = {path.parent.name for path in ROOT.glob("results/*/README.md")}
+    included = re.findall(
+        r"\.\./results/(\w+)/README\.md", (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    )
+    assert told == set(included)
+
+
 def test_there_are_documents_and_examples():
     assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {p.name for p in DOCUMENTS}
     assert EXAMPLES
