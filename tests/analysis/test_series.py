@@ -18,7 +18,7 @@ from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
 from actlab.engines.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
 from actlab.files import write_sealed
-from actlab.reports import tables
+from actlab.reports import table_files
 from actlab.studies.plan import Run, Study
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
@@ -146,7 +146,7 @@ def test_older_runs_are_shown_as_those_with_summaries(tmp_path: Path) -> None:
                 drawn += [curve.x.tolist(), curve.band.median.tolist(), curve.n]
             noisy = curves.over_conditions(loaded, group, Column("noise/test/error"), "noise", {LR: 0.01})
             drawn += [noisy.band.low.tolist()] if noisy else []
-        return [tables.to_json(loaded), tables.to_csv(loaded), tables.to_markdown(loaded), drawn]
+        return [table_files.to_json(loaded), table_files.to_csv(loaded), table_files.to_markdown(loaded), drawn]
 
     summed = shown()
     without_summary(tmp_path, plan.runs()[:5])

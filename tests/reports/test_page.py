@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actlab.reports import style, tables
+from actlab.reports import style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
@@ -62,7 +62,7 @@ def hostile(text: str) -> str:
 
 
 def page_of(loaded: Any) -> Path:
-    tables.write(loaded, loaded.root)
+    table_files.write(loaded, loaded.root)
     return study.write([loaded], loaded.root)
 
 

@@ -14,7 +14,7 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
-from actlab.reports import tables, terminal
+from actlab.reports import table_files, tables, terminal
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +85,19 @@ def test_a_wide_terminal_takes_one_table(written: Any, monkeypatch: pytest.Monke
     for columns, expected in ((80, 6), (400, 2)):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert sum(line.startswith("relu") for line in printed(loaded).splitlines()) == expected
+
+
+def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:
+    assert "##" not in table_files.to_markdown(written())
+    text = table_files.to_markdown(written(overrides=["seeds=7"]))
+    titles = [line for line in text.splitlines() if line.startswith("#")]
+    assert titles == ["# A study of units", "## test error % (last)", "## val loss (best)", "## Notes"]
+    part = text.partition("## test error % (last)\n\n")[2].partition("\n\n")[0].splitlines()
+    assert len(part) == 2 + 6  # header, rule, a line a row
+    assert {line.count("|") for line in part} == {6}
+    assert (
+        "| gelu_tanh | 0 | 2.30 [2.00, 2.60] | -2.00 [-2.00, -2.00] / -2.00 | 0.016 / 0.062 / 0.016 |" in part
+    )
 
 
 def test_an_unfinished_study_says_so(written: Any) -> None:
@@ -224,7 +237,7 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
     assert not [name for name in head if "published" in name and name.startswith("test error")]
     column = head.index("val loss (best)\npublished (ours - it)")
     assert [line[0] for line in body if line[column] != "-"] == ["relu"]
-    rows = csv.DictReader(io.StringIO(tables.to_csv(loaded)))
+    rows = csv.DictReader(io.StringIO(table_files.to_csv(loaded)))
     assert {row["model.activation"] for row in rows} == set(units)
 
 
@@ -247,7 +260,7 @@ def test_numbers(value: float | None, column: Column, signed: bool, text: str) -
 
 def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
-    paths = tables.write(loaded, tmp_path / "out")
+    paths = table_files.write(loaded, tmp_path / "out")
     assert [path.name for path in paths] == ["table.md", "table.json", "values.csv"]
     markdown, record = paths[0].read_text(), json.loads(paths[1].read_text())
     table = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -305,7 +318,7 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     assert "Not measured: noise test error (noise=1, last) for 6 of 12 runs." in printed(probed)
     head, body = tables.grid(probed)
     assert body[0][head.index("noise test error (noise=1, last)\nmedian")] == "0.250"
-    _, record, values = (path.read_text() for path in tables.write(probed, tmp_path / "out"))
+    _, record, values = (path.read_text() for path in table_files.write(probed, tmp_path / "out"))
     cell = json.loads(record)["rows"][0]["columns"][2]
     assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
     first = next(csv.DictReader(io.StringIO(values)))

@@ -1,13 +1,9 @@
-"""A study's table as text, and in files with all digits."""
+"""A study's table as text."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actlab.analysis import comparison
@@ -17,9 +13,6 @@ from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.scoreboard import Place
 from actlab.analysis.statistics import FEWEST
-from actlab.files import write_atomically
-from actlab.reports.notes import facts, footnotes
-from actlab.studies.keys import in_full
 
 NONE = "-"
 
@@ -33,6 +26,26 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     return filled([_line(results, row) for row in comparison.rows(results)])
 
 
+def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
+    """The same in parts: title, header and lines of settings and costs, untitled, then of each metric.
+
+    Args:
+        results: of the study.
+        brief: leave out what does not fit 80 characters: median differences, p but Holm's.
+    """
+    rows, base = comparison.rows(results), comparison.cost_base(results)
+    reference = comparison.reference_text(results)
+    points = [point(results, row) for row in rows]
+    found = [
+        ("", [{**p, **trained(results, r), **cost(r.cost, base)} for p, r in zip(points, rows, strict=True)])
+    ]
+    of = _brief if brief else _cells
+    for number, column in enumerate(results.columns):
+        lines = [{**p, **of(r.cells[number], reference)} for p, r in zip(points, rows, strict=True)]
+        found.append((column.name, lines))
+    return [(title, *filled(lines)) for title, lines in found]
+
+
 def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Header and lines without the columns that are empty in every line."""
     head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
@@ -44,7 +57,7 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
     reference = comparison.reference_text(results)
     line = point(results, row) | trained(results, row)
     for cell in row.cells:
-        line |= _cells(cell, reference)
+        line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
     return line | cost(row.cost, comparison.cost_base(results))
 
 
@@ -90,15 +103,30 @@ def count(row: TableRow) -> str:
     return f"{words}, {row.diverged} diverged" if row.diverged else words
 
 
+def _joined(name: str, head: str) -> str:
+    """The header of a metric's column in the whole table: the name before its first line, or above."""
+    first, line, rest = head.partition("\n")
+    return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
+
+
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    name, ps = cell.column.name, (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
+    ps = (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
     return {
-        f"{name}\nmedian": ours(cell),
-        f"{name}\npublished (ours - it)": published(cell),
-        f"{name}, difference to {reference}\nmean [interval] / median": difference(cell),
-        f"{name}, p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
+        "median": ours(cell),
+        "published (ours - it)": published(cell),
+        f"difference to {reference}\nmean [interval] / median": difference(cell),
+        f"p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
         if any(p is not None for p in ps)
         else NONE,
+    }
+
+
+def _brief(cell: Cell, reference: str) -> dict[str, str]:
+    return {
+        "median": ours(cell),
+        "published\n(ours - it)": published(cell),
+        f"difference to {reference}\nmean [interval]": difference(cell, median=False),
+        "p\n(Holm)": p_value(cell.p_holm),
     }
 
 
@@ -174,103 +202,3 @@ def share(value: float) -> str:
 def p_value(p: float | None) -> str:
     """A p as printed: two digits."""
     return NONE if p is None else f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
-
-
-def to_markdown(results: Results) -> str:
-    """The table and its footnotes in Markdown."""
-    head, body = grid(results)
-    rule = ["---"] + ["---:"] * (len(head) - 1)
-    lines = ["| " + " | ".join(w.replace("\n", " ") for w in line) + " |" for line in [head, rule, *body]]
-    return "\n\n".join([f"# {results.study.title}", "\n".join(lines), *footnotes(results)]) + "\n"
-
-
-def to_json(results: Results) -> str:
-    """The table in all digits, with values, facts and notes; errors are fractions, a diverged run is null."""
-    rows = [
-        {
-            "point": row.point,
-            "chosen": row.chosen,
-            "settings": row.tried,
-            "reference_settings": row.reference_tried,
-            "planned": row.planned,
-            "finished": row.finished,
-            "diverged": row.diverged,
-            "provisional": row.provisional,
-            "cost": row.cost,
-            "columns": [_record(cell) for cell in row.cells],
-        }
-        for row in comparison.rows(results)
-    ]
-    study = results.study
-    record = {
-        "study": study.name,
-        "title": study.title,
-        "compare": study.compare,
-        "reference": in_full(study.reference),
-        **facts(results),
-        "published": study.published.get("source"),
-        "rows": rows,
-        "notes": list(study.notes),
-    }
-    return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
-
-
-def _record(cell: Cell) -> dict[str, Any]:
-    interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
-    mean, sd = cell.mean_and_sd or (None, None)
-    theirs, paired = cell.published, cell.paired
-    return {
-        "metric": cell.column.metric,
-        "at": cell.column.at,
-        "condition": cell.column.condition,
-        "name": cell.column.name,
-        "mode": cell.column.mode,
-        "percent": cell.column.in_percent,
-        "n": len(cell.values),
-        "median": finite(cell.median),
-        "interval": {k: finite(v) for k, v in interval.items()} or None,
-        "mean": mean,
-        "sd": sd,
-        "published": theirs.value if theirs else None,
-        "published_sd": theirs.sd if theirs else None,
-        "difference": finite(cell.beyond_published),
-        "pairs": paired.pairs,
-        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median")},
-        "p": paired.p,
-        "p_holm": cell.p_holm,
-        "p_wilcoxon": cell.p_wilcoxon,
-        "values": {str(seed): finite(value) for seed, value in cell.values.items()},
-    }
-
-
-def finite(value: Any) -> Any:
-    """The value, or None for a number that is not finite: JSON has none."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def to_csv(results: Results) -> str:
-    """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``."""
-    keys = results.study.keys
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*keys, "seed", "chosen", "status", *(c.key for c in results.columns), "run"])
-    for group in results.groups:
-        chosen = results.chosen(group)
-        for setting in group.settings:
-            for run in (r for r in setting.runs if r.id in results.results):
-                values = [results.value(run, column) for column in results.columns]
-                point = [results.text(key, run.point[key]) for key in keys]
-                status = results.results[run.id]["status"]
-                writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
-    return text.getvalue()
-
-
-FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
-
-
-def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
-    """Write some of `FILES`, all of them by default, and return their paths; the folder is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (paths := [folder / name for name in names]):
-        write_atomically(path, FILES[path.name](results))
-    return paths

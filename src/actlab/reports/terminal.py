@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich import box
@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.analysis import comparison, scoreboard
-from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.analysis.scoreboard import Record
 from actlab.reports import tables
@@ -49,29 +48,11 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
 
 def narrow(results: Results) -> list[Text | Table]:
     """A table of settings and costs, and one for each metric; usual names fit 80 characters."""
-    rows, base = comparison.rows(results), comparison.cost_base(results)
-    points = [tables.point(results, row) for row in rows]
-    reference = comparison.reference_text(results)
-    settings = [
-        {**point, **tables.trained(results, row), **tables.cost(row.cost, base)}
-        for point, row in zip(points, rows, strict=True)
-    ]
-    found: list[Text | Table] = [_table(*tables.filled(settings))]
-    for number, column in enumerate(results.columns):
-        lines = [
-            {**point, **_cells(row.cells[number], reference)} for point, row in zip(points, rows, strict=True)
-        ]
-        found += [Text(f"\n{column.name}", style="bold"), _table(*tables.filled(lines))]
+    found: list[Text | Table] = []
+    for title, head, body in tables.sections(results, brief=True):
+        found += [Text(f"\n{title}", style="bold")] if title else []
+        found.append(_table(head, body))
     return found
-
-
-def _cells(cell: Cell, reference: str) -> Mapping[str, str]:
-    return {
-        "median": tables.ours(cell),
-        "published\n(ours - it)": tables.published(cell),
-        f"difference to {reference}\nmean [interval]": tables.difference(cell, median=False),
-        "p\n(Holm)": tables.p_value(cell.p_holm),
-    }
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:

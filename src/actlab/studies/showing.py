@@ -25,12 +25,12 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
 
 def show(shown: Results, form: str | None = None) -> None:
     """Print the table: for people, or as ``json`` or ``csv``."""
-    from actlab.reports import tables, terminal
+    from actlab.reports import table_files, terminal
 
     if form is None:
         terminal.print_table(shown, sys.stdout)
     else:
-        print((tables.to_json if form == "json" else tables.to_csv)(shown), end="")
+        print((table_files.to_json if form == "json" else table_files.to_csv)(shown), end="")
 
 
 def publish(shown: Results) -> None:
@@ -44,7 +44,7 @@ def publish(shown: Results) -> None:
 
 def dashboards(study: Study, shown: Results, entity: str, project: str) -> None:
     """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
-    from actlab.reports import tables, workspaces
+    from actlab.reports import table_files, workspaces
     from actlab.reports.wandb import default_entity, mode
 
     print(workspaces.description(study, entity, project))
@@ -55,16 +55,16 @@ def dashboards(study: Study, shown: Results, entity: str, project: str) -> None:
             f"`wandb leet {shown.root}/wandb` shows them in the terminal."
         )
         return
-    table = tables.to_markdown(shown) if shown.results else ""
+    table = table_files.to_markdown(shown) if shown.results else ""
     for address in workspaces.create(study, table, entity or default_entity(), project):
         print(address)
 
 
 def keep(shown: Results) -> None:
     """Write ``table.json``, by which ``actlab report`` knows the study and its values."""
-    from actlab.reports import tables
+    from actlab.reports import table_files
 
-    tables.write(shown, shown.root, ["table.json"])
+    table_files.write(shown, shown.root, ["table.json"])
 
 
 def report(opened: Sequence[Results], html: bool = False) -> None:
@@ -75,11 +75,15 @@ def report(opened: Sequence[Results], html: bool = False) -> None:
 
 def write(opened: Sequence[Results], html: bool = False) -> list[Path]:
     """Write the table, the figures and, where asked for, the page into the study's folder."""
-    from actlab.reports import curve_table, figures, tables
+    from actlab.reports import curve_table, figures, table_files
 
     last = opened[-1]
     root = last.root
-    written = [*tables.write(last, root), curve_table.write(last, root), *figures.draw(last, root / "figures")]
+    written = [
+        *table_files.write(last, root),
+        curve_table.write(last, root),
+        *figures.draw(last, root / "figures"),
+    ]
     if html:
         from actlab.reports.pages import study as page
 

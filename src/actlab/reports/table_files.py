@@ -1,0 +1,130 @@
+"""A study's table in files: Markdown to read, JSON and CSV with all digits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis import comparison
+from actlab.analysis.comparison import Cell
+from actlab.analysis.results import Results
+from actlab.files import write_atomically
+from actlab.reports.notes import facts, footnotes
+from actlab.reports.tables import grid, sections
+from actlab.studies.keys import in_full
+
+MOST_COLUMNS = 10  # of one table in Markdown
+
+
+def to_markdown(results: Results) -> str:
+    """The table and its footnotes in Markdown; in parts where it is wide."""
+    head, body = grid(results)
+    parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
+    texts = [f"# {results.study.title}"]
+    for title, names, lines in parts:
+        rule = ["---"] + ["---:"] * (len(names) - 1)
+        texts += [f"## {title}"] if title else []
+        texts.append(
+            "\n".join(
+                "| " + " | ".join(w.replace("\n", " ") for w in line) + " |" for line in [names, rule, *lines]
+            )
+        )
+    texts += ["## Notes"] if len(parts) > 1 else []
+    return "\n\n".join([*texts, *footnotes(results)]) + "\n"
+
+
+def to_json(results: Results) -> str:
+    """The table in all digits, with values, facts and notes; errors are fractions, a diverged run is null."""
+    rows = [
+        {
+            "point": row.point,
+            "chosen": row.chosen,
+            "settings": row.tried,
+            "reference_settings": row.reference_tried,
+            "planned": row.planned,
+            "finished": row.finished,
+            "diverged": row.diverged,
+            "provisional": row.provisional,
+            "cost": row.cost,
+            "columns": [_record(cell) for cell in row.cells],
+        }
+        for row in comparison.rows(results)
+    ]
+    study = results.study
+    record = {
+        "study": study.name,
+        "title": study.title,
+        "compare": study.compare,
+        "reference": in_full(study.reference),
+        **facts(results),
+        "published": study.published.get("source"),
+        "rows": rows,
+        "notes": list(study.notes),
+    }
+    return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _record(cell: Cell) -> dict[str, Any]:
+    interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
+    mean, sd = cell.mean_and_sd or (None, None)
+    theirs, paired = cell.published, cell.paired
+    return {
+        "metric": cell.column.metric,
+        "at": cell.column.at,
+        "condition": cell.column.condition,
+        "name": cell.column.name,
+        "mode": cell.column.mode,
+        "percent": cell.column.in_percent,
+        "n": len(cell.values),
+        "median": finite(cell.median),
+        "interval": {k: finite(v) for k, v in interval.items()} or None,
+        "mean": mean,
+        "sd": sd,
+        "published": theirs.value if theirs else None,
+        "published_sd": theirs.sd if theirs else None,
+        "difference": finite(cell.beyond_published),
+        "pairs": paired.pairs,
+        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median")},
+        "p": paired.p,
+        "p_holm": cell.p_holm,
+        "p_wilcoxon": cell.p_wilcoxon,
+        "values": {str(seed): finite(value) for seed, value in cell.values.items()},
+    }
+
+
+def finite(value: Any) -> Any:
+    """The value, or None for a number that is not finite: JSON has none."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_csv(results: Results) -> str:
+    """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``."""
+    keys = results.study.keys
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*keys, "seed", "chosen", "status", *(c.key for c in results.columns), "run"])
+    for group in results.groups:
+        chosen = results.chosen(group)
+        for setting in group.settings:
+            for run in (r for r in setting.runs if r.id in results.results):
+                values = [results.value(run, column) for column in results.columns]
+                point = [results.text(key, run.point[key]) for key in keys]
+                status = results.results[run.id]["status"]
+                writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
+    return text.getvalue()
+
+
+FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
+
+
+def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
+    """Write some of `FILES`, all of them by default, and return their paths; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (paths := [folder / name for name in names]):
+        write_atomically(path, FILES[path.name](results))
+    return paths
