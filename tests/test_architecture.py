@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws", "modes"}
+LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws", "modes", "seeding"}
 PLANS = {
     "studies.plan",
     "studies.keys",
@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "resources": {"errors"},
     "series": {"files", "errors"},
     "hashing": set(),
-    "streams": {"hashing"},
+    "seeding": set(),
+    "streams": {"hashing", "seeding"},
     "audio": set(),
     "draws": {"hashing", "errors"},
     "modes": set(),

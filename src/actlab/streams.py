@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from actlab.hashing import hash_words, key_words, seed_for, to_unit_interval
+from actlab.seeding import seed_generators
 
 # Element numbers (N,) and the two keys (R, 1) of a site: what its uniform numbers are a function of.
 Source = tuple[Tensor, Tensor, Tensor]
@@ -42,6 +43,8 @@ class Stream:
         self.seeds: tuple[int, ...] = (seeds,) if isinstance(seeds, int) else tuple(seeds)
         self.position: tuple[int, ...] = (0,)
         self.slice = 0
+        self.moves = 0  # how often it was moved
+        self.steps = False  # each move is a training step: a site that draws twice in it draws other numbers
         self.sites = 0
         self._base = key_words([seed_for(seed, "mask") for seed in self.seeds])
         self.keys = torch.empty(0)
@@ -60,6 +63,7 @@ class Stream:
             slice_: which slice of the global batch this process holds, when every rank holds an equal one.
         """
         self.position, self.slice = position, slice_
+        self.moves += 1
         if self.sites:
             here = key_words([seed_for(0, "position", *position)])
             sites = torch.arange(self.sites, dtype=torch.int32).view(-1, 1, 1)
@@ -67,9 +71,14 @@ class Stream:
             mixed = hash_words(hash_words(self._base, first, second) + sites, second, first)
             self.keys.copy_(hash_words(mixed, first, second).unsqueeze(-1))
 
+    @property
+    def step(self) -> int | None:
+        """Number of the training step; None where moves are none."""
+        return self.moves if self.steps else None
+
     def seed_global(self, *site: int) -> None:
-        """Seed torch's global generator for this position: units that know no `Uniform` draw from it."""
-        torch.manual_seed(seed_for(self.seeds[0], "unit", *site, *self.position, self.slice))
+        """Seed the global generators for this position: units that know no `Uniform` draw from them."""
+        seed_generators(seed_for(self.seeds[0], "unit", *site, *self.position, self.slice))
 
     def member(self, r: int) -> MemberStream:
         """The part of run ``r`` of a stack; it moves with the whole."""
@@ -89,13 +98,18 @@ class MemberStream:
         return self.whole.slice
 
     @property
+    def step(self) -> int | None:
+        """As of the whole."""
+        return self.whole.step
+
+    @property
     def sites(self) -> int:
         """Number of sites that have keys."""
         return self.whole.sites
 
     @property
     def keys(self) -> Tensor:
-        """Keys of this run at all sites, ``(sites, 2, 1, 1)``."""
+        """Those of this run, ``(sites, 2, 1, 1)``."""
         return self.whole.keys[:, :, self.r : self.r + 1].contiguous()
 
     def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
@@ -103,9 +117,21 @@ class MemberStream:
         self.whole.reserve(sites, device)
 
     def seed_global(self, *site: int) -> None:
-        """Seed torch's global generator as the run alone does."""
-        seed = seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice)
-        torch.manual_seed(seed)
+        """Seed the global generators as the run alone does."""
+        seed_generators(seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice))
+
+
+class Calls:
+    """Counts the calls of a site in a training step: one module may act at several places."""
+
+    _step: int | None = None
+    _number = 0
+
+    def count(self, stream: Stream | MemberStream) -> int:
+        """How many calls there were before this one."""
+        again = stream.step is not None and stream.step == self._step
+        self._step, self._number = stream.step, self._number + 1 if again else 0
+        return self._number
 
 
 class Uniform(nn.Module):
@@ -118,11 +144,11 @@ class Uniform(nn.Module):
         super().__init__()
         self.stream: Stream | MemberStream | None = None
         self.site = 0
+        self._calls = Calls()
 
     def forward(self, x: Tensor) -> Tensor:
         """Uniform float32 numbers in [0, 1), of the shape and on the device of ``x``; see `uniform`."""
-        numbers: Tensor = self.draw(uniform, x)
-        return numbers
+        return cast(Tensor, self.draw(uniform, x))
 
     def keep(self, x: Tensor, p: float | Tensor) -> Tensor:
         """The mask of inverted dropout: 0 with probability ``p``, else 1 / (1 − p), like ``x``.
@@ -161,7 +187,10 @@ class Uniform(nn.Module):
         if self.site >= self.stream.sites or self.stream.keys.device != x.device:
             self.stream.reserve(max(self.site + 1, self.stream.sites), x.device)
         first = self.stream.slice * (x.numel() // len(self.stream.seeds))
-        return self.stream.keys[self.site], first
+        keys = self.stream.keys[self.site]
+        if again := self._calls.count(self.stream):
+            keys = hash_words(keys, torch.tensor(again, dtype=torch.int32, device=keys.device), keys)
+        return keys, first
 
 
 @lru_cache(maxsize=64)
@@ -252,15 +281,20 @@ def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
 
 
 class SeedGlobal:
-    """A forward pre-hook for a foreign random unit: seeds torch's generator for this site before each draw.
+    """A forward pre-hook for a foreign random unit: seeds the global generators for this site before each draw.
 
-    So a unit that calls ``torch.rand`` or ``F.dropout`` draws the same alone, in a stack and after a resume.
+    So a unit that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` draws the same alone, in a stack and
+    after a resume. One that is random in evaluation too draws the same numbers in each of its batches.
     """
 
     def __init__(self, stream: Stream | MemberStream, site: int) -> None:
-        self.stream, self.site = stream, site
+        self.stream, self.site, self._calls = stream, site, Calls()
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
-        """Seed, in training mode."""
-        if module.training:
+        """Seed."""
+        if not module.training:
+            seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
+        elif again := self._calls.count(self.stream):
+            self.stream.seed_global(self.site, again)
+        else:
             self.stream.seed_global(self.site)

@@ -52,10 +52,24 @@ def test_how_things_are_written_does_not_count(ids, tmp_path):
 
 @pytest.mark.parametrize(
     "override",
-    ["trainer.max_epochs=3", "model.network.init=he", "data.batch_size=7", "trainer.precision=64-true"],
+    [
+        *("trainer.max_epochs=3", "model.network.init=he", "data.batch_size=7", "trainer.precision=64-true"),
+        "trainer.check_val_every_n_epoch=null",  # by updates alone
+    ],
 )
 def test_what_changes_the_numbers_counts(ids, override):
     assert not set(ids(overrides=[override])) & set(ids())
+
+
+def test_two_classes_of_one_module_are_two(ids, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("two", "three"):
+        (tmp_path / f"classes_{name}.py").write_text("class NetA: ...\n\n\nclass NetB: ...\n")
+    names = ("classes_two.NetA", "classes_two.NetB", "classes_three.NetB")
+    found = [ids(overrides=[f"model.network={{class_path: {name}}}"]) for name in names]
+    units = [ids(text=TEXT.replace("relu, elu", f"'classes_two:{name}'")) for name in ("NetA", "NetB")]
+    digests = [{name.rpartition("-")[2] for name in one} for one in (*found, *units)]
+    assert len(set.union(*digests)) == sum(map(len, digests))
 
 
 def test_the_content_of_the_data_counts(ids, tmp_path):

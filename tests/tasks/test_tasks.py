@@ -16,6 +16,7 @@ from actlab.optim import L2, Cosine, Linear, Plateau, Steps
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.tasks import ClassificationTask, Quantity, Task
+from actlab.tasks.quantities import Means, Seen, WeightedMean
 from actlab.tasks.randomness import is_random
 from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
 
@@ -359,3 +360,29 @@ def test_a_part_that_is_kept_in_evaluation_mode_stays_in_it(tmp_path):
         trainer.fit(task, datamodule=Frames())
     modes = {type(layer).__name__: layer.training for layer in task.network}
     assert modes == {"Linear": True, "SOI": True, "Dropout": False}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_means_of_half_precision_do_not_stand_still(dtype):
+    """2,000 batches of one sample: in bfloat16 a sum of ones ends at 256."""
+    metric, means, seen = WeightedMean().to(dtype), Means(), Seen()
+    values = (torch.arange(2000) % 4 == 0).to(dtype)
+    for value in values:
+        quantity = Quantity(value.view(1))
+        metric.update(quantity.mean(), quantity.weight())
+        means.add("error", quantity.mean().view(1), quantity.weight())
+        seen.add("error", quantity.mean(), quantity.weight())
+    assert metric.compute().item() == pytest.approx(0.25)
+    assert means.take()["error"].item() == pytest.approx(0.25)
+    ((_, parts, weights),) = seen.take()
+    assert (parts * weights).sum() / weights.sum() == pytest.approx(0.25)
+    assert Quantity(values).mean() == pytest.approx(0.25)
+    assert Quantity(values, torch.ones_like(values)).weight() == 2000
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, dropout):
+    plateau = Plateau(metric="train/clean_loss", shrink=0.1, patience=0, threshold=0.9)
+    task = member(0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}).double()
+    fitted(task, Frames(), tmp_path)
+    assert task.moving.optimizer.param_groups[0]["lr"] < 0.1 * 0.5

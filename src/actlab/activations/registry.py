@@ -187,7 +187,22 @@ def is_elementwise(module: nn.Module) -> bool:
         return False
     if type(module) is nn.Sequential:
         return all(map(is_elementwise, module))
-    return type(module) in _ELEMENTWISE or getattr(module, "elementwise", False) is True
+    return type(module) in _ELEMENTWISE or declared(module, "elementwise") is True
+
+
+def declared(module: nn.Module, name: str) -> Any:
+    """What a module, or its class, says about its own ``forward``; None where it says nothing.
+
+    A declaration speaks of the ``forward`` that its class has: a subclass with another one has to say it anew.
+    """
+    if name in vars(module):
+        return vars(module)[name]
+    for kind in type(module).__mro__:
+        if name in vars(kind):
+            return getattr(module, name)
+        if "forward" in vars(kind):
+            return None
+    return None
 
 
 def is_stochastic(module: nn.Module) -> bool:
@@ -201,8 +216,8 @@ def is_stochastic(module: nn.Module) -> bool:
     """
     if any(isinstance(part, Uniform) for part in module.modules()):
         return True
-    if isinstance(declared := getattr(module, "stochastic", None), bool):
-        return declared
+    if isinstance(found := declared(module, "stochastic"), bool):
+        return found
     if type(module) is nn.Sequential:
         return any(map(is_stochastic, module))
     return type(module) not in _DETERMINISTIC

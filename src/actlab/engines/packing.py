@@ -24,6 +24,7 @@ from actlab import experiments
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
 from actlab.engines.settings import Settings
+from actlab.engines.trial import reason_against_loss
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.files import read_sealed, write_sealed
@@ -195,7 +196,7 @@ def reason_against(experiment: Experiment) -> str | None:
             )
     if not getattr(data, "stackable", False):
         return f"{type(data).__name__} makes batches for one seed, not for several"
-    return stacking.reason_against(task)
+    return stacking.reason_against(task) or reason_against_loss(experiment)
 
 
 def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:

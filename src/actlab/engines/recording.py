@@ -174,4 +174,6 @@ def fraction_done(trainer: pl.Trainer) -> float:
 def updates_an_epoch(trainer: pl.Trainer) -> float:
     """Updates in one pass over the training data, by which epochs between their ends are counted."""
     batches = float(trainer.num_training_batches)
-    return max(1.0, batches / trainer.accumulate_grad_batches)
+    if not math.isfinite(batches):
+        return batches
+    return float(max(1, math.ceil(batches / trainer.accumulate_grad_batches)))  # the last batch ends an update

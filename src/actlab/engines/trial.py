@@ -1,4 +1,7 @@
-"""One update on a few samples, before a study trains anything: does each unit do what a unit must?"""
+"""One update on a few samples, before a study trains anything: does each unit do what a unit must?
+
+And what of a user's own task would be lost in a stack.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from torch import Tensor, nn
 from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
+from actlab.modes import evaluating
+from actlab.seeding import own_generators
 from actlab.tasks import Task
 
 SAMPLES = 8
@@ -27,6 +32,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     if not isinstance(task, Task) or not task.units:
         return None
     batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
+    known = {name for name, _ in task.network.named_parameters()}
     for unit in task.units:
         unit.register_forward_hook(_kept)
     try:
@@ -36,9 +42,41 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         return f"activation {name} {error}"
     except Exception as error:  # another author's code may raise anything
         return f"activation {name} fails: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    if made := sorted({name for name, _ in task.network.named_parameters()} - known):
+        return (
+            f"activation {name} makes a parameter in its first call ({made[0]}), too late for the optimiser: "
+            "make it in the constructor, as an UninitializedParameter where its shape is not known"
+        )
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     if first is not None and (first.grad is None or not first.grad.any()):
         return f"activation {name} lets no gradient pass: the layers below it would never learn"
+    return None
+
+
+def reason_against_loss(experiment: Experiment) -> str | None:
+    """Why the loss of a user's own task cannot be that of a stack's members, or None.
+
+    A stack hands a member's output to its ``quantities``, but its parameters are not those that are trained,
+    and what it draws from global generators would be other numbers.
+    """
+    task = experiment.task
+    if not isinstance(task, Task):
+        return None
+    own = [m for m in (type(task).inputs, type(task).quantities) if not m.__module__.startswith("actlab.")]
+    if not own:
+        return None
+    batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
+    found = []
+    with evaluating(task.network):
+        output = task.network(*task.inputs(batch))
+    for seed in (0, 1):
+        with own_generators(seed):
+            quantities = task.quantities(output.detach(), batch)
+            found.append([*task.inputs(batch), *(quantity.values for quantity in quantities.values())])
+    if any(values.requires_grad for values in found[0]):
+        return f"the loss of {type(task).__name__} uses the network's parameters, not its output alone"
+    if not all(a.equal(b) for a, b in zip(*found, strict=True)):
+        return f"{type(task).__name__} draws random numbers outside its network"
     return None
 
 

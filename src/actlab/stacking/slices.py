@@ -113,7 +113,11 @@ def member_settings(factory: OptimizerCallable) -> dict[str, Any]:
 
 def _optimizer(factory: OptimizerCallable, groups: Iterable[dict[str, Any]]) -> Optimizer:
     optimizer = factory(groups)
-    if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
+    if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
         names = ", ".join(o.__name__ for o in ELEMENTWISE_OPTIMIZERS)
         raise ActlabError(f"{type(optimizer).__name__} is not known to act elementwise; stacks take {names}")
+    if isinstance(optimizer, torch.optim.Adagrad):  # torch begins all groups with the first one's value
+        for group in optimizer.param_groups:
+            for part in group["params"]:
+                optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
     return optimizer

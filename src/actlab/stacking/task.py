@@ -60,6 +60,11 @@ class StackedTask(pl.LightningModule):
         self._states: dict[str, list[float]] = {}
         self._means = Means()
 
+    def setup(self, stage: str) -> None:
+        """Let members see the Trainer: their own quantities may ask for the epoch."""
+        for member in self.members:
+            member._trainer = self._trainer
+
     @property
     def _watches_clean_loss(self) -> bool:
         return self.members[0].clean_training_loss
@@ -103,6 +108,7 @@ class StackedTask(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Sum of the members' batch means; tensors ``(R, B, *)``."""
+        self.stream.steps = True
         self.stream.move(self.current_epoch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
@@ -222,7 +228,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
     if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):
         return "ReduceLROnPlateau has one rate for all; 'schedules: lr' takes actlab.optim.Plateau, one a run"
     optimizer = task.optimizer(task.parameters())
-    if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
+    if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
         return f"{type(optimizer).__name__} is not known to act elementwise"
     return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
 

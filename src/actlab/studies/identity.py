@@ -28,6 +28,7 @@ _TRAINER = {
     *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
     *("num_nodes", "num_sanity_val_steps", "plugins", "profiler", "strategy", "use_distributed_sampler"),
 }
+_NULLS = {"check_val_every_n_epoch"}  # where null is another setting than the default
 _DATA = {"cache_dir", "workers"}
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
@@ -57,7 +58,7 @@ def _counting(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(data, Mapping) and isinstance(arguments := data.get("init_args") or {}, Mapping):
         data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in _DATA}}
     if isinstance(trainer, Mapping):
-        trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and v is not None}
+        trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and (v is not None or k in _NULLS)}
     return {**config, "data": data, "trainer": trainer}
 
 
@@ -68,7 +69,8 @@ def _plain(value: Any, sources: Mapping[str, str]) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner, sources) for inner in value]
     if isinstance(value, str) and value in sources:
-        return [sources[value], value.rpartition(":")[2] if ":" in value else ""]
+        file, _, name = value.rpartition(":")
+        return [sources[value], value if _module_of(value) else name if file else ""]
     return number(value)
 
 
@@ -124,10 +126,17 @@ def _content(text: str) -> str | None:
     if colon and head.endswith(".py"):
         file = resolved(head)
         return _of_files(_imported(file)) if file.is_file() else None
-    module = head if colon else text
-    if (colon or "." in text) and all(part.isidentifier() for part in module.split(".")):
+    if module := _module_of(text):
         return _of_module(module.partition(".")[0])
     return _of_path(Path(text)) if ("/" in text or "." in text) and len(text) < 1000 else None
+
+
+def _module_of(text: str) -> str:
+    """The dotted name in ``package.module.Class`` or ``package.module:Unit``; empty for any other text."""
+    head, colon, _ = text.rpartition(":")
+    module = head if colon else text
+    dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))
+    return module if dotted and not (colon and head.endswith(".py")) else ""
 
 
 def _of_path(path: Path) -> str | None:

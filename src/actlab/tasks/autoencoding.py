@@ -19,7 +19,8 @@ from actlab.tasks.quantities import Quantity, takes_run_axis
 class AutoencoderTask(Task):
     """Reconstruction: ``loss`` is the squared error, its mean over batch and pixels (GELU §3.2).
 
-    Arguments and errors as in `Task`; the network is asked for as many outputs as a sample has values.
+    Arguments and errors as in `Task`, with an `Autoencoder` and Adam where none is given; the network is asked
+    for as many outputs as a sample has values.
 
     Batches: inputs ``(B, *input_shape)`` with D values a sample; further tensors such as labels are ignored.
     """
@@ -30,8 +31,8 @@ class AutoencoderTask(Task):
         self,
         input_shape: Sequence[int] = (1, 28, 28),
         activation: str | dict[str, Any] = "gelu_tanh",
-        network: NetworkFactory = Autoencoder,
-        optimizer: OptimizerCallable = torch.optim.Adam,
+        network: NetworkFactory | None = None,
+        optimizer: OptimizerCallable | None = None,
         scheduler: LRSchedulerCallable | None = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",
         schedules: dict[str, Schedule] | None = None,
@@ -41,10 +42,10 @@ class AutoencoderTask(Task):
     ) -> None:
         super().__init__(
             activation,
-            network,
+            network or Autoencoder,
             math.prod(input_shape),
             input_shape,
-            optimizer,
+            optimizer or torch.optim.Adam,
             scheduler,
             scheduler_interval,
             schedules,

@@ -23,6 +23,7 @@ from actlab.modes import evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
+from actlab.seeding import own_generators
 from actlab.tasks.building import check_optimizer, materialise
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
@@ -84,8 +85,8 @@ class Task(pl.LightningModule, ABC):
         self.seed = seed
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
-        with torch.random.fork_rng(), weights_of_run(seed, self.units):
-            torch.manual_seed(hashing.seed_for(seed, "init"))
+        init = hashing.seed_for(seed, "init")
+        with torch.random.fork_rng(), own_generators(init), weights_of_run(seed, self.units):
             self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
             materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
@@ -127,8 +128,7 @@ class Task(pl.LightningModule, ABC):
         """
 
         def unit() -> nn.Module:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(hashing.seed_for(self.seed, "unit", len(self.units)))
+            with own_generators(hashing.seed_for(self.seed, "unit", len(self.units))):
                 self.units.append(factory())
             return self.units[-1]
 
@@ -194,6 +194,7 @@ class Task(pl.LightningModule, ABC):
 
     def _move(self, batch_idx: int) -> None:
         """Go to the place of a batch in the random numbers; each device to its own part of the batch."""
+        self.stream.steps = True
         if self.ragged and self.trainer.world_size > 1:  # where its part begins is not known here
             self.stream.move(self.current_epoch, batch_idx, self.global_rank)
         else:
@@ -229,8 +230,8 @@ class Task(pl.LightningModule, ABC):
         penalised = () if self.l2 is None else ("penalised_loss",)
         collected = self.collect("train", (*self.trained, *penalised))
         if self.clean_training_loss:  # where nothing is random both losses are the same number
-            clean = self.collect("train", ("clean_loss",)) if self.random else collected
-            collected["train/clean_loss"] = next(iter(clean.values()))  # of `trained` the loss comes first
+            same = {"train/clean_loss": collected["train/loss"]}
+            collected |= self.collect("train", ("clean_loss",)) if self.random else self._observed(same)
         self.log_dict(collected, prog_bar=True)
 
     def on_validation_epoch_end(self) -> None:
@@ -246,6 +247,9 @@ class Task(pl.LightningModule, ABC):
         collected = {f"{split}/{name}": self.metric(split, name).compute() for name in names}
         for name in names:
             self.metric(split, name).reset()
+        return self._observed(collected)
+
+    def _observed(self, collected: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.moving and not self.trainer.sanity_checking:
             self.moving.observe(collected)
         return collected

@@ -20,7 +20,8 @@ from actlab.tasks.quantities import Quantity, takes_run_axis
 class ClassificationTask(Task):
     """Classification by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
 
-    Arguments and errors as in `Task`, and:
+    Arguments and errors as in `Task`; the network is an MLP and the optimiser Adam where none is given. The
+    signature does not name these: a parser would give their arguments to the class that a config names instead.
 
     Args:
         top: also measure ``top{top}_error``, the fraction of samples whose label is none of the ``top`` most
@@ -37,8 +38,8 @@ class ClassificationTask(Task):
         num_classes: int = 10,
         input_shape: Sequence[int] = (1, 28, 28),
         activation: str | dict[str, Any] = "gelu_tanh",
-        network: NetworkFactory = MLP,
-        optimizer: OptimizerCallable = torch.optim.Adam,
+        network: NetworkFactory | None = None,
+        optimizer: OptimizerCallable | None = None,
         scheduler: LRSchedulerCallable | None = None,
         scheduler_interval: Literal["epoch", "step"] = "epoch",
         schedules: dict[str, Schedule] | None = None,
@@ -53,10 +54,10 @@ class ClassificationTask(Task):
         self.top, self.metric_names = top, self.metrics_for({"top": top})
         super().__init__(
             activation,
-            network,
+            network or MLP,
             num_classes,
             input_shape,
-            optimizer,
+            optimizer or torch.optim.Adam,
             scheduler,
             scheduler_interval,
             schedules,

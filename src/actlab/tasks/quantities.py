@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
+_Value = TypeVar("_Value", Tensor, "Tensor | float")
 _LEAST = 1e-30  # weights that add up to less are none
 
 
@@ -36,10 +37,10 @@ class Quantity(NamedTuple):
         >>> Quantity(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).mean()
         tensor(2.)
         """
-        values = self.values.flatten(1) if runs else self.values.flatten()
+        values = at_least_float(self.values.flatten(1) if runs else self.values.flatten())
         if self.weights is None:
             return values.mean(-1)
-        weights = self.weights.expand_as(self.values).reshape(values.shape)
+        weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
         # Padding may hold anything, infinities too.
         total = torch.where(weights > 0, values * weights, 0.0).sum(-1)
         return total / weights.sum(-1).clamp_min(_LEAST)
@@ -48,8 +49,15 @@ class Quantity(NamedTuple):
         """Σ weights: a number when all values count alike, else shape ``()``, or ``(R,)`` with ``runs``."""
         if self.weights is None:
             return float(self.values[0].numel() if runs else self.values.numel())
-        weights = self.weights.expand_as(self.values)
+        weights = at_least_float(self.weights.expand_as(self.values))
         return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
+
+
+def at_least_float(value: _Value) -> _Value:
+    """The value, as float32 where it is of half precision: sums of more than 256 ones stand still there."""
+    if isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16):
+        return value.float()
+    return value
 
 
 class Means:
@@ -61,6 +69,7 @@ class Means:
     def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
         """Add the means of a batch, ``(R,)``, with the sums of their weights."""
         total, weight = self._sums.get(name, (0.0, 0.0))
+        means, weights = at_least_float(means), at_least_float(weights)
         self._sums[name] = (total + means * weights, weight + weights)
 
     def take(self, prefix: str = "") -> dict[str, Tensor]:
@@ -77,7 +86,7 @@ class Seen:
 
     def add(self, name: str, mean: Tensor, weight: Tensor | float) -> None:
         """Keep the mean of a batch, ``()``, and the sum of its weights."""
-        self._parts.setdefault(name, []).append((mean.detach(), weight))
+        self._parts.setdefault(name, []).append((at_least_float(mean.detach()), at_least_float(weight)))
 
     def take(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Each name with the means and the weights of its N batches, ``(N,)`` both; starts anew."""
@@ -92,7 +101,7 @@ class Seen:
             means, weights = zip(*parts, strict=True)
             here = means[-1].device  # what was loaded is on the CPU
             means = tuple(mean.to(here) for mean in means)
-            found[name] = torch.stack(means), torch.as_tensor(weights, device=here)
+            found[name] = torch.stack(means), torch.as_tensor(weights, device=here, dtype=means[-1].dtype)
         return found
 
     def load(self, state: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -117,8 +126,9 @@ class WeightedMean(Metric):
 
     def update(self, mean: Tensor, weight: Tensor | float) -> None:
         """Add the mean of a batch and the sum of its weights, or those of several batches."""
-        self.total += (mean * weight).sum()
-        self.weight += torch.as_tensor(weight).sum()
+        mean, weight = at_least_float(mean), at_least_float(torch.as_tensor(weight))
+        self.total = self.total + (mean * weight).sum()
+        self.weight = self.weight + weight.sum()
 
     def compute(self) -> Tensor:
         """The mean; nan when nothing had any weight."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from actlab.activations import Function
+from actlab.activations import Function, declared
 from actlab.streams import Uniform
 
 # Layers of torch that draw from its global generator in training.
@@ -31,7 +31,7 @@ def draws_from_torch(module: nn.Module) -> bool:
         return isinstance(module, _DRAWING) and probability != 0
     if origin.startswith("actlab."):
         return False
-    return getattr(module, "stochastic", None) is not False
+    return declared(module, "stochastic") is not False
 
 
 def drawing(module: nn.Module) -> Iterator[nn.Module]:

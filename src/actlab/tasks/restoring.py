@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
-from torch import nn
+from torch import Tensor, nn
 
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
@@ -52,5 +52,6 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Make a module double before it takes double weights: Lightning converts it only after loading."""
-    if any(value.dtype == torch.float64 for value in checkpoint["state_dict"].values()):
+    state = checkpoint["state_dict"].values()  # an extra state may be anything
+    if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in state):
         module.double()

@@ -1,0 +1,30 @@
+"""The global generators of torch, numpy and Python, from which other people's units draw."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def seed_generators(seed: int) -> None:
+    """Seed torch's, numpy's and Python's global generators."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def own_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators for a while; afterwards they go on as if nothing had been drawn."""
+    numpys, pythons = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        seed_generators(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)
+            random.setstate(pythons)

@@ -1,0 +1,263 @@
+"""Units, tasks, networks and optimisers of users: a stack gives what each run gives alone, or is refused."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from actlab import experiments
+from actlab.engines import trial
+from actlab.tasks import ClassificationTask
+
+MINE = """\
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+from actlab.activations.deterministic import GELUTanh
+from actlab.tasks import ClassificationTask
+
+
+class BornRandom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(float(np.random.rand())))
+        self.b = random.random()
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.a * self.b * x)
+
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        slope = 0.5 * (np.random.rand() + random.random()) if self.training else 0.5
+        return torch.where(x > 0, x, slope * x)
+
+
+def noisy(x):  # in evaluation too
+    return (x + 0.5 * torch.randn_like(x)).relu()
+
+
+class Centred(GELUTanh):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+class Noisy(GELUTanh):
+    def forward(self, x):
+        return super().forward(x * torch.rand_like(x)) if self.training else super().forward(x)
+
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = None
+
+    def forward(self, x):
+        if self.a is None:
+            self.a = nn.Parameter(torch.full((x.shape[-1],), 0.25))
+        return torch.where(x > 0, x, self.a * x)
+
+
+class PlainState(nn.Module):
+    n = 0
+
+    def forward(self, x):
+        return x.relu()
+
+    def get_extra_state(self):
+        return {"n": self.n}
+
+    def set_extra_state(self, state):
+        self.n = state["n"]
+
+
+class Annealed(ClassificationTask):
+    def quantities(self, output, batch):
+        return super().quantities(output * (1 + self.current_epoch), batch)
+
+
+class Penalised(ClassificationTask):
+    def quantities(self, output, batch):
+        found = super().quantities(output, batch)
+        penalty = sum(p.abs().sum() for p in self.network.parameters())
+        return {**found, "loss": found["loss"]._replace(values=found["loss"].values + 0.01 * penalty)}
+
+
+class Jittered(ClassificationTask):
+    def inputs(self, batch):
+        return (batch[0] + torch.randn_like(batch[0]),)
+
+
+class Net(nn.Sequential):
+    def __init__(self, act, num_classes, input_shape, hidden=(8,), dropout=0.5, init="glorot"):
+        super().__init__(nn.Flatten(), nn.Linear(784, *hidden), act(), nn.Linear(*hidden, num_classes))
+        self.got = hidden, dropout, init
+
+
+class ClippedAdam(torch.optim.Adam):
+    def step(self, closure=None):
+        torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)
+        return super().step(closure)
+"""
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 400
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 5
+  model.network.hidden: [8]
+grid:
+  model.activation: [relu]
+  model.optimizer.lr: [1.0e-2, 1.0e-3]
+seeds: 2
+reference: null
+table: [{metric: val/loss, at: last}]
+"""
+TASK = "set:\n  model.class_path: mine.{}"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
+    return tmp_path
+
+
+def run(cli, here, text, *words):
+    (here / "s.yaml").write_text(text)
+    outcome = cli("study", "run", "s.yaml", "--runs-dir", here / "-".join(["runs", *words]), *words)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+def assert_engines_agree(cli, here, text):
+    out = run(cli, here, text)
+    run(cli, here, text, "--engine", "sequential")
+    files = sorted((here / "runs/s").glob("*/metrics.parquet"))
+    assert len(files) >= 4
+    for file in files:
+        one = pd.read_parquet(file)
+        other = pd.read_parquet(here / "runs---engine-sequential/s" / file.parent.name / "metrics.parquet")
+        keys = ["epoch", "step", "split", "metric"]
+        assert one[keys].equals(other[keys])
+        assert (one["value"] - other["value"]).abs().max() < 1e-5, file.parent.name
+    return out, files
+
+
+def test_units_that_draw_in_ways_of_their_own(here, cli):
+    units = ", ".join(f'"mine:{name}"' for name in ("BornRandom", "Drawing", "noisy", "Centred", "Noisy"))
+    text = STUDY.replace("[relu]", f"[{units}]").replace("[1.0e-2, 1.0e-3]", "[1.0e-2]")
+    out, files = assert_engines_agree(cli, here, text)
+    assert "one by one" not in out
+    stacks = {json.loads((file.parent / "result.json").read_text())["engine"] for file in files}
+    assert stacks == {"stacked"}
+    # What is random in evaluation as well is so in the same way when it is tested once more.
+    noisy = next(file.parent for file in files if file.parent.name.startswith("noisy"))
+    rows = pd.read_parquet(noisy / "metrics.parquet")
+    last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
+    out = cli("test", "--ckpt_path", noisy / "checkpoints/last.ckpt").out
+    assert float(out.split("test/loss")[1].split()[1]) == pytest.approx(last, abs=1e-4)
+
+
+def test_a_task_that_asks_for_the_epoch(here, cli):
+    out, _ = assert_engines_agree(cli, here, STUDY.replace("set:", TASK.format("Annealed")))
+    assert "one by one" not in out
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [("Penalised", "uses the network's parameters"), ("Jittered", "draws random numbers outside its network")],
+)
+def test_a_task_whose_loss_a_stack_would_change_is_trained_alone(here, cli, task, reason):
+    out = run(cli, here, STUDY.replace("set:", TASK.format(task)))
+    assert "one by one instead of stacked: " in out
+    assert reason in out
+
+
+def test_optimisers_keep_what_stands_outside_their_groups(here, cli):
+    rates = "model.optimizer.lr: [1.0e-2, 1.0e-3]"
+    text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]")
+    text = text.replace(
+        "set:", "set:\n  model.optimizer.class_path: torch.optim.Adagrad\n  model.optimizer.fused: false"
+    )
+    out, _ = assert_engines_agree(cli, here, text)
+    assert "one by one" not in out
+
+
+def test_a_users_optimiser_is_not_taken_for_elementwise(here, cli):
+    out = run(cli, here, STUDY.replace("set:", "set:\n  model.optimizer.class_path: mine.ClippedAdam"))
+    assert "ClippedAdam is not known to act elementwise" in out
+
+
+def config_of(**model):
+    arguments = {"activation": "relu", "network": {"class_path": "actlab.networks.MLP"}, **model}
+    return {
+        "model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments},
+        "data": {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}},
+        "trainer": {"max_epochs": 1},
+    }
+
+
+def test_a_class_that_a_config_names_has_its_own_defaults(here):
+    network = {"class_path": "mine.Net"}
+    task = experiments.build(config_of(network=network, optimizer={"class_path": "torch.optim.AdamW"})).task
+    assert task.network.got == ((8,), 0.5, "glorot")
+    assert task.optimizer(task.parameters()).defaults["weight_decay"] == 0.01
+    other = experiments.build(config_of(optimizer={"class_path": "torch.optim.Adadelta"})).task
+    assert other.optimizer(other.parameters()).defaults["lr"] == 1.0
+
+
+def test_a_parameter_that_is_made_in_the_first_call_is_told(here):
+    fault = trial.fault_of(experiments.build(config_of(activation="mine:Late")), "mine:Late")
+    assert "makes a parameter in its first call" in fault
+    assert "UninitializedParameter" in fault
+
+
+def test_an_extra_state_may_be_anything(here, cli):
+    words = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
+    words += ["--trainer.limit_train_batches", "2", "--model.activation", "mine:PlainState"]
+    assert cli("fit", "-c", "mnist_classifier", *words).code == 0
+    (last,) = here.glob("runs/**/last.ckpt")
+    assert cli("test", "--ckpt_path", last).code == 0
+
+
+class Shared(nn.Module):
+    """One dropout at two places."""
+
+    def __init__(self, act, num_classes, input_shape):
+        super().__init__()
+        self.first, self.last, self.drop, self.act = nn.Linear(784, 8), nn.Linear(8, 10), nn.Dropout(0.5), act()
+
+    def forward(self, x):
+        ones = torch.ones(4, 64)
+        self.masks = [self.drop(ones), self.drop(ones)]
+        return self.last(self.act(self.first(x.flatten(1))))
+
+
+def test_a_layer_that_drops_at_two_places_draws_two_masks():
+    task = ClassificationTask(network=Shared, activation="relu").train()
+    batch = torch.zeros(4, 1, 28, 28), torch.zeros(4, dtype=torch.long)
+    drawn = []
+    for _ in range(2):
+        task.stream.steps = True  # as in training
+        task.stream.move(0, 3)
+        task.loss(batch)
+        drawn.append(task.network.masks)
+    assert not torch.equal(*drawn[0])
+    assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
+
+
+@pytest.mark.parametrize("words", [[], ["--engine", "sequential"]])
+def test_epochs_are_whole_where_updates_do_not_divide_them(here, cli, words):
+    run(cli, here, STUDY.replace("set:", "set:\n  trainer.accumulate_grad_batches: 3"), *words)
+    rows = pd.read_parquet(next(here.glob("runs*/s/*/metrics.parquet")))
+    assert set(rows[rows["split"] == "test"]["epoch"]) == {1.0, 2.0}
+    assert rows["step"].max() == 4  # two updates an epoch, the second of two batches
