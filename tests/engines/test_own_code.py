@@ -29,27 +29,17 @@ class BornRandom(nn.Module):
         self.b = random.random()
 
     def forward(self, x):
-        return torch.where(x > 0, x, self.a * self.b * x)
-
-
-class Drawing(nn.Module):
-    def forward(self, x):
         slope = 0.5 * (np.random.rand() + random.random()) if self.training else 0.5
-        return torch.where(x > 0, x, slope * x)
+        return torch.where(x > 0, x, (self.a * self.b + slope) * x)
 
 
 def noisy(x):  # in evaluation too
     return (x + 0.5 * torch.randn_like(x)).relu()
 
 
-class Centred(GELUTanh):
+class Centred(GELUTanh):  # says of its forward what another one's class has said
     def forward(self, x):
-        return super().forward(x - x.mean(0))
-
-
-class Noisy(GELUTanh):
-    def forward(self, x):
-        return super().forward(x * torch.rand_like(x)) if self.training else super().forward(x)
+        return super().forward((x - x.mean(0)) * (torch.rand_like(x) if self.training else 0.5))
 
 
 class Late(nn.Module):
@@ -153,7 +143,7 @@ def assert_engines_agree(cli, here, text):
 
 
 def test_units_that_draw_in_ways_of_their_own(here, cli):
-    units = ", ".join(f'"mine:{name}"' for name in ("BornRandom", "Drawing", "noisy", "Centred", "Noisy"))
+    units = ", ".join(f'"mine:{name}"' for name in ("BornRandom", "noisy", "Centred"))
     text = STUDY.replace("[relu]", f"[{units}]").replace("[1.0e-2, 1.0e-3]", "[1.0e-2]")
     out, files = assert_engines_agree(cli, here, text)
     assert "one by one" not in out

@@ -88,7 +88,7 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
     for block in given:
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
         settings = {**file.set, **block.set, **smoke}
-        grid = {key: [smoke[key]] if key in smoke else values for key, values in grid.items()}
+        grid = {key: as_list(smoke[key]) if key in smoke else values for key, values in grid.items()}
         blocks.append(Block(grid, _base(block.base or str(file.base), path), settings, block.name))
     return blocks
 
