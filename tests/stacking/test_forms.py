@@ -119,8 +119,9 @@ def alone(one, r):
     return losses
 
 
-def stacked(members):
+def stacked(members, steps=False):
     stack = StackedTask(members).double().train()
+    stack.stream.steps = steps
     optimizer, losses = stack.configure_optimizers(), []
     for step, batch in enumerate(batches()):
         stack.stream.move(0, step)
@@ -314,7 +315,7 @@ def one_more(act):
     return [layer, act()]
 
 
-@pytest.mark.parametrize("activation", ["elu", "soi", "prelu"])
+@pytest.mark.parametrize("activation", ["elu", "soi", "prelu", f"{__file__}:DriftingBuffer"])
 def test_a_unit_that_acts_at_two_places_does_so_in_a_stack(activation):
     make = partial(task, middle=shared_unit, activation=activation)
     if activation == "prelu":
@@ -345,3 +346,28 @@ def test_a_unit_that_acts_at_two_places_does_so_in_a_stack(activation):
 def test_what_a_stack_would_not_keep_is_trained_alone(middle, reason):
     with pytest.raises(ActlabError, match=f"cannot be stacked: {reason}"):
         StackedTask([task(seed, middle=middle) for seed in range(3)])
+
+
+def drops_twice(act):
+    drop = Dropout(0.4)
+    return [nn.Linear(8, 8), drop, act(), drop]
+
+
+def drops_in_two_parts(act):
+    drop = Dropout(0.4)
+    return [nn.Sequential(nn.Linear(8, 8), drop), act(), drop]
+
+
+def test_a_shared_dropout_draws_two_masks_in_a_training_step_as_it_does_alone():
+    def make(seed):
+        one = task(seed, middle=drops_twice)
+        one.stream.steps = True
+        return one
+
+    singles = [make(seed) for seed in range(RUNS)]
+    losses = torch.tensor([alone(one, r) for r, one in enumerate(singles)], dtype=torch.float64)
+    members = [make(seed) for seed in range(RUNS)]
+    _, together = stacked(members, steps=True)
+    torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)
+    with pytest.raises(ActlabError, match="acts in two parts of the network"):
+        StackedTask([task(seed, middle=drops_in_two_parts) for seed in range(RUNS)])

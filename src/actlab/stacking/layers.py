@@ -166,8 +166,8 @@ def _common(values: Sequence[float]) -> float | Tensor:
 def stacked_sequential(members: Sequence[nn.Sequential], stream: Stream) -> nn.Sequential:
     """The stacked forms of the layers, one after the other, under the names they have."""
     stacked = nn.Sequential()
-    for name, layers in _children(members):
-        stacked.add_module(name, stack(layers, stream))
+    for name, layer in _children(members, stream).items():
+        stacked.add_module(name, layer)
     return stacked
 
 
@@ -187,17 +187,20 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
         )
     stacked = copy.copy(first)
     # What a module lacks it holds as None, such as the shortcut of a block.
-    stacked._modules = {
-        **first._modules,
-        **{name: stack(layers, stream) for name, layers in _children(members)},
-    }
+    stacked._modules = {**first._modules, **_children(members, stream)}
     return stacked
 
 
-def _children(members: Sequence[nn.Module]) -> list[tuple[str, list[nn.Module]]]:
-    """Each child's name and its R members; a child with two names, such as a shared unit, comes twice."""
-    names = [name for name, child in members[0]._modules.items() if child is not None]
-    return [(name, [m.get_submodule(name) for m in members]) for name in names]
+def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Module]:
+    """The stacked form of each child, by name; a child with two names, such as a shared layer, stays one."""
+    forms: dict[int, nn.Module] = {}
+    found = {}
+    for name, child in members[0]._modules.items():
+        if child is not None:
+            if id(child) not in forms:
+                forms[id(child)] = stack([m.get_submodule(name) for m in members], stream)
+            found[name] = forms[id(child)]
+    return found
 
 
 class PerMember(nn.Module):

@@ -56,8 +56,9 @@ def _state(module: nn.Module, r: int) -> dict[str, Tensor]:
         return own
     tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     state = {n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set}
-    for name, child in module.named_children():
-        state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}
+    for name, child in module._modules.items():  # one that has two names is in the state under both
+        if child is not None:
+            state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}
     return state
 
 

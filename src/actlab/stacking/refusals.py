@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from actlab import streams
+from actlab.networks import Dropout
 from actlab.stacking import layers
 
 # What the forms of the table keep of a layer's own tensors; those of users know their layers.
@@ -29,7 +30,12 @@ def reason_against_holding(network: nn.Module) -> str | None:
             return f"{name} is not trained (requires_grad is False)"
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             return f"{name} has a hook on its gradient"
-    for name, module in network.named_modules():
+    parents: dict[int, str] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        parent = name.rpartition(".")[0]
+        # Two forms of it would draw equal numbers; within one parent it stays one.
+        if isinstance(module, Dropout) and parents.setdefault(id(module), parent) != parent:
+            return f"{name} ({type(module).__name__}) acts in two parts of the network"
         layer = f"{name or 'the network'} ({type(module).__name__})"
         if is_parametrized(module):
             return f"{layer} is parametrized"

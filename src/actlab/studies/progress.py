@@ -69,14 +69,15 @@ class Display:
         self.fractions[run.id] = fraction
         done = sum(self.fractions.values())
         finished = sum(f >= 1 for f in self.fractions.values())
-        self.bar.update(self.task, completed=done, description=run.id, best=self._best())
+        best = self._best()
+        self.bar.update(self.task, completed=done, description=run.id, best=best)
         now = time.monotonic()
         if self.bar.disable and (now - self.last_line > LINE_EVERY or finished == len(self.fractions)):
             self.last_line = now
             left = (now - self.start) * (len(self.fractions) - done) / max(done, 1e-9)
             print(
                 f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s gone, "
-                f"about {left:.0f} s left{self._best()}",
+                f"about {left:.0f} s left{best}",
                 flush=True,
             )
 
