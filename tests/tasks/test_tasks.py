@@ -386,3 +386,17 @@ def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, 
     task = member(0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}).double()
     fitted(task, Frames(), tmp_path)
     assert task.moving.optimizer.param_groups[0]["lr"] < 0.1 * 0.5
+
+
+@pytest.mark.parametrize(
+    ("metric", "options", "allowed"),
+    [
+        ("val/lossy", {}, "did you mean 'val/loss'"),
+        ("train/clean_loss", {"clean_training_loss": False}, "train/loss"),
+        ("train/penalised_loss", {}, "train/loss"),
+    ],
+)
+def test_a_plateau_of_what_is_never_measured_is_refused(metric, options, allowed):
+    with pytest.raises(ActlabError, match=f"metric of a plateau schedule '{metric}'") as error:
+        member(0, schedules={"lr": Plateau(metric)}, **options)
+    assert allowed in str(error.value)

@@ -5,12 +5,15 @@ Shapes: ``R`` runs, ``B`` batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
 from actlab.stacking.layers import PerMember, stack
 from actlab.streams import Stream
+from actlab.tasks import plain_state
 
 
 class StackedNetwork(nn.Module):
@@ -37,25 +40,30 @@ class StackedNetwork(nn.Module):
         output: Tensor = self.layers(*inputs)
         return output
 
-    def member_state(self, r: int) -> dict[str, Tensor]:
+    def member_state(self, r: int) -> dict[str, Any]:
         """State dict of member ``r`` as its own network would have it (copies)."""
-        return {name: value.clone().contiguous() for name, value in _state(self.layers, r).items()}
+        state = _state(self.layers, r).items()
+        return {n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in state}
 
 
-def share(member: nn.Module, state: dict[str, Tensor]) -> None:
+def share(member: nn.Module, state: dict[str, Any]) -> None:
     """Let a member's parameters be its part of the stack: what they held is freed."""
     for name, parameter in member.named_parameters():
         if name in state and state[name].shape == parameter.shape:
             parameter.data = state[name]
 
 
-def _state(module: nn.Module, r: int) -> dict[str, Tensor]:
+def _state(module: nn.Module, r: int) -> dict[str, Any]:
     """The part of a stacked module's state that is member ``r``'s, under a member's names."""
     if callable(form := getattr(module, "member_state", None)):
-        own: dict[str, Tensor] = form(r)
+        own: dict[str, Any] = form(r)
         return own
     tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
-    state = {n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set}
+    state: dict[str, Any] = {
+        n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
+    }
+    if own_state := plain_state.of(module):  # of a unit that serves all members
+        state[plain_state.KEY] = own_state
     for name, child in module._modules.items():  # one that has two names is in the state under both
         if child is not None:
             state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}

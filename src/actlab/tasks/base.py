@@ -17,17 +17,18 @@ import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from actlab import activations, checkpoints, hashing, optim, streams
+from actlab import activations, hashing, optim, streams
 from actlab.errors import unknown
 from actlab.modes import evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import own_generators
-from actlab.tasks.building import check_optimizer, materialise
+from actlab.tasks import plain_state
+from actlab.tasks.building import check_optimizer, check_schedules, materialise
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import as_precise_as, rebuilt
+from actlab.tasks.restoring import as_precise_as, restored
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, ...]
@@ -85,10 +86,11 @@ class Task(pl.LightningModule, ABC):
         self.seed = seed
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
-        init = hashing.seed_for(seed, "init")
-        with torch.random.fork_rng(), own_generators(init), weights_of_run(seed, self.units):
+        init = own_generators(hashing.seed_for(seed, "init"))
+        with torch.random.fork_rng(), init, weights_of_run(seed, self.units):
             self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
             materialise(self.network, input_shape)
+        plain_state.keep(self.network)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
             module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
@@ -100,11 +102,12 @@ class Task(pl.LightningModule, ABC):
         self._states: dict[str, list[float]] = {}
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # what is logged of training batches
         self._seen = Seen()
-        train = (*self.trained, "clean_loss", "penalised_loss")
+        train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * (l2 is not None)]
         names = {"train": train, "val": self.metric_names, "test": self.metric_names}
         self.metrics = nn.ModuleDict(
             {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
         )
+        check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
 
     @property
     def stackable(self) -> tuple[str, ...]:
@@ -293,8 +296,4 @@ class Task(pl.LightningModule, ABC):
             kwargs = {"weights_only": True, **kwargs}
             loaded: Self = super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
             return loaded
-        checkpoint = checkpoints.read(checkpoint_path)
-        task = cast(Self, rebuilt(cls, checkpoint.get(checkpoints.CONFIG)))
-        task.on_load_checkpoint(checkpoint)
-        task.load_state_dict(checkpoint["state_dict"])
-        return task
+        return restored(cls, checkpoint_path)  # type: ignore[no-any-return]

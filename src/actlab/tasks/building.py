@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from actlab.errors import ActlabError
-from actlab.optim import L2
+from actlab.errors import ActlabError, unknown
+from actlab.optim import L2, Plateau, Schedule
 
 
 def check_optimizer(
@@ -25,6 +25,21 @@ def check_optimizer(
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
     if scheduler is not None and "lr" in schedules:
         raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+
+
+def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
+    """Refuse a plateau schedule of what is never measured: it would never act.
+
+    Args:
+        schedules: of a task, by setting.
+        logged: names of its metrics, such as ``val/loss``.
+
+    Raises:
+        ActlabError: for a metric that is none of them.
+    """
+    for schedule in schedules.values():
+        if isinstance(schedule, Plateau) and schedule.metric not in logged:
+            raise unknown("metric of a plateau schedule", schedule.metric, logged)
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
+from actlab import checkpoints
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
+
+
+def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:
+    """The task of a checkpoint, as it was trained; errors are those of `rebuilt`, and of a damaged file."""
+    checkpoint = checkpoints.read(path)
+    task = rebuilt(kind, checkpoint.get(checkpoints.CONFIG))
+    task.on_load_checkpoint(checkpoint)
+    task.load_state_dict(checkpoint["state_dict"])
+    return task
 
 
 def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) -> Any:
