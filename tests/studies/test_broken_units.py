@@ -29,6 +29,21 @@ class Raises(nn.Module):
         raise KeyError("no such thing")
 
 
+class Jumpy(nn.Module):  # random in training, which it denies
+    stochastic = False
+
+    def forward(self, x):
+        return x.relu() * (torch.rand_like(x) if self.training else 0.5)
+
+
+class Centred(nn.Module):  # not what it declares
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x):
+        return (x - x.mean(0)).relu()
+
+
 class Later(nn.Module):
     """Fails in the second epoch."""
 
@@ -70,6 +85,8 @@ def study(cli, tmp_path, monkeypatch):
         ("Infinite", "Infinite returned values that are not finite"),
         ("Cut", "Cut lets no gradient pass"),
         ("Raises", "Raises fails: KeyError: 'no such thing'"),
+        ("Jumpy", "Jumpy gives another output in training than in evaluation"),
+        ("Centred", "Centred declares 'elementwise = True', but"),
     ],
 )
 def test_a_broken_unit_is_told_before_training_and_the_study_goes_on(study, tmp_path, unit, words):

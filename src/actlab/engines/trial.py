@@ -8,12 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from actlab import activations
 from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.modes import evaluating
 from actlab.seeding import own_generators
 from actlab.tasks import Task
+from actlab.tasks.randomness import is_random
 
 SAMPLES = 8
 
@@ -21,8 +23,8 @@ SAMPLES = 8
 def fault_of(experiment: Experiment, name: str) -> str | None:
     """What is wrong with the activation of a task, in one line; None when nothing is.
 
-    The unit must keep the shape, give finite values for finite inputs, and let a gradient pass to the layers
-    below it.
+    The unit must keep the shape, give finite values for finite inputs, let a gradient pass to the layers below
+    it, and be what it declares to be.
 
     Args:
         experiment: fresh; its networks are used up.
@@ -92,3 +94,25 @@ def _kept(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
         raise ActlabError(f"returned {given} for an input of shape {tuple(x.shape)}; a unit keeps the shape")
     if x.isfinite().all() and not output.isfinite().all():
         raise ActlabError("returned values that are not finite for finite inputs")
+    _check_declared(unit, x, output)
+
+
+def _check_declared(unit: nn.Module, x: Tensor, output: Tensor) -> None:
+    """Try what a unit says of itself: one call may serve all runs of a stack, or training and evaluation.
+
+    Raises:
+        ActlabError: where it is not so.
+    """
+    with evaluating(unit):  # by ``forward``: hooks are for the network's own calls
+        if not is_random(unit) and not torch.allclose(unit.forward(x), output, equal_nan=True):
+            raise ActlabError(
+                "gives another output in training than in evaluation, but 'stochastic' is False: "
+                "set it to True, on the class or in register(…)"
+            )
+        if activations.is_elementwise(unit):
+            both = unit.forward(torch.stack([x, 1 - x]))
+            if both.dim() != x.dim() + 1 or not torch.allclose(both[0], unit.forward(x), equal_nan=True):
+                raise ActlabError(
+                    "declares 'elementwise = True', but what it returns for a sample depends on others: "
+                    "leave the declaration out"
+                )
