@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from actlab import experiments
@@ -25,11 +28,14 @@ from actlab.engines.recording import (
 )
 from actlab.studies.plan import Run
 
+SAVE_EVERY = 300.0  # seconds of an epoch, where the loader can go on in the middle of one
+
 
 class Recorder(TimedRecorder):
     """Writes a run's rows and its checkpoint after every epoch, and stops it when it has diverged.
 
-    On several devices all of them take part in saving, and the first one writes.
+    In a long epoch of a loader that can be resumed it saves every five minutes, too. On several devices all of
+    them take part in saving, and the first one writes.
     """
 
     def __init__(self, folder: RunFolder, progress: Progress) -> None:
@@ -38,18 +44,54 @@ class Recorder(TimedRecorder):
         self.pending: list[Row] = []
         self.diverged = False
         self._seen: dict[str, Tensor] = {}
+        self._saved = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every recorder's, with the rows of an epoch that is not over."""
+        return {**super().state_dict(), "pending": [list(row) for row in self.pending]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what `state_dict` holds."""
+        super().load_state_dict(state_dict)
+        self.pending = [Row(*row) for row in state_dict.get("pending", ())]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop rows that the resumed checkpoint does not hold."""
         if trainer.is_global_zero:
             self.cut_back(self.folder, trainer.global_step)
             unit_records.cut_back(self.folder, trainer.current_epoch)
-        self._keep(trainer, pl_module, trainer.current_epoch)
+        if not trainer.fit_loop.restarted_mid_epoch:
+            self._keep(trainer, pl_module, trainer.current_epoch)
         self.start_clock()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is old from now on."""
         self._seen = dict(trainer.callback_metrics)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Save the checkpoint where it is time, between two updates."""
+        if not hasattr(trainer.train_dataloader, "load_state_dict"):
+            return
+        done = batch_idx + 1
+        if trainer.is_last_batch or not done % (trainer.val_check_batch or 1):
+            return  # a validation follows, which a resumed run would skip
+        if done % trainer.accumulate_grad_batches:
+            return
+        late = time.monotonic() - self._saved > SAVE_EVERY
+        if trainer.strategy.reduce_boolean_decision(late, all=False):
+            self.read_clock()
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.folder.checkpoint)
+        self._saved = time.monotonic()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is not of this validation."""
@@ -72,7 +114,7 @@ class Recorder(TimedRecorder):
             self.append(self.folder, self.pending)
             unit_records.append(self.folder, trainer.current_epoch + 1, unit_records.seen(trainer))
         self.pending = []
-        trainer.save_checkpoint(self.folder.checkpoint)
+        self._save(trainer)
         self.progress(self.folder.run, fraction_done(trainer))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
