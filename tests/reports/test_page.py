@@ -190,6 +190,7 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     leave(tmp_path, table_of("a", {"gelu": 0.1, "relu": 0.2, "elu": 0.2, HOSTILE: None}))
     leave(tmp_path, table_of("b", {"gelu": 0.8, "relu": 0.9}, metric="val/accuracy", mode="max"))
     leave(tmp_path, table_of("c-smoke", {"relu": 0.01}))
+    leave(tmp_path, table_of("d", {"gelu": 0.3}))  # with nothing to compare it with
     (tmp_path / "a" / study.NAME).write_text("a page")
     outcome = cli("report", "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err
@@ -199,8 +200,8 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     scores = page.text("tbody").partition("on samples, not ranked")[0]
     # Ties share their mean rank and beat half; high accuracies are good; who diverged is last.
     for words in (
-        "gelu 50 % 2 10.00 rank 1 80.00 rank 2",
-        "relu 75 % 2 20.00 rank 2.5 90.00 rank 1",
+        "gelu 50 % 2 10.00 rank 1 80.00 rank 2 30.00 elu",
+        "relu 75 % 2 20.00 rank 2.5 90.00 rank 1 -",
         "elu 50 % 1 20.00",
     ):
         assert words in scores

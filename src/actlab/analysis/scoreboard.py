@@ -46,7 +46,10 @@ class Record:
 
 
 class Place(NamedTuple):
-    """One unit in one task: ``inf`` or ``-inf`` where the median run diverged; ties share their mean rank."""
+    """One unit in one task: ``inf`` or ``-inf`` where the median run diverged; ties share their mean rank.
+
+    The rank is nan where the task has no other unit.
+    """
 
     median: float
     rank: float
@@ -155,7 +158,7 @@ def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) ->
         metric, at, bool(first.get("percent")), first.get("mode", guess), first.get("condition", "")
     )
     medians = [column.worst if cell["median"] is None else float(cell["median"]) for cell in cells.values()]
-    ranks = rankdata([m if column.worst > 0 else -m for m in medians])
+    ranks = rankdata([m if column.worst > 0 else -m for m in medians]) if len(medians) > 1 else [math.nan]
     places = (
         Place(m, float(rank), cell["n"]) for m, rank, cell in zip(medians, ranks, cells.values(), strict=True)
     )

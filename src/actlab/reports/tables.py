@@ -190,8 +190,10 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
 
 
 def place(found: Place | None, column: Column) -> str:
-    """A unit's median and rank in a task: ``12.60 (3)``."""
-    return NONE if found is None else f"{number(found.median, column)} ({found.rank:g})"
+    """A unit's median and rank in a task: ``12.60 (3)``; no rank where it has no other to be compared with."""
+    if found is None:
+        return NONE
+    return number(found.median, column) + ("" if math.isnan(found.rank) else f" ({found.rank:g})")
 
 
 def share(value: float) -> str:

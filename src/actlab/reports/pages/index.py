@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def _board(board: Board) -> dict[str, Any]:
                 "colour": colours[unit],
                 "dark": style.on_dark(colours[unit]),
                 "beaten": share(beaten),
-                "tasks": sum(unit in task.places for task in board.tasks),
+                "tasks": sum(unit in task.places and len(task.places) > 1 for task in board.tasks),
                 "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
             }
             for unit, beaten in board.beaten.items()
@@ -111,5 +112,6 @@ def _cell(unit: str, places: Mapping[str, Any], column: Any) -> dict[str, Any]:
     if unit not in places:
         return {"median": NONE, "rank": "", "best": False}
     place = places[unit]
+    rank = "" if math.isnan(place.rank) else f"{place.rank:g}"
     best = place.rank == min(other.rank for other in places.values())
-    return {"median": number(place.median, column), "rank": f"{place.rank:g}", "best": best}
+    return {"median": number(place.median, column), "rank": rank, "best": best}
