@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 
 from actlab.activations import names
 from actlab.datamodules import MNISTDataModule
@@ -236,6 +237,19 @@ def test_the_bar_shows_the_best_value_so_far(fit, monkeypatch):
 
 def test_bf16_mixed(fit):
     assert fit("--trainer.precision", "bf16-mixed").code == 0
+
+
+def test_two_fits_at_a_time_do_not_share_a_folder(fit, tmp_path):
+    assert fit().code == 0
+    folder = only_run(tmp_path)
+    (folder / "checkpoints/last.ckpt").rename(folder / "last.ckpt")  # as before its first epoch has ended
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    with FileLock(folder / ".lock"):  # as a process that trains there holds it
+        outcome = fit()
+    assert outcome.code == 2
+    assert f"another process trains in '{folder.relative_to(tmp_path)}'" in outcome.err
+    assert fit().code == 0
 
 
 def test_two_devices_train_what_one_trains(tmp_path, fit):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import yaml
+from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
@@ -31,12 +32,44 @@ LIGHTNINGS = ("best", "last", "hpc")  # words that stand for a checkpoint
 class RecordConfig(SaveConfigCallback):
     """Keep the resolved config beside the run's checkpoints and log it, nested, to the logger.
 
-    A later run in the same folder with another config writes ``config-1.yaml`` and so on: none is replaced.
+    A later run in the same folder with another config writes ``config-1.yaml`` and so on: none is replaced. A
+    folder is locked while a fit writes into it.
     """
 
     def __init__(self, *args: Any, text: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.text = text  # the config before the run's folder was put into it
+        self.lock: FileLock | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Lock the folder, then record.
+
+        Raises:
+            ActlabError: where another process trains in the folder.
+        """
+        if stage == "fit" and trainer.is_global_zero:
+            folder = Path(trainer.default_root_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lock = FileLock(folder / ".lock", timeout=0)
+            try:
+                self.lock.acquire()
+            except Timeout:
+                raise ActlabError(
+                    f"another process trains in {str(folder)!r}: wait for its end, or give another "
+                    "--trainer.default_root_dir"
+                ) from None
+        super().setup(trainer, pl_module, stage)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Unlock the folder."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Unlock the folder."""
+        self.teardown(trainer, pl_module, "fit")
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the file and hand the values to the logger."""
