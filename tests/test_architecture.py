@@ -84,7 +84,7 @@ MAY_IMPORT = {
     "studies.keys": {"errors", "mappings"},
     "studies.identity": {"studies.keys"},
     "studies.plan": {"studies.keys", "studies.identity", "errors"},
-    "studies.groups": {"studies.plan", "studies.keys"},
+    "studies.groups": {"studies.plan", "studies.keys", "errors"},
     "studies.schema": {"errors"},
     "studies.reading": {*PLANS, "studies.schema", "mappings", "errors", "resources"},
     "studies.checking": {
@@ -116,6 +116,7 @@ MAY_IMPORT = {
         *PLANS,
         *LEAVES,
     },
+    "engines.trial": {"activations", "engines", "experiments", "tasks", *LEAVES},
     "engines.lines": {"files"},
     "engines.folders": {*PLANS, "engines.lines", "series", "files", "errors"},
     "analysis": {*PLANS, "engines.folders", "series", "errors", "files", "resources"},

@@ -13,6 +13,7 @@ from actlab.analysis import comparison, results
 from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
 from actlab.reports import tables
+from actlab.studies import plan
 from actlab.studies.keys import identity
 from actlab.studies.plan import Selection
 
@@ -155,18 +156,27 @@ def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
     assert gelu.paired.low is None
 
 
-def test_the_cost_is_found_by_the_units_label(full: results.Results, tmp_path: Path) -> None:
-    (tmp_path / "cost.json").write_text(json.dumps([{"activation": "gelu", "relative_to_reference": 1.2}]))
-    rows = comparison.rows(results.load(study(), tmp_path))
-    assert rows[0].cost == {"activation": "gelu", "relative_to_reference": 1.2}
-    assert rows[1].cost is None
+def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
+    """A ``cost.json`` of measurements on some runs."""
+    found = []
+    for run in runs:
+        (tmp_path / run.id).mkdir(exist_ok=True)
+        found.append({"compared": "?", "point": run.point, "run": run.id, "relative_to_reference": 1.0})
+    (tmp_path / "cost.json").write_text(json.dumps(found))
+    return found
 
 
-def test_a_cost_may_say_what_it_compares(full: results.Results, tmp_path: Path) -> None:
-    costs = [{"compared": "relu", "activation": "gelu"}, {"compared": "gelu", "activation": "relu"}]
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
-    rows = comparison.rows(results.load(study(), tmp_path))
-    assert [row.cost["compared"] for row in rows if row.cost] == ["gelu", "relu"]
+def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
+    """Not of another dropout's, nor of runs that the study no longer has."""
+    grid = {ACT: ["gelu", "relu"], DROP: [0.0, 0.5], LR: [0.1, 0.2]}
+    before, after = (study(grids=(grid,), seeds=seeds) for seeds in ((0, 1), (1, 2)))
+    tuned = [run for run in before.runs() if (run.point[LR], run.seed) == (0.2, 1)]
+    costs = leave_costs(tmp_path, tuned[:3])
+    rows = comparison.rows(results.load(before, tmp_path))
+    assert [row.cost for row in rows] == [*costs, None]
+    assert [row.cost for row in comparison.rows(results.load(after, tmp_path))] == [*costs, None]
+    leave_costs(tmp_path, [run for run in before.runs() if run.seed == 0])
+    assert not any(row.cost for row in comparison.rows(results.load(after, tmp_path)))
 
 
 def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> None:
@@ -175,8 +185,7 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5 if run.point[ACT] == mine else 0.4]})
-    costs = [{"compared": "relu", "point": {ACT: "relu"}, "relative_to_reference": 1.0}]
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    costs = leave_costs(tmp_path, plan.runs()[-1:])
     ours, registered = comparison.rows(results.load(plan, tmp_path))
     assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
     assert [row.cost for row in (ours, registered)] == [None, costs[0]]
@@ -189,11 +198,8 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
 def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
     alike = [f"./{name}.py:bent" for name in ("one", "two")]
     plan = study(grids=({ACT: [*alike, {"name": "elu", "alpha": 2}]},), select=Selection())
-    costs = [
-        {"compared": "bent", "point": {ACT: alike[1]}, "relative_to_reference": 1.0},
-        {"compared": "elu(alpha=2)", "point": {ACT: {"alpha": 2, "name": "elu"}}, "relative_to_reference": 2.0},
-    ]
-    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    one_seed = [run for run in plan.runs() if run.seed == 0]
+    costs = leave_costs(tmp_path, one_seed[1:])
     loaded = results.load(plan, tmp_path)
     assert [row.cost for row in comparison.rows(loaded)] == [None, *costs]
     assert comparison.cost_base(loaded) == "./two.py:bent"
@@ -232,7 +238,7 @@ def test_another_key_can_be_compared(tmp_path: Path) -> None:
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed]})
-    (tmp_path / "cost.json").write_text(json.dumps([{"compared": "0.5"}]))
+    leave_costs(tmp_path, [run for run in plan.runs() if run.point[DROP]])
     rows = comparison.rows(results.load(plan, tmp_path))
     assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].paired.p == 2 / 64] == [
         ("relu", 0.5),

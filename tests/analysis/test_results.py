@@ -22,16 +22,37 @@ from actlab.studies.plan import Selection
         ("best_epoch", 3),
         (2, 0.6),
         (2.9, 0.6),
-        (99, 0.4),
+        (4, 0.4),
+        (5, None),  # it was trained for four epochs
         (0.5, None),
+        ("mean 2-4", 0.4),
+        ("mean 2-5", None),
         ("selected", 0.6),
+        ("best val/error", 0.2),
+        ("best val/accuracy", 0.8),
     ],
 )
 def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None) -> None:
     plan = one_unit()
-    write(tmp_path, plan.runs()[0], {"test/error": [0.8, 0.6, 0.2, 0.4], "val/loss": [3, 1, 2, 2]})
+    curves = {
+        "test/error": [0.8, 0.6, 0.2, 0.4],
+        "val/loss": [3.0, 1.0, 2.0, 2.0],
+        "val/error": [3.0, 2.0, 1.0, 2.0],
+        "val/accuracy": [3.0, 2.0, 1.0, 2.0],
+    }
+    write(tmp_path, plan.runs()[0], curves, last_good_epoch=4)
     loaded = results.load(plan, tmp_path)
-    assert loaded.value(plan.runs()[0], Column("test/error", at)) == value
+    found = loaded.value(plan.runs()[0], Column("test/error", at))
+    assert found == (value if value is None else pytest.approx(value))
+
+
+def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
+    with pytest.raises(ActlabError, match="no run is read where a test/error is best; give one of val/"):
+        column({"metric": "test/loss", "at": "best test/error"}, one_unit())
+    plan = one_unit(table=({"metric": "test/error", "at": "best val/lost"},))
+    write(tmp_path, plan.runs()[0], {"test/error": [0.8], "val/loss": [3.0]})
+    with pytest.raises(ActlabError, match="unknown metric 'val/lost'"):
+        _ = results.load(plan, tmp_path).columns
 
 
 def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,6 +165,22 @@ def test_wilcoxon_is_scipys_and_takes_equal_pairs() -> None:
     assert wilcoxon_p(list(a), list(b)) == pytest.approx(stats.wilcoxon(a, b).pvalue)
     assert wilcoxon_p([1.0, 2.0], [1.0, 2.0]) == 1
     assert wilcoxon_p([1, 2, 3, 4, 5, 6, 7], [1, 1, 1, 1, 1, 1, 1]) == 2 / 64
+
+
+@pytest.mark.parametrize(
+    ("differences", "patterns", "extreme"),
+    [
+        (range(1, 16), 15, 2),
+        ((1, 1, *range(2, 15)), 15, 2),  # ties
+        (range(15), 14, 2),  # an equal pair
+        ((*[0] * 10, 1, 2, 3, 4, 5), 5, 2),
+        ((*[1] * 7, *[0] * 8), 7, 2),
+        ((*[0] * 14, 1), 1, 2),
+    ],
+)
+def test_wilcoxon_is_exact_with_ties_and_equal_pairs(differences: Any, patterns: int, extreme: int) -> None:
+    zeros = [0.0] * len(differences)
+    assert wilcoxon_p([float(d) for d in differences], zeros) == extreme / 2**patterns
 
 
 def test_pairs_come_in_twos() -> None:

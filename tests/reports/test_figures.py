@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,18 @@ def test_fixed_values_are_drawn_whatever_is_chosen(written: Any) -> None:
     assert plot.panels[0].lines[1].ours.band.median[-1] == pytest.approx(0.305)
     assert "Drawn at lr 0.0001." in plot.caption
     assert "chosen" not in plot.caption
+
+
+def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
+    """As in a later stage, where another rate was chosen for it."""
+    loaded = written(edit=fixed)
+    (block,) = loaded.study.blocks
+    grids = [{"model.activation": ["gelu_tanh", "relu"]}, {"model.activation": ["elu"], "model.lr": [1e-3]}]
+    blocks = tuple(replace(block, grid={**block.grid, **grid}) for grid in grids)
+    loaded = results.load(replace(loaded.study, blocks=blocks), loaded.root)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    assert {line.label for panel in plot.panels for line in panel.lines} == {"gelu_tanh", "relu"}
+    assert "Drawn at lr 0.0001. Without a run there, so not drawn: elu." in plot.caption
 
 
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:

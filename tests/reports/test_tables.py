@@ -202,16 +202,18 @@ def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_costs_stand_beside_the_accuracy(written: Any) -> None:
-    root = written().root
+    loaded = written()
+    root, runs = loaded.root, {run.point["model.activation"]: run for run in reversed(loaded.runs)}
+    of = {unit: {"compared": unit, "run": run.id, "point": run.point} for unit, run in runs.items()}
     cost = {
-        "activation": "gelu_tanh",
+        **of["gelu_tanh"],
         "seconds_per_update": 0.0021,
         "relative_to_reference": 1.25,
         "bytes_kept": 10,
         "bytes_relative": 2,
         "hardware": "this machine",
     }
-    base = {**cost, "activation": "relu", "relative_to_reference": 1.0, "bytes_relative": 1.0}
+    base = {**cost, **of["relu"], "relative_to_reference": 1.0, "bytes_relative": 1.0}
     (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
     assert "/ relu" in text
@@ -220,7 +222,7 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
     assert "measured on this machine." in text
     # Without relu the first one was the base: the head names it. Without any base nothing is relative.
     bases = [
-        ([{**base, "activation": "elu"}, cost], ["time\n/ elu", "memory\n/ elu"]),
+        ([{**base, **of["elu"]}, cost], ["time\n/ elu", "memory\n/ elu"]),
         ([cost], []),
     ]
     for entries, heads in bases:

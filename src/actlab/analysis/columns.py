@@ -15,6 +15,7 @@ from actlab.series import Array, summary
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
+_WHERE = re.compile(r"best (?P<metric>\S+)")
 _OVER = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
 _KEYS = ("metric", "at", "condition", "percent", "mode")
@@ -27,7 +28,8 @@ class Column:
     Args:
         metric: ``split/metric``, or ``probe/split/metric``.
         at: ``last``; ``best``, the best value reached; ``best_epoch``, when it was reached; ``selected``, the
-            value at the epoch where the selection metric is best; an epoch, the value then or last before;
+            value at the epoch where the selection metric is best; ``best val/error``, where that one is; an
+            epoch, the value then or last before;
             ``mean`` of all values, or ``mean 5-50`` of those of some epochs; ``below 0.1``, the first epoch
             with a value below it, inf where there is none.
         percent: printed in percent; values stay fractions.
@@ -76,18 +78,41 @@ class Column:
 def place(at: str | float) -> str:
     """Where in a run a value is read, in words.
 
-    >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1")]
-    ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1']
+    >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1", "best val/error")]
+    ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1', 'at best val error']
     """
+    if found := _WHERE.fullmatch(str(at)):
+        return f"at best {found['metric'].replace('/', ' ').replace('_', ' ')}"
     if found := _OVER.fullmatch(str(at)):
         few = f" of epochs {found['first']}-{found['last']}" if found["first"] else " of all epochs"
         return f"first epoch {at}" if found["level"] else f"mean{few}"
     return _AT.get(str(at), f"epoch {at}")
 
 
+def last_epoch(at: str | float) -> float | None:
+    """The epoch that a run must have been trained to for its value to be read there; None where any will do."""
+    if isinstance(at, int | float):
+        return float(at)
+    found = _OVER.fullmatch(at)
+    return float(found["last"]) if found and found["last"] else None
+
+
 def is_epoch(at: str | float) -> bool:
     """Whether what is read there is an epoch."""
     return at == "best_epoch" or str(at).startswith("below ")
+
+
+def watched(at: str | float, study: Study) -> Column | None:
+    """The column whose best epoch says where a run is read; None where ``at`` names no metric."""
+    if at == "selected":
+        return Column(study.select.metric, "best_epoch", mode=study.select.mode)
+    found = _WHERE.fullmatch(str(at))
+    return Column(found["metric"], "best_epoch", mode=_mode(found["metric"], study)) if found else None
+
+
+def _mode(metric: str, study: Study) -> str:
+    guess = "max" if metric.endswith("accuracy") else "min"
+    return study.select.mode if metric == study.select.metric else guess
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
@@ -105,11 +130,13 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     if "metric" not in entry:
         raise ActlabError(f"table column {dict(entry)!r} lacks 'metric', such as test/error")
     at, metric = entry.get("at", "last"), str(entry["metric"])
-    if at not in _AT and not isinstance(at, int | float) and not _OVER.fullmatch(str(at)):
-        remedy = "Or give the number of an epoch, 'mean', 'mean 5-50' or 'below 0.1'."
+    where = watched(at, study)
+    if not (at in _AT or isinstance(at, int | float) or _OVER.fullmatch(str(at)) or where):
+        remedy = "Or give the number of an epoch, 'mean', 'mean 5-50', 'below 0.1' or 'best val/error'."
         raise unknown("value of 'at'", str(at), _AT, remedy)
-    guess = "max" if metric.endswith("accuracy") else "min"
-    mode = entry.get("mode", study.select.mode if metric == study.select.metric else guess)
+    if where and not where.metric.startswith("val/"):
+        raise ActlabError(f"'at: {at}': no run is read where a {where.metric} is best; give one of val/…")
+    mode = entry.get("mode", _mode(metric, study))
     if mode not in ("min", "max"):
         raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
     return Column(metric, at, bool(entry.get("percent", False)), mode, str(entry.get("condition") or ""))

@@ -128,22 +128,22 @@ def _row(results: Results, group: Group) -> TableRow:
         planned=len(runs),
         finished=len(ended) - ended.count(DIVERGED),
         diverged=ended.count(DIVERGED),
-        provisional=any(run.id not in results.results for s in group.settings for run in s.runs),
+        provisional=len(group.settings) > 1
+        and any(run.id not in results.results for s in group.settings for run in s.runs),
         cells=tuple(_cell(results, group, setting, column) for column in results.columns),
         cost=_cost(results, group),
     )
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """The cost of what the group compares."""
-    mine = group.point.get(results.study.compare)
-    return next((cost for cost in results.costs if same(_costs_of(results, cost), mine)), None)
+    """The cost of the group's grid point."""
+    runs = {run.id for setting in group.settings for run in setting.runs}
+    return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 
 def _costs_of(results: Results, cost: Mapping[str, Any]) -> Any:
-    """Whose an entry of ``cost.json`` is; older files have its text alone, and call it ``activation``."""
-    text = cost.get("compared", cost.get("activation"))
-    return cost.get("point", {}).get(results.study.compare, text)
+    """Whose an entry of ``cost.json`` is."""
+    return cost["point"].get(results.study.compare)
 
 
 def cost_base(results: Results) -> str | None:

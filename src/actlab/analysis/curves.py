@@ -34,9 +34,14 @@ class Curve:
     n: int
 
 
+def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
+    """The settings of a group that have the ``fixed`` tuned values."""
+    return tuple(s for s in group.settings if matches(fixed, s.tuned))
+
+
 def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting | None:
     """The setting to draw: the chosen one among those with the ``fixed`` tuned values."""
-    fits = tuple(s for s in group.settings if matches(fixed, s.tuned))
+    fits = fitting(group, fixed)
     return fits[0] if len(fits) == 1 else results.chosen(Group(group.point, fits))
 
 

@@ -101,10 +101,10 @@ def read(root: Path, runs: Iterable[Run]) -> Read:
 
 
 def costs(root: Path) -> list[Mapping[str, Any]]:
-    """The entries of a study's ``cost.json``, empty without one.
+    """The entries of a study's ``cost.json``, empty without one; those of runs that are gone are left out.
 
     Raises:
-        DamagedError: when it is damaged, or was measured on runs that are not in the study's folder.
+        DamagedError: when it is damaged.
     """
     file, remedy = root / COSTS, "delete it; the next run measures anew"
     found = read_sealed(file, remedy) if file.exists() else []
@@ -112,9 +112,7 @@ def costs(root: Path) -> list[Mapping[str, Any]]:
     for entry in entries:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("point", {}), Mapping):
             raise DamagedError(f"{file} is damaged (no list of costs): {remedy}")
-        if not (root / str(entry.get("run", ""))).is_dir():
-            raise DamagedError(f"{file} was measured on {entry['run']}, which is not there: {remedy}")
-    return entries
+    return [entry for entry in entries if entry.get("run") and (root / str(entry["run"])).is_dir()]
 
 
 def _recorded(folder: RunFolder, entry: Any) -> Recorded:

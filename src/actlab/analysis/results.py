@@ -7,6 +7,7 @@ seeds of the selection metric.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis import reading
-from actlab.analysis.columns import SUMMED, Column, column, read_at
+from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
 from actlab.engines.folders import DIVERGED
@@ -97,8 +98,8 @@ class Results:
         columns = [column(entry, self.study) for entry in self.study.table]
         for c in columns:
             self.check(c.metric, c.condition)
-            if c.at == "selected":
-                self.check(self.study.select.metric)
+            if where := watched(c.at, self.study):
+                self.check(where.metric)
         return columns
 
     def awaits(self, metric: str) -> bool:
@@ -134,20 +135,24 @@ class Results:
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
 
     def value(self, run: Run, column: Column) -> float | None:
-        """One run's value of a column; the worst one for a diverged run, None where there is none."""
+        """One run's value of a column; the worst one for a diverged run, None where there is none.
+
+        There is none at an epoch that the run was not trained to.
+        """
         if run.id not in self.results:
             return None
         if self.results[run.id]["status"] == DIVERGED:
             return column.worst
+        if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
+            return None
         key = run.id, column.metric, column.condition
         if (summary := self.series.summary(*key)) is None:
             return None
         if column.at in SUMMED:
             return summary.read(str(column.at), column.mode)
         epochs, values = self.series[key]
-        if column.at == "selected":
-            select = self.study.select
-            at = self.value(run, Column(select.metric, "best_epoch", mode=select.mode))
+        if where := watched(column.at, self.study):
+            at = self.value(run, where)
             # A metric that is recorded less often may have no value yet at an early epoch: then its first one.
             return None if at is None else read_at(epochs, values, max(at, float(epochs[0])), column)
         return read_at(epochs, values, column.at, column)
@@ -207,12 +212,14 @@ def load(study: Study, root: Path) -> Results:
         ActlabError: for a file of measured values that cannot be used, and for runs on different revisions of a
             hub dataset.
     """
-    found = reading.read(root, study.runs())
+    runs = study.runs()
+    found = reading.read(root, runs)
     _check_revisions(found.results)
     damaged = list(found.damaged)
     costs: list[Mapping[str, Any]] = []
     try:
-        costs = [entry for entry in reading.costs(root) if not entry.get("failed")]
+        measured = {run.id for run in runs}
+        costs = [c for c in reading.costs(root) if c["run"] in measured and not c.get("failed")]
     except DamagedError as error:
         damaged.append(str(error))
     results = {result["id"]: result for result in found.results}

@@ -21,40 +21,62 @@ from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
 ROUNDS = 25
+PATIENCE = 60.0  # seconds after which no further round begins: large networks take few
 
 
 def measure(
-    runs: Iterable[Run], key: str, reference: Any, updates: int = 4, rounds: int = ROUNDS
+    runs: Iterable[Run],
+    key: str,
+    reference: Any,
+    tuned: Sequence[str] = (),
+    updates: int = 4,
+    rounds: int = ROUNDS,
 ) -> list[dict[str, Any]]:
-    """Time and memory per update of each compared value among ``runs``, in interleaved rounds.
+    """Time and memory per update at each grid point among ``runs``, in interleaved rounds.
 
     On the device and in the precision that the runs' configs say.
 
     Args:
-        runs: of one study; the first run of each value stands for it.
+        runs: of one study; the first run of each grid point stands for it.
         key: the grid key that is compared, such as ``model.activation``.
-        reference: the value that the others are divided by; the first one if it is absent.
+        reference: the value that the others at the same point are divided by; where that point lacks it, that
+            of another, and without any the first run.
+        tuned: grid keys in which the runs of one point differ.
         updates: per round.
         rounds: the fastest counts: what else the computer does only adds time.
 
     Returns:
-        One mapping a value: ``compared``, its label; its ``point`` and ``run``; ``seconds_per_update``
-        (forward, backward, optimiser on one batch), ``bytes_kept`` for the backward pass, and both relative to
-        the reference. A value that cannot be timed has ``failed`` instead: a unit that fails, or a model that
-        is no task of this package, whose update cannot be taken apart from its Trainer.
+        One mapping a grid point: ``compared``, the label of the compared value; ``point`` and ``run`` of what
+        was measured; ``seconds_per_update`` (forward, backward, optimiser on one batch), ``bytes_kept`` for the
+        backward pass, and both relative to the reference. What cannot be timed has ``failed`` instead: a unit
+        that fails, or a model that is no task of this package, whose update cannot be taken apart from its
+        Trainer.
     """
     first: dict[str, Run] = {}  # by value: two units may print alike
     for run in runs:
-        first.setdefault(identity({key: run.point.get(key, "")}), run)
+        first.setdefault(identity(without(run.point, tuned)), run)
     if not first:
         return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)):
         trials = _timed(built, updates, rounds)
-    references = (trial for name, trial in trials.items() if same(first[name].point.get(key), reference))
-    base = next(references, next(iter(trials.values()), None))
-    return [_entry(run, key, trials.get(name), base) for name, run in first.items()]
+    beside = (*tuned, key)
+    bases = {
+        identity(without(first[name].point, beside)): trial
+        for name, trial in trials.items()
+        if same(first[name].point.get(key), reference)
+    }
+    other = next(iter((*bases.values(), *trials.values())), None)
+    return [
+        _entry(run, key, trials.get(name), bases.get(identity(without(run.point, beside)), other))
+        for name, run in first.items()
+    ]
+
+
+def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A grid point but for some keys."""
+    return {key: value for key, value in point.items() if key not in keys}
 
 
 def _entry(run: Run, key: str, trial: Trial | None, base: Trial | None) -> dict[str, Any]:
@@ -76,7 +98,10 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
     """A timed trial of each; one that fails, as another author's unit may at any moment, is left out."""
     trials: dict[str, Trial] = {}
     failed = {name for name, experiment in built.items() if not isinstance(experiment.task, Task)}
+    start = time.monotonic()
     for number in range(rounds):
+        if number > 1 and time.monotonic() - start > PATIENCE:
+            break
         for name in [name for name in built if name not in failed]:
             try:
                 if number == 0:
@@ -148,6 +173,7 @@ def kept_for_backward(task: Task, batch: Batch) -> int:
     return sum(kept.values())
 
 
-def write(costs: Sequence[dict[str, Any]], root: Path) -> None:
-    """Leave the measurement in the study's folder."""
-    write_sealed(root / COSTS, list(costs))
+def write(costs: Sequence[dict[str, Any]], root: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Leave the measurement in the study's folder, after those that are kept, such as an earlier stage's."""
+    measured = {cost["run"] for cost in costs}
+    write_sealed(root / COSTS, [*(cost for cost in kept if cost["run"] not in measured), *costs])

@@ -26,6 +26,8 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
         parts.append(f"Drawn at {in_words(fixed, study.compare)}.")
+    if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
+        parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     if chosen := _chosen(panels):
         parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(chosen)}.")
     if any(line.published for line in lines):

@@ -19,6 +19,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from actlab.analysis.results import Results
 from actlab.files import write_atomically
 from actlab.reports.panels import Plot
@@ -42,15 +44,21 @@ def write(results: Results, folder: Path) -> Path:
     return folder / NAME
 
 
+def load(path: Path) -> pd.DataFrame:
+    """The rows of a ``curves.csv``; words stay words, such as a line called None."""
+    words = ("figure", "panel", "line", "metric", *COLUMNS[-3:])
+    return pd.read_csv(path, dtype=dict.fromkeys(words, str), keep_default_na=False)
+
+
 def to_csv(plots: Sequence[Plot]) -> str:
     """Every place of every line of some figures."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for plot in plots:
-        for number, panel in enumerate(plot.panels, 1):
+        for panel in plot.panels:
             for line in panel.lines:
-                names = plot.name, panel.title or number, line.label, line.metric
+                names = plot.name, panel.title or panel.number, line.label, line.metric
                 ours, theirs = line.ours, line.published_as or ("", "", "")
                 places = zip(ours.x.tolist(), *(v.tolist() for v in ours.band[:3]), strict=True)
                 writer.writerows([*names, *place, ours.n, *theirs] for place in places)

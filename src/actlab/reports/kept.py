@@ -47,7 +47,7 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
         raise unknown(f"figure of {study}", wanted, names)
     entry = plan.figures[names.index(wanted)]
     path = Path(results) / plan.name / curve_table.NAME
-    ours = pd.read_csv(path, dtype={"panel": str, "line": str}) if path.exists() else None
+    ours = curve_table.load(path) if path.exists() else None
     if ours is not None:
         ours = ours[ours["figure"] == wanted]
     panels: Sequence[Mapping[str, Any]] = entry.get("panels") or [{}]
@@ -77,7 +77,8 @@ def _panel(
     scale = 100.0 if panel.get("percent") else 1.0
     lines: dict[str, pd.DataFrame] = {}
     if ours is not None:
-        lines = {str(name): rows for name, rows in ours[ours["panel"] == title].groupby("line", sort=False)}
+        ours = ours[ours["panel"] == title]
+        lines = {str(name): rows for name, rows in ours.groupby("line", sort=False)}
     labels = list(dict.fromkeys([*lines, *(label(ours) for ours in published.acts)]))
     colours = style.colours(labels)
     for name, rows in lines.items():
@@ -101,7 +102,8 @@ def _panel(
     if not n:
         said = "published; not run here" if theirs else "not run here, no published curve"
     axes.set_title(f"{title}\n{said}")
-    what = str(panel.get("label") or study.select.metric)
+    first = next(iter(panel.get("y") or {study.select.metric: None}))
+    what = str(panel.get("label") or first.replace("/", " ").replace("_", " "))
     axes.set(
         xlabel=str(panel.get("xlabel") or panel.get("x", "epoch")), ylabel=what + (" %" if scale > 1 else "")
     )

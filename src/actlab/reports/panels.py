@@ -39,6 +39,7 @@ class Panel:
     """What is drawn in one pair of axes.
 
     Args:
+        number: in the study's file, from 1 on.
         title: above it.
         xlabel: below the x axis.
         ylabel: beside the y axis.
@@ -48,8 +49,10 @@ class Panel:
         lines: at least one.
         read: where the runs are read and under which condition, in words; empty where that is plain.
         chosen: the tuned values that were chosen, in words, by the labels of the lines.
+        absent: labels without a line: nothing was run at what the figure is drawn at.
     """
 
+    number: int
     title: str
     xlabel: str
     ylabel: str
@@ -59,6 +62,7 @@ class Panel:
     lines: list[Line]
     read: str
     chosen: dict[str, str]
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,4 +89,4 @@ def limits(panel: Panel) -> tuple[float, float]:
         tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
     known = np.concatenate(tops)
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    return min(0.0, 1.08 * low) * panel.scale, (1.08 * high or 1.0) * panel.scale
+    return min(0.0, 1.08 * low) * panel.scale, (max(0.0, 1.08 * high) or 1.0) * panel.scale

@@ -90,10 +90,10 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
-    for own in entry.get("panels") or [{}]:
+    for number, own in enumerate(entry.get("panels") or [{}], 1):
         _check_keys(own, _PANEL, "panel key")
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
-        panel["name"] = figure
+        panel |= {"name": figure, "number": number}
         _check_names(results, panel, published)
         _ = list(_subjects(results, panel))
         panels.append(panel)
@@ -154,6 +154,7 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
     return Panel(
+        number=panel["number"],
         title=str(panel.get("title", "")),
         xlabel=str(panel.get("xlabel") or panel.get("x", EPOCH)),
         ylabel=f"{axis} (%)" if percent else axis,
@@ -163,6 +164,7 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
         lines=lines,
         read=_read(results, panel),
         chosen=_chosen(results, panel),
+        absent=_absent(results, panel),
     )
 
 
@@ -208,10 +210,16 @@ def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any,
 def _read(results: Results, panel: Mapping[str, Any]) -> str:
     """Where the runs of a panel are read and under which condition; empty for epochs without a condition."""
     at = str(panel.get("at", "last"))
-    over = "at " if place(at).startswith("epoch") else "the "
+    over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
     words = _READ.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
+
+
+def _absent(results: Results, panel: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whose line is missing because no setting of theirs has the values that the panel is drawn at."""
+    lacking = (v for v, group, fixed in _subjects(results, panel) if not curves.fitting(group, fixed))
+    return tuple(results.text(panel["lines"], value) for value in lacking)
 
 
 def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:

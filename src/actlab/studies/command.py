@@ -203,14 +203,14 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
-        return identity({study.compare: point.get(study.compare, "")})
+        return identity(cost.without(point, study.select.tune))
 
     with quiet():
         faults = faults_of(todo)
         todo = [run for run in todo if run.id not in faults]
         if not todo:
             return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
-        measured = cost.measure(todo, study.compare, study.reference, rounds=8)
+        measured = cost.measure(todo, study.compare, study.reference, study.select.tune, rounds=8)
         measured = [entry for entry in measured if "failed" not in entry]
         updates = updates_per_epoch(experiments.build(todo[0].config))
     if not measured or updates is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from actlab.errors import ActlabError
 from actlab.studies.keys import identity
 from actlab.studies.plan import Run, Study
 
@@ -27,11 +28,21 @@ class Group:
 
 
 def groups(study: Study) -> list[Group]:
-    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone."""
+    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone.
+
+    Raises:
+        ActlabError: where two blocks have different runs at one point and seed.
+    """
     found: dict[str, dict[str, list[Run]]] = {}
     for run in study.runs():
         compared, tuned = _split(study, run)
-        found.setdefault(identity(compared), {}).setdefault(identity(tuned), []).append(run)
+        alike = found.setdefault(identity(compared), {}).setdefault(identity(tuned), [])
+        if any(other.seed == run.seed for other in alike):
+            raise ActlabError(
+                f"two blocks of {study.name} have different runs at {run.point or 'one point'}, "
+                f"seed {run.seed}: give each block a 'name'"
+            )
+        alike.append(run)
     return [
         Group(
             _split(study, next(iter(settings.values()))[0])[0],

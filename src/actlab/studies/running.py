@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pydoc
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.files import DamagedError
 from actlab.studies import stages
-from actlab.studies.groups import of_each_value
+from actlab.studies.groups import groups, of_each_value
 from actlab.studies.keys import get_dotted, identity, label
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
@@ -106,7 +106,9 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
             rounds = 3 if study.smoke else cost.ROUNDS
-            cost.write(cost.measure(unknown, study.compare, study.reference, rounds=rounds), root)
+            tuned = study.select.tune
+            measured = cost.measure(unknown, study.compare, study.reference, tuned, rounds=rounds)
+            cost.write(measured, root, kept=_costs(root))
         probes.execute(runs, root, study.probes, print)
 
 
@@ -116,15 +118,24 @@ def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:
-    """The finished runs, if what one of their compared values costs has not been measured; else none."""
+    """The finished runs, if what one of their grid points costs has not been measured; else none."""
     if not study.reference:
         return []
-    finished = [run for run in study.runs() if RunFolder(root, run).finished]
+    known = {entry["run"] for entry in _costs(root)}
+    finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
+    for group in groups(study):
+        runs = {run.id for setting in group.settings for run in setting.runs}
+        if runs & finished.keys() and not runs & known:
+            return list(finished.values())
+    return []
+
+
+def _costs(root: Path) -> list[Mapping[str, Any]]:
+    """What has been measured; nothing where that is damaged, so that it is measured anew."""
     try:
-        known = {identity(entry.get("point", {}).get(study.compare, "")) for entry in costs(root)}
+        return costs(root)
     except DamagedError:
-        known = set()
-    return finished if {identity(run.point.get(study.compare, "")) for run in finished} - known else []
+        return []
 
 
 def unlike(runs: Sequence[Run], root: Path) -> list[str]:

@@ -14,7 +14,8 @@ from actlab.errors import ActlabError, unknown
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # of what becomes a file below the study's folder
 Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  # mean, mean 5-50, below 0.1
-At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over
+Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
+At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 Place = int | Literal["last", "best"]
 _SEEDS: dict[str, Any] = {  # checked where they are expanded
     "description": "how many, a range such as 5-19, or a list",

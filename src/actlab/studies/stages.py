@@ -5,17 +5,19 @@ What was selected is stored once, in ``selection.json``, and kept by every later
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from actlab.analysis import results
+from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
-from actlab.studies.plan import Block, Stage, Study
+from actlab.studies.plan import Block, Selection, Stage, Study
 
 FILE = "selection.json"
 REMEDY = "delete it; later stages are then selected for anew"
@@ -39,7 +41,7 @@ def opened(study: Study, root: Path) -> list[Study]:
         chosen = _selected(stages[-1], stage, root)
         if chosen is None:
             break
-        stages.append(_later(stages[0], stage, chosen))
+        stages.append(_later(study, stages, stage, chosen))
     return stages
 
 
@@ -68,29 +70,46 @@ def _first(study: Study, stage: Stage) -> Study:
     return replace(study, blocks=blocks, seeds=stage.seeds, title=f"{study.title}, stage {stage.name}")
 
 
-def _later(first: Study, stage: Stage, chosen: Chosen) -> Study:
-    """The stage as a study: a block for each grid point, with one value for each key."""
+def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) -> Study:
+    """The stage as a study: a block for each grid point, with one value for each key.
+
+    Args:
+        study: as its file describes it; what the first stage alone sets is not in it.
+        before: the stages before this one.
+        stage: what it sets, and its seeds.
+        chosen: for it.
+    """
     blocks = []
-    title = f"{first.title.rpartition(', stage ')[0]}, stage {stage.name}"
     tried: dict[str, int] = {}
-    chosen_on: set[int] = set()
-    for group in groups(first):
+    chosen_on = set(before[-1].chosen_on)
+    for group in groups(before[0]):
         entry = chosen[identity(group.point)]
-        run = group.settings[0].runs[0]
-        own = first.blocks[run.block]
+        own = study.blocks[_block(group, entry["chosen"])]
         values = {**group.point, **entry["chosen"]}
         grid = {key: [values[key]] for key in own.grid}
         blocks.append(Block(grid, own.base, {**own.settings, **stage.settings}, own.name))
         tried[identity(group.point)] = entry["tried"]
         chosen_on |= set(entry["seeds"])
     return replace(
-        first,
+        study,
         blocks=tuple(blocks),
         seeds=stage.seeds,
-        title=title,
+        title=f"{study.title}, stage {stage.name}",
         tried=tried,
         chosen_on=frozenset(chosen_on),
     )
+
+
+def _block(group: Group, chosen: Mapping[str, Any]) -> int:
+    """The number of the block that the chosen setting of a group is in.
+
+    Raises:
+        DamagedError: where none has it.
+    """
+    for setting in group.settings:
+        if identity(setting.tuned) == identity(chosen):
+            return setting.runs[0].block
+    raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
 
 
 def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
@@ -98,7 +117,7 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
     for group in groups(before):
-        _check(chosen.get(identity(group.point)), group, root)
+        _check(chosen.get(identity(group.point)), group, before.select, root)
     missing = [group for group in groups(before) if identity(group.point) not in chosen]
     if missing:
         loaded = results.load(before, root)
@@ -119,13 +138,14 @@ def _entry(loaded: Results, group: Group) -> dict[str, Any]:
         "chosen": setting.tuned,
         "tried": tried,
         "metric": loaded.study.select.metric,
+        "mode": loaded.study.select.mode,
         "seeds": [run.seed for run in setting.runs],
         "runs": [run.id for one in group.settings for run in one.runs],
     }
 
 
-def _check(entry: Any, group: Group, root: Path) -> None:
-    """Raise a DamagedError for an entry that is none, or was chosen by runs that are none of the group."""
+def _check(entry: Any, group: Group, rule: Selection, root: Path) -> None:
+    """Raise a DamagedError for an entry that is none, or was chosen by other runs or by another rule."""
     if entry is None:
         return
     whole = (
@@ -135,6 +155,12 @@ def _check(entry: Any, group: Group, root: Path) -> None:
     if not whole or ids.isdisjoint(entry.get("runs", ids)):
         what = "was selected by runs of other settings" if whole else "is damaged (it holds no selection)"
         raise DamagedError(f"{root / FILE} {what}: {REMEDY}")
+    metric, mode = entry.get("metric", rule.metric), entry.get("mode", rule.mode)
+    if (metric, mode) != (rule.metric, rule.mode):
+        raise DamagedError(
+            f"{root / FILE} was selected by the {mode} of {metric}, not the {rule.mode} of {rule.metric}: "
+            + REMEDY
+        )
 
 
 def read(root: Path) -> dict[str, Chosen]:

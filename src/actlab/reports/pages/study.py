@@ -35,6 +35,9 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         ActlabError: for a figure or column that is not understood, or without a finished run to draw.
     """
     first, last = stages[0], stages[-1]
+    ended = {
+        name: result for stage in stages for name, result in stage.results.items()
+    }  # stages may share runs
     return rendering.write(
         "study.html",
         folder / NAME,
@@ -48,8 +51,8 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         figures=[drawing(plot) for plot in plots.read(last)],
         table=table(last),
         heat_map=heat_map(first),
-        seconds=duration(sum(result.get("seconds", 0.0) for s in stages for result in s.results.values())),
-        runs=[run for stage in stages for run in _runs(stage)],
+        seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
+        runs=list({run["id"]: run for stage in stages for run in _runs(stage)}.values()),
         config=config(first.study),
         index=f"../{INDEX}" if (folder.parent / INDEX).exists() else None,
         files=[name for name in _FILES if (folder / name).exists()],

@@ -1,0 +1,81 @@
+"""What a later stage is run at: what was chosen, where it was chosen, and nothing that the first alone sets."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from written_runs import ACT, LR, curves_of, study, write
+
+from actlab.errors import ActlabError
+from actlab.files import DamagedError
+from actlab.studies import stages
+from actlab.studies.groups import groups
+from actlab.studies.plan import Block, Selection, Stage, Study
+
+MOMENTUM, ALL = "model.momentum", "data.train_on_all"
+
+
+def run_all(plan: Study, root: Path) -> list[Study]:
+    """Write the runs of each stage as it opens; the opened stages."""
+    while True:
+        opened = stages.opened(plan, root)
+        for run in opened[-1].runs():
+            write(root, run, curves_of(run))
+        if len(opened) == len(plan.stages):
+            return opened
+
+
+def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:
+    given = (Stage("choose", (0, 1), {ALL: False}), Stage("compare", (5,)), Stage("again", (6,), {ALL: None}))
+    plan = study(stages=given)
+    plan = replace(plan, blocks=tuple(replace(b, base={"data": {"train_on_all": True}}) for b in plan.blocks))
+    opened = run_all(plan, tmp_path)
+    seen = [{run.config["data"]["train_on_all"] for run in stage.runs()} for stage in opened]
+    assert seen == [{False}, {True}, {None}]
+    assert [stage.title for stage in opened] == ["S, stage choose", "S, stage compare", "S, stage again"]
+
+
+def test_all_stages_before_count_as_those_that_chose(tmp_path: Path) -> None:
+    given = (Stage("choose", (0, 1)), Stage("compare", (5, 6, 7)), Stage("again", (0, 1)))
+    assert [sorted(s.chosen_on) for s in run_all(study(stages=given), tmp_path)] == [
+        [],
+        [0, 1],
+        [0, 1, 5, 6, 7],
+    ]
+
+
+def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> None:
+    """Here the better one is of the second grid, which has a key more and a base of its own."""
+    blocks = (
+        Block({ACT: ["relu"], LR: [0.1]}, {"data": {"size": 1}}),
+        Block({ACT: ["relu"], LR: [0.01], MOMENTUM: [0.5, 0.9]}, {"data": {"size": 2}}),
+    )
+    plan = replace(
+        study(select=Selection((LR, MOMENTUM)), stages=(Stage("choose", (0,)), Stage("compare", (5,)))),
+        blocks=blocks,
+    )
+    (run,) = run_all(plan, tmp_path)[-1].runs()
+    assert (run.config["model"]["lr"], run.config["model"]["momentum"]) == (0.01, 0.5)
+    assert run.config["data"]["size"] == 2
+    other = replace(plan, blocks=(blocks[0], replace(blocks[1], grid={**blocks[1].grid, MOMENTUM: [0.9]})))
+    with pytest.raises(DamagedError, match=r"has chosen lr 0\.01, momentum 0\.5, which the grid does not have"):
+        stages.opened(other, tmp_path)
+
+
+@pytest.mark.parametrize("rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")])
+def test_a_selection_by_another_rule_is_told(tmp_path: Path, rule: Selection) -> None:
+    plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5,))))
+    run_all(plan, tmp_path)
+    with pytest.raises(
+        DamagedError, match=f"by the min of val/loss, not the {rule.mode} of {rule.metric}: del"
+    ):
+        stages.opened(replace(plan, select=rule), tmp_path)
+
+
+def test_blocks_that_a_table_could_not_tell_apart_are_refused() -> None:
+    plan = study(select=Selection())
+    blocks = tuple(Block({ACT: ["relu"]}, settings={"model.width": width}) for width in (64, 128))
+    with pytest.raises(ActlabError, match=r"two blocks of s .* seed 0: give each block a 'name'"):
+        groups(replace(plan, blocks=blocks))
+    named = tuple(replace(block, name=str(number)) for number, block in enumerate(blocks))
+    assert len(groups(replace(plan, blocks=named))) == 2

@@ -1,0 +1,58 @@
+"""Figures drawn from ``results/``: whose they are, and what was not run."""
+
+from pathlib import Path
+from typing import Any
+
+from actlab.reports import curve_table, kept
+
+
+def titles_of(written: Any, tmp_path: Path, **options: Any) -> list[tuple[str, str]]:
+    """Title and y label of each panel, drawn from what a study keeps."""
+    loaded = written(**options)
+    curve_table.write(loaded, tmp_path / "results" / "units")
+    drawn = kept.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
+    return [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in drawn.axes]
+
+
+def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
+    assert titles_of(written, tmp_path) == [
+        ("plain\nn = 2, published dotted", "log loss"),
+        ("dropped\nn = 2", "test error %"),
+    ]
+
+
+def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_path: Path) -> None:
+    plain, dropped = titles_of(written, tmp_path, skip=lambda run: not run.point["model.dropout"])
+    assert plain == ("plain\npublished; not run here", "log loss")
+    assert dropped[0] == "dropped\nn = 2"
+
+
+def test_panels_without_titles_are_told_apart_by_their_numbers(written: Any, tmp_path: Path) -> None:
+    def bare(text: str) -> str:
+        return (
+            text.replace("title: plain, ", "")
+            .replace("title: dropped, ", "")
+            .replace("label: test error, ", "")
+        )
+
+    found = titles_of(written, tmp_path, edit=bare, skip=lambda run: not run.point["model.dropout"])
+    assert found == [("1\npublished; not run here", "log loss"), ("2\nn = 2", "log loss %")]
+
+
+def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> None:
+    def by_dropout(text: str) -> str:
+        text = text.replace("model.dropout: [0.0, 0.5]", "model.dropout: [null, 0.5]")
+        panel = "{title: one, where: {model.activation: relu}}"
+        return (
+            text.replace("lines: model.activation", "lines: model.dropout")
+            .replace(
+                text[text.index("      - {title: plain") : text.index("    published: {file")],
+                f"      - {panel}\n",
+            )
+            .replace("names: {gelu_tanh: GELU, relu: ReLU}", "names: {}")
+        )
+
+    loaded = written(edit=by_dropout)
+    curve_table.write(loaded, tmp_path / "results" / "units")
+    (axes,) = kept.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["None", "0.5"]
