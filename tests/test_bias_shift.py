@@ -140,6 +140,23 @@ def test_a_study_probes_it(cli, tmp_path, engine):
         assert (by_quantile["layer=2,quantile=0.25"] <= by_quantile["layer=2,quantile=0.75"]).all()
 
 
+def test_where_units_are_centred_and_uncorrelated_both_gradients_point_one_way():
+    """A = 1 and b = 0: nothing is to be corrected."""
+    source = torch.Generator().manual_seed(3)
+    a = torch.randn(500, 4, generator=source, dtype=torch.float64)
+    a = torch.linalg.qr(a - a.mean(0)).Q * 500**0.5
+    a -= a.mean(0)
+    layer = bias_shift.Layer(a, torch.ones(500, 3).double(), torch.randn(500, 3, generator=source).double())
+    found = bias_shift.measure(layer)
+    assert found["cosine", ""] == pytest.approx(1)
+    assert found["correlation", ""] == pytest.approx(0, abs=1e-9)
+    assert found["absolute_correlation", ""] == pytest.approx(0, abs=1e-9)
+    shifted = bias_shift.measure(layer._replace(a=a + 2))
+    assert shifted["cosine", ""] < 0.9
+    apart = bias_shift.measure(layer._replace(a=torch.stack([a[:, 0], -a[:, 0] + 0.1 * a[:, 1]], 1)))
+    assert apart["correlation", ""] < -0.9 < 0.9 < apart["absolute_correlation", ""]
+
+
 def test_of_what_it_cannot_be_measured():
     with pytest.raises(Exception, match="samples 1 of bias shift"):
         bias_shift.BiasShift(1)

@@ -67,6 +67,7 @@ class Frames(TensorDataModule):
     """Random sequences of different lengths, padded with numbers that must not count."""
 
     num_classes, input_shape = K, (T, D)
+    stackable = True
 
     def __init__(self, batch_size=12, seed=0, dtype=torch.float64, augment=True):
         super().__init__(batch_size, 16, seed)

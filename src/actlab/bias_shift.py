@@ -47,10 +47,11 @@ class BiasShift:
     Measured under ``layer=2``, ``layer=3`` and so on, the first being left out, whose incoming units are the
     inputs: quartiles over units of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the median of
     the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
-    ``shift_of_natural_gradient``; mean correlation of the incoming units, ``correlation``; the median length of
-    E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices singular:
-    they are left out, ``constant_inputs`` is their mean number; ``units_left_out`` is the share of units that
-    no sample, or too few, move.
+    ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the mean correlation
+    of the incoming units, ``correlation``, and of its absolute values, ``absolute_correlation``; the median
+    length of E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices
+    singular: they are left out, ``constant_inputs`` is their mean number; ``units_left_out`` is the share of
+    units that no sample, or too few, move.
 
     Args:
         samples: the first training samples in file order.
@@ -115,7 +116,7 @@ def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
 
 def measure(layer: Layer) -> dict[tuple[str, str], float]:
     """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
-    distances, shifts, natural, lengths, constant = [], [], [], [], []
+    distances, shifts, natural, cosines, lengths, constant = [], [], [], [], [], []
     number = layer.delta.shape[1]
     for unit in range(number):
         one = of_unit(layer, unit)
@@ -128,6 +129,8 @@ def measure(layer: Layer) -> dict[tuple[str, str], float]:
         lengths.append(float(of.mean_q.norm()))
         shifts.append(float(theory.bias_shift(of.mean, g, g0)))
         natural.append(float(theory.bias_shift(of.mean, update, of_bias)))
+        plain, corrected = torch.cat([g[0], g0]), torch.cat([update[0], of_bias])
+        cosines.append(float(torch.cosine_similarity(plain, corrected, dim=0)))
     k = torch.tensor(distances, dtype=torch.float64).abs()
     nothing = not len(k)
     found = {("k_distance", f",quantile={q}"): math.nan if nothing else float(k.quantile(q)) for q in QUANTILES}
@@ -137,7 +140,8 @@ def measure(layer: Layer) -> dict[tuple[str, str], float]:
         ("mean_length", lengths),
     ):
         found[name, ""] = math.nan if nothing else float(torch.tensor(values).abs().median())
-    found["correlation", ""] = mean_correlation(layer.a)
+    found["cosine", ""] = math.nan if nothing else float(torch.tensor(cosines).median())
+    found["correlation", ""], found["absolute_correlation", ""] = correlations(layer.a)
     found["constant_inputs", ""] = math.nan if nothing else sum(constant) / len(constant)
     found["units_left_out", ""] = 1 - len(constant) / number
     return found
@@ -163,8 +167,10 @@ def of_unit(layer: Layer, unit: int) -> tuple[Tensor, theory.Moments, Tensor, Te
     return a, theory.moments(a, delta), g, g0, int((~kept).sum())
 
 
-def mean_correlation(a: Tensor) -> float:
-    """Mean absolute correlation of two of the units that vary."""
-    of = torch.corrcoef(a[:, theory.varying(a)].T).abs()
+def correlations(a: Tensor) -> tuple[float, float]:
+    """Mean correlation of two of the units that vary, and the mean of its absolute values."""
+    of = torch.corrcoef(a[:, theory.varying(a)].T)
     number = len(of) if of.dim() else 1
-    return float((of.sum() - number) / (number * (number - 1))) if number > 1 else math.nan
+    pairs = number * (number - 1)
+    sums = (of.sum() - number, of.abs().sum() - number)
+    return (float(sums[0] / pairs), float(sums[1] / pairs)) if pairs else (math.nan, math.nan)

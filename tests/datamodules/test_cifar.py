@@ -205,6 +205,14 @@ def test_another_dataset_is_named(module: Build, hub_folder: HubFolder) -> None:
     assert "has 3 classes, cifar10 has 10" in refusal(lambda: module(fewer))
 
 
+def test_files_sorted_by_class_are_refused_before_anything_is_fitted(
+    module: Build, hub_folder: HubFolder
+) -> None:
+    ordered = hub_folder("ordered", shape=(32, 32, 3), change=lambda files, labels: labels.sort())
+    with pytest.raises(ActlabError, match=r"class 0 is among the first 6 .* seem sorted by class"):
+        module(ordered, preprocessing=["zca"]).prepare_data()
+
+
 @pytest.mark.parametrize("variant", ["cifar10", "cifar100"])
 def test_the_hub_is_asked_for_the_variant(variant: Any) -> None:
     assert f"'uoft-cs/{variant}'" in refusal(lambda: CIFARDataModule(variant))

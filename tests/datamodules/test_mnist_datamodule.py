@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from hub_folders import HubFolder, labels_of, pixels_of
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of
 from torch import Tensor, nn
 
-from actlab.datamodules import MNISTDataModule
+from actlab.datamodules import MNISTDataModule, decoded
 from actlab.errors import ActlabError
 
 
@@ -55,6 +55,41 @@ def test_training_on_all_keeps_the_validation_part(hub_folder: HubFolder) -> Non
     data = module(hub_folder(), batch_size=30, train_on_all=True)
     assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
     assert collected(data.val_dataloader())[1].tolist() == labels_of("train")[:6]
+
+
+def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        labels.sort()
+
+    folder = hub_folder(change=change)  # three images of each class: 0 0 0 1 1 1 2 …
+    with pytest.raises(ActlabError) as caught:
+        module(folder).train_dataloader()
+    assert f"data.validation 6: class 0 is among the first 6 training images of {folder}" in str(caught.value)
+    assert "2 of this kind in all; the files seem sorted by class: shuffle the dataset" in str(caught.value)
+    assert len(module(folder, validation=2).train_dataloader()) == 28 // 5
+    assert len(module(folder, train_on_all=True).train_dataloader()) == 30 // 5
+
+
+def test_validation_of_one_class_is_refused(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some of that class are left to be trained on."""
+    monkeypatch.setattr(decoded, "SORTED", 2)
+
+    def change(files: list[Any], labels: list[Any]) -> None:
+        labels.sort()
+
+    folder = hub_folder(change=change)
+    with pytest.raises(
+        ActlabError, match=r"data\.validation 2: the first 2 training images .* all of class 0;"
+    ):
+        module(folder, validation=2).train_dataloader()
+
+
+def test_a_test_class_that_is_not_trained_on_is_no_mistake(hub_folder: HubFolder) -> None:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        labels[:] = [number % 4 + (len(files) == SIZES["test"]) for number in range(len(labels))]
+
+    _, labels = collected(module(hub_folder(change=change)).test_dataloader())
+    assert labels.max() == 4
 
 
 def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: HubFolder) -> None:

@@ -1,14 +1,20 @@
 """Units, tasks, networks and optimisers of users: a stack gives what each run gives alone, or is refused."""
 
 import json
+from functools import partial
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 import torch
+from tiny_study import execute
 from torch import nn
 
 from actlab import experiments
 from actlab.engines import trial
+from actlab.errors import ActlabError
+from actlab.networks import MLP
+from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 
 MINE = """\
@@ -93,6 +99,18 @@ class ClippedAdam(torch.optim.Adam):
     def step(self, closure=None):
         torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)
         return super().step(closure)
+"""
+DATA = """
+
+from actlab.datamodules import MNISTDataModule
+
+
+class Noisy(MNISTDataModule):
+    def load(self, device):
+        super().load(device)
+        images, labels = self.train.tensors
+        turned = torch.randint(10, labels.shape, generator=torch.Generator().manual_seed(self.seed))
+        self.train.tensors = images, torch.where(torch.arange(len(labels)) % 2 == 0, labels, turned)
 """
 STUDY = """\
 base: mnist_classifier
@@ -185,6 +203,64 @@ def test_optimisers_keep_what_stands_outside_their_groups(here, cli):
 def test_a_users_optimiser_is_not_taken_for_elementwise(here, cli):
     out = run(cli, here, STUDY.replace("set:", "set:\n  model.optimizer.class_path: mine.ClippedAdam"))
     assert "ClippedAdam is not known to act elementwise" in out
+
+
+class Shuffled(pl.LightningDataModule):
+    """As a user writes it: torch's own loader, whose order comes from the global generator."""
+
+    num_classes, input_shape = 10, (1, 28, 28)
+
+    def train_dataloader(self):
+        images = torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+        data = torch.utils.data.TensorDataset(images, torch.arange(8))
+        return torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(self.train_dataloader().dataset, batch_size=8)
+
+
+class Orders(pl.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.seen.append(batch[1].tolist())
+
+
+def test_a_users_loader_shuffles_anew_in_every_epoch(here):
+    """Whatever the unit draws; and those that are left in the same way after a resume."""
+
+    def orders(unit, epochs=4, **options):
+        watch, quiet = Orders(), ("logger", "enable_progress_bar", "enable_model_summary")
+        task = ClassificationTask(10, (1, 28, 28), unit, partial(MLP, hidden=[4]), torch.optim.Adam)
+        settings = {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
+        trainer = pl.Trainer(max_epochs=epochs, callbacks=[watch], **settings, **dict.fromkeys(quiet, False))
+        trainer.fit(task, datamodule=Shuffled(), **options)
+        return trainer, watch.seen
+
+    for unit in ("./mine.py:noisy", "./mine.py:BornRandom", "relu"):
+        _, straight = orders(unit)
+        assert len(set(map(tuple, straight))) == 4, unit
+        trainer, _ = orders(unit, 2)
+        trainer.save_checkpoint(here / "two.ckpt")
+        _, resumed = orders(unit, ckpt_path=here / "two.ckpt", weights_only=True)
+        assert resumed == straight[2:], unit
+
+
+def test_a_file_that_is_changed_while_the_study_runs_ends_it(here):
+    text = STUDY.replace("[relu]", '["./mine.py:noisy"]')
+    (here / "s.yaml").write_text(text)
+    runs = reading.load("s.yaml").runs()
+    (here / "mine.py").write_text(MINE.replace("0.5 * torch.randn_like(x)", "torch.randn_like(x)"))
+    with pytest.raises(ActlabError, match=r"mine\.py:noisy has been changed since the study was started"):
+        execute(runs, here / "runs")
+    assert not list(here.glob("runs/*/result.json"))
+
+
+def test_a_users_data_may_depend_on_the_seed(here, cli):
+    (here / "mine.py").write_text(MINE + DATA)
+    out, _ = assert_engines_agree(cli, here, STUDY.replace("set:", "set:\n  data.class_path: mine.Noisy"))
+    assert "one by one instead of stacked: Noisy makes batches for one seed" in out
 
 
 def config_of(**model):

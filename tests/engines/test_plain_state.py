@@ -9,6 +9,7 @@ from actlab.studies import reading
 
 UNITS = """\
 import random
+from collections import deque
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ class Holding(nn.Module):
         self.torch = torch.Generator().manual_seed(1)
         self.python = random.Random(2)
         self.numpy = np.random.default_rng(3)
+        self.older = np.random.RandomState(4)
+        self.last, self.sums, self.signs = deque([0.0], maxlen=2), np.zeros(2), set()
 
     def forward(self, x):
         noise = 0
@@ -31,7 +34,11 @@ class Holding(nn.Module):
             self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
             self.scale = x.detach().std()
             self.seen.append(float(x.detach().mean()))
+            self.last.append(self.older.random_sample() + np.float64(x.detach().max()))
+            self.sums = self.sums + np.array([float(x.detach().sum()), 1.0])
+            self.signs.add(int(x.sum() > 0))
             noise = torch.rand(x.shape, generator=self.torch) + self.python.random() + self.numpy.random()
+            noise = noise + self.last[0] + 0.01 * float(np.tanh(self.sums[0])) + len(self.signs)
         return (x - self.mean + 0.1 * sum(self.seen[-3:]) + noise).relu() / (1 + (self.scale or 0))
 
 
@@ -138,7 +145,8 @@ def test_a_state_dict_holds_what_has_changed_and_no_more(units):
     task.train()(x)
     state = task.state_dict()
     (held,) = (value for name, value in state.items() if name.endswith("_plain_state"))
-    assert held.keys() == {"mean", "scale", "seen", "torch", "python", "numpy"}
+    generators = {"torch", "python", "numpy", "older"}
+    assert held.keys() == {"mean", "scale", "seen", "last", "sums", "signs"} | generators
     another = task_with(units["Holding"])
     another.load_state_dict(state)
     assert torch.equal(another.eval()(x), task.eval()(x))

@@ -87,6 +87,18 @@ def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
     assert "Drawn at lr 0.0001. Without a run there, so not drawn: elu." in plot.caption
 
 
+def test_published_epochs_of_another_length_and_what_readers_must_know(written: Any) -> None:
+    def edit(text: str) -> str:
+        text = text.replace("names: {gelu_tanh: GELU, relu: ReLU}", "names: {relu: ReLU}, stretch: 1.5")
+        return text.replace("    label: log loss", "    label: log loss\n    caption: Mind the gap.", 1)
+
+    loaded = written(edit=edit)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    (published,) = (line.published for line in plot.panels[0].lines if line.published)
+    assert published[0].tolist() == [1.5, 4.5]
+    assert plot.caption.endswith("Mind the gap.")
+
+
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
     loaded = written(activations=["silu", "{name: elu, alpha: 0.5}"])
     plot = read_entry(loaded, loaded.study.figures[0])

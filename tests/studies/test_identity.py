@@ -78,6 +78,49 @@ def test_the_content_of_the_data_counts(ids, tmp_path):
     assert not set(ids()) & set(before)
 
 
+def test_a_folder_of_any_name_counts(ids, tmp_path, monkeypatch):
+    """A plain word, and one that looks like a module's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("mydata", "TIMIT", "data.v2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.parquet").write_bytes(b"pixels")
+        before = ids(dataset=name)
+        (tmp_path / name / "train.parquet").write_bytes(b"pixelz")
+        assert not set(ids(dataset=name)) & set(before), name
+    before = ids()
+    (tmp_path / "relu").mkdir()  # is no unit
+    assert ids() == before
+
+
+def test_which_folder_a_file_is_in_counts(ids, tmp_path):
+    for kind in ("cat", "dog"):
+        (tmp_path / "digits/train" / kind).mkdir(parents=True)
+    (tmp_path / "digits/train/cat/1.png").write_bytes(b"pixels")
+    before = ids()
+    (tmp_path / "digits/train/cat/1.png").rename(tmp_path / "digits/train/dog/1.png")
+    assert not set(ids()) & set(before)
+
+
+def test_linked_folders_count_and_may_lead_back(ids, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/1.png").write_bytes(b"pixels")
+    (tmp_path / "digits/train").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "digits")
+    before = ids()
+    (tmp_path / "elsewhere/1.png").write_bytes(b"pixelz")
+    assert not set(ids()) & set(before)
+
+
+def test_of_very_many_files_the_last_count_by_name(ids, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "_MOST_LISTED", 3)
+    for name in ("train/1", "train/2", "train/3", "val/1"):
+        (tmp_path / "digits" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "digits" / name).write_bytes(b"pixels")
+    before = ids()
+    (tmp_path / "digits/val/1").rename(tmp_path / "digits/val/2")
+    assert not set(ids()) & set(before)
+
+
 def test_a_users_package_counts_with_what_it_imports(ids, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "mypkg"

@@ -2,6 +2,7 @@
 
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -16,6 +17,7 @@ from actlab.optim import L2, Cosine, Linear, Plateau, Steps
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.tasks import ClassificationTask, Quantity, Task
+from actlab.tasks.building import check_devices
 from actlab.tasks.quantities import Means, Seen, WeightedMean
 from actlab.tasks.randomness import is_random
 from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
@@ -386,6 +388,19 @@ def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, 
     task = member(0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}).double()
     fitted(task, Frames(), tmp_path)
     assert task.moving.optimizer.param_groups[0]["lr"] < 0.1 * 0.5
+
+
+def test_batch_norm_over_parts_of_a_batch_is_refused():
+    network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    alone, apart, together = (
+        SimpleNamespace(world_size=size, strategy=SimpleNamespace(_layer_sync=sync))
+        for size, sync in ((1, None), (2, None), (2, object()))
+    )
+    for trainer in (alone, together):
+        check_devices(trainer, network)
+    check_devices(apart, network[:1])
+    with pytest.raises(ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm true"):
+        check_devices(apart, network)
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def stackable(self) -> bool:
         """Whether its batches can be made for R seeds at once.
 
-        Not once ``train_dataloader`` is overridden. A subclass whose ``train`` takes no index ``(R, B)``, or
-        whose transform takes no batch ``(R, B, …)``, says ``stackable = False``.
+        A user's subclass says ``stackable = True`` when nothing that it loads depends on ``seed``, its
+        ``train`` takes an index ``(R, B)`` and its transform a batch ``(R, B, …)``.
         """
-        return type(self).train_dataloader is TensorDataModule.train_dataloader
+        ours = type(self).train_dataloader is TensorDataModule.train_dataloader
+        return ours and type(self).__module__.startswith("actlab.")
 
     def setup(self, stage: str) -> None:
         """Load the data, onto the accelerator if the Trainer has one.

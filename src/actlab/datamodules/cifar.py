@@ -55,7 +55,8 @@ class CIFARDataModule(DecodedImages):
         seed: the order of batches and the augmentation are functions of it.
 
     Raises:
-        ActlabError: for a dataset that is missing, damaged or of another kind, and for settings that cannot be.
+        ActlabError: for a dataset that is missing, damaged, of another kind or sorted by class, and for
+            settings that cannot be.
     """
 
     channels = SHAPE[0]
@@ -90,6 +91,7 @@ class CIFARDataModule(DecodedImages):
             cache_dir=cache_dir,
             revision=None if sample else revision,
             label=label,
+            sample=sample,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             seed=seed,

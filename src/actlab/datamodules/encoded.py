@@ -82,9 +82,12 @@ class Files(Encoded):
 
     @property
     def digest(self) -> str:
-        """Of names and sizes: a file that is replaced by another of its name and size is not noticed."""
-        sizes = np.array([self._path(number).stat().st_size for number in range(len(self))], np.int64)
-        return hashlib.sha256(self._names.tobytes() + sizes.tobytes()).hexdigest()
+        """Of the folder, and the names, sizes and times of the files: nothing is read."""
+        states = (self._path(number).stat() for number in range(len(self)))
+        pair = np.dtype((np.int64, 2))
+        known = np.fromiter(((state.st_size, state.st_mtime_ns) for state in states), pair, len(self))
+        folder = os.fsencode(self.folder.resolve())
+        return hashlib.sha256(b"\0".join((folder, self._names.tobytes(), known.tobytes()))).hexdigest()
 
 
 class Rows(Encoded):
@@ -93,18 +96,19 @@ class Rows(Encoded):
     Args:
         table: has a column of images and one of labels.
         where: the table in messages.
+        content: digest of the files, where the reader's own fingerprint is of their paths and times alone.
 
     Raises:
         ActlabError: for missing columns, and for labels that are no classes.
     """
 
-    def __init__(self, table: Any, where: str) -> None:
+    def __init__(self, table: Any, where: str, content: str = "") -> None:
         import datasets
 
         self.where, self._column = where, column_of(table.column_names, IMAGE_COLUMNS, "image", where)
         label = column_of(table.column_names, LABEL_COLUMNS, "label", where)
         self.labels, self.num_classes = labels_of(table, label, where)
-        self._digest = str(table._fingerprint)
+        self._digest = f"{table._fingerprint}{content}"
         self._table = table.cast_column(self._column, datasets.Image(decode=False))
 
     def read(self, number: int) -> bytes:
@@ -118,16 +122,17 @@ class Rows(Encoded):
 
     @property
     def digest(self) -> str:
-        """The reader's own fingerprint."""
+        """The reader's own fingerprint, with that of the content."""
         return self._digest
 
 
-def rows_of(tables: Any, given: str) -> dict[str, Encoded]:
+def rows_of(tables: Any, given: str, content: str = "") -> dict[str, Encoded]:
     """Both parts of a dataset of the hub's reader.
 
     Args:
         tables: a ``datasets.DatasetDict``.
         given: the dataset as the user named it.
+        content: as of `Rows`.
 
     Raises:
         ActlabError: when a part is missing or cannot be used, or the parts have other classes.
@@ -139,7 +144,7 @@ def rows_of(tables: Any, given: str) -> dict[str, Encoded]:
             raise ActlabError(
                 f"dataset {given!r} has no {names[-1]!r} images; it has {', '.join(tables) or 'no splits'}"
             )
-        found[part] = Rows(tables[split], f"{split} split of dataset {given!r}")
+        found[part] = Rows(tables[split], f"{split} split of dataset {given!r}", content)
     if found["train"].num_classes != found["val"].num_classes:
         numbers = " and ".join(str(part.num_classes) for part in found.values())
         raise ActlabError(f"the splits of dataset {given!r} have {numbers} classes; both need the same")

@@ -12,9 +12,17 @@ from torch.utils.data import DataLoader, SequentialSampler
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
 from actlab.datamodules.cache import cache_folder
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
+from actlab.datamodules.images import check_class_names
 from actlab.datamodules.loaders import ReadingLoader, ResumableLoader
 from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
-from actlab.datamodules.sources import local_folder, open_folder, open_hub, revision_of
+from actlab.datamodules.sources import (
+    ends_digest,
+    local_folder,
+    open_folder,
+    open_hub,
+    parquet_files,
+    revision_of,
+)
 from actlab.errors import ActlabError
 from actlab.hashing import generator
 from actlab.resources import resource
@@ -40,7 +48,7 @@ class ImageNetDataModule(TensorDataModule):
     Args:
         dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), classes
             in order of their names; or a folder of parquet files in the hub's layout, which its reader copies
-            into the cache.
+            into the cache, below ``rows/``, anew when they change; copies of what they were stay there.
         sample: take generated pictures instead: ten classes, 40 training and 20 validation images.
         size: side of the squares.
         crop: side of the windows.
@@ -107,7 +115,10 @@ class ImageNetDataModule(TensorDataModule):
             return tree(folder)
         if next(folder.rglob("*.parquet"), None) is None:
             raise ActlabError(f"{folder} has no folder 'train'; {LAYOUT}, or the hub's parquet files")
-        return rows_of(open_folder(folder, str(cache_folder(self.cache_dir) / "rows")), self.dataset)
+        check_class_names(parquet_files(folder))
+        content = ends_digest(folder)[:24]  # the reader itself knows files again by their paths and times
+        copy = cache_folder(self.cache_dir) / "rows" / content
+        return rows_of(open_folder(folder, str(copy)), self.dataset, content)
 
     @property
     def revisions(self) -> dict[str, str]:

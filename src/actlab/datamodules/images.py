@@ -6,9 +6,12 @@ Shapes: ``N`` samples, ``C H W``.
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,6 +107,46 @@ def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
         )
     named = classes if classes < MAX_CLASSES else int(found.max()) + 1
     return torch.from_numpy(found.astype(np.int64)), named
+
+
+def check_class_names(files: Sequence[Path], label: str | None = None) -> None:
+    """Check that the parquet files of a dataset number their classes alike.
+
+    The hub's reader takes the names that the first file gives, and the numbers of every file as they are.
+
+    Args:
+        files: a damaged one, or one that does not name its classes, is passed over.
+        label: column of the labels, or None for the usual ones.
+
+    Raises:
+        ActlabError: when two files have other names, or another order of them.
+    """
+    named = ((file, names) for file in files if (names := _class_names(file, label)) is not None)
+    first, expected = next(named, (None, None))
+    for file, names in named:
+        if names != expected:
+            pairs = enumerate(zip_longest(expected or (), names))
+            number, (one, other) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+            raise ActlabError(
+                f"{first} and {file} number their classes differently: class {number} is {one!r} in the first "
+                f"and {other!r} in the second; rewrite them with one order of names, or give a folder of one "
+                "dataset alone"
+            )
+
+
+def _class_names(file: Path, label: str | None) -> list[Any] | None:
+    """The names of classes that a parquet file gives in the hub's metadata, in order of their numbers."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        metadata = pyarrow.parquet.read_schema(file).metadata or {}
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
+        names = features[column]["names"]
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError):
+        return None
+    return names if isinstance(names, list) else None
 
 
 def _encoded(table: Any, column: str, where: str) -> list[bytes | None]:

@@ -35,7 +35,7 @@ class MNISTDataModule(DecodedImages):
         seed: the order of batches is a function of it.
 
     Raises:
-        ActlabError: for a dataset that is missing, damaged or of another kind.
+        ActlabError: for a dataset that is missing, damaged, of another kind or sorted by class.
     """
 
     channels = 1
@@ -58,6 +58,7 @@ class MNISTDataModule(DecodedImages):
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             revision=None if sample else revision,
+            sample=sample,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             seed=seed,

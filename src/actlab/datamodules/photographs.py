@@ -9,6 +9,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ from actlab.datamodules.steps import mean_of
 from actlab.draws import Position, integers_at, uniform_at
 from actlab.errors import ActlabError
 
-FORMAT = 1  # of the mean's cache: raised when decoding changes
+FORMAT = 2  # of the mean's cache: raised when decoding changes
 BLOCK = 64  # pictures that the mean reads at once
+# Pillow's names of what has 8 bits a channel or fewer; of 16 bits it would cut off all above 255.
+MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA")
 
 
 class Photographs(Dataset[Batch]):
@@ -86,19 +89,33 @@ def square(file: bytes, size: int) -> Tensor:
     """The central square of a picture, as large as its shorter side, resized: uint8 ``(3, S, S)``.
 
     Resized bilinearly, with as wide a filter as the factor asks for. Grey pictures and those of ink colours
-    become RGB.
+    become RGB; transparent ones are laid over white, so that what they hide stays hidden.
 
     Args:
         file: in any format that Pillow reads.
         size: S.
+
+    Raises:
+        ValueError: for a picture of more than 8 bits a channel, or of another mode than `MODES`.
     """
     from PIL import Image
 
-    image = Image.open(io.BytesIO(file)).convert("RGB")
+    image: Image.Image = Image.open(io.BytesIO(file))
+    if image.mode not in MODES:
+        raise ValueError(f"Pillow mode {image.mode!r}, not {', '.join(MODES)}; convert it to 8 bits a channel")
+    if _transparent(image):
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    image = image.convert("RGB")
     side = min(image.size)
     left, top = ((n - side) / 2 for n in image.size)
     resized = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
     return torch.from_numpy(np.array(resized).transpose(2, 0, 1))
+
+
+def _transparent(image: Any) -> bool:
+    """Whether a picture of Pillow may be transparent somewhere."""
+    palette = image.palette is not None and image.palette.mode.endswith("A")
+    return palette or image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info
 
 
 @dataclass(frozen=True)
@@ -145,7 +162,7 @@ def mean_image(samples: Photographs, workers: int, folder: Path) -> Tensor:
     Args:
         samples: without transform.
         workers: that read them.
-        folder: where the mean is kept, under a digest of the files' names and sizes and of S.
+        folder: where the mean is kept, under the pictures' digest and S.
 
     Raises:
         ActlabError: for a picture that cannot be decoded, or a folder that cannot be written.

@@ -7,17 +7,20 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from actlab.datamodules.cache import Cached, cache_folder, made_once
-from actlab.datamodules.images import Images, decode, words
+from actlab.datamodules.images import Images, check_class_names, decode, words
 from actlab.errors import ActlabError
 
 FORMAT = 3  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files
+CARD = "README.md"  # whose header may say which files a split has, and what the classes are called
+END = 2**20  # bytes at either end of a file that `ends_digest` reads
 _COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
 
 
@@ -48,6 +51,8 @@ def load_images(
     tables = open_hub(dataset, revision) if folder is None else {}
     commit = revision_of(tables)
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
+    if folder:
+        check_class_names(parquet_files(folder), label)
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
@@ -88,17 +93,44 @@ def local_folder(dataset: str) -> Path | None:
 
 
 def content_digest(folder: Path) -> str:
-    """Digest of the bytes of all parquet files below a folder, with their names.
+    """Digest of the bytes of all parquet files below a folder, with their names, and of its `CARD`.
 
     Raises:
-        ActlabError: when there are none, or they cannot be read.
+        ActlabError: when there are no parquet files, or they cannot be read.
     """
+    return _digest(folder, lambda stream: hashlib.file_digest(stream, "sha256").digest())
+
+
+def ends_digest(folder: Path) -> str:
+    """As `content_digest`, but of sizes and of both ends of each file: for what is too large to be read whole.
+
+    A parquet file ends with the places and sizes of all that is in it, so the ends of two differ as a rule.
+
+    Raises:
+        ActlabError: when there are no parquet files, or they cannot be read.
+    """
+    return _digest(folder, _ends)
+
+
+def _ends(stream: BufferedReader) -> bytes:
+    """Digest of a file's size and of `END` bytes at either end."""
+    size = os.fstat(stream.fileno()).st_size
+    digest = hashlib.sha256(str(size).encode())
+    digest.update(stream.read(END))
+    stream.seek(max(stream.tell(), size - END))
+    digest.update(stream.read())
+    return digest.digest()
+
+
+def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
+    """Digest of the names and contents of what decides a dataset in a folder."""
     digest = hashlib.sha256()
-    for file in parquet_files(folder):
+    card = folder / CARD
+    for file in [*parquet_files(folder), *([card] if card.is_file() else [])]:
         digest.update(str(file.relative_to(folder)).encode())
         try:
             with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+                digest.update(of(stream))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({words(error)})") from error
     return digest.hexdigest()

@@ -195,7 +195,10 @@ def reason_against(experiment: Experiment) -> str | None:
                 f"{type(callback).__name__} does not say that it can serve a stack (an attribute 'stackable')"
             )
     if not getattr(data, "stackable", False):
-        return f"{type(data).__name__} makes batches for one seed, not for several"
+        return (
+            f"{type(data).__name__} makes batches for one seed, not for several (or does not say that it can, "
+            "by 'stackable = True')"
+        )
     return stacking.reason_against(task) or reason_against_loss(experiment)
 
 

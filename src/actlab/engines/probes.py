@@ -31,6 +31,7 @@ from actlab.probes import Measured
 from actlab.signatures import find, parameters
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against, stacked_quantity
+from actlab.studies import identity
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 
@@ -185,8 +186,9 @@ def path_of(root: Path, run: Run, probe: Probe) -> Path:
 
 
 def digest(probe: Probe) -> str:
-    """Of what is asked: class, arguments and checkpoints."""
-    asked = [probe.class_path, probe.init_args, list(probe.at)]
+    """Of what is asked: class, arguments and checkpoints, and the contents of what they name outside actlab."""
+    sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args})
+    asked = [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values())]
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -17,6 +17,7 @@ from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError
 from actlab.files import DamagedError
+from actlab.studies import identity
 from actlab.studies.plan import Run
 
 JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
@@ -42,8 +43,24 @@ def work(jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFact
             if not held:
                 busy.append(job)
             elif not _over(job, root):
+                check_sources(job)
                 train(job, root, progress, logger)
     return [job for job in busy if not _over(job, root)]
+
+
+def check_sources(job: Job) -> None:
+    """Check that files from outside are what they were when the runs were planned and named after them.
+
+    Raises:
+        ActlabError: for one that has been changed since.
+    """
+    known: dict[str, str | None] = {}
+    for run in job.runs:
+        now = identity.sources_of(run.config, known)
+        if changed := sorted(text for text in run.sources if now.get(text) != run.sources[text]):
+            raise ActlabError(
+                f"{changed[0]} has been changed since the study was started: start it again to run it as it is"
+            )
 
 
 def _over(job: Job, root: Path) -> bool:

@@ -29,6 +29,7 @@ from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
 from actlab.studies.plan import Run
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment: the accelerators of a process
 MOST_DEATHS = 3  # of the processes that train one job
 _PRELOADED = ["actlab.engines.queue", "actlab.engines.settings", "actlab.datamodules", "actlab.callbacks"]
 
@@ -179,8 +180,8 @@ def _serve(pipe: Connection, root: Path, settings: Settings, logger: LoggerFacto
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the first process decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(mp.parent_process(),), daemon=True).start()
-    if torch.accelerator.device_count():
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(seat % torch.accelerator.device_count())
+    if number := torch.accelerator.device_count():
+        os.environ[VISIBLE] = device_of(seat, number, os.environ.get(VISIBLE))
     if settings.threads:
         torch.set_num_threads(settings.threads)
 
@@ -196,6 +197,16 @@ def _serve(pipe: Connection, root: Path, settings: Settings, logger: LoggerFacto
                 pipe.send(("error", str(error)))
                 return
             pipe.send(("done", bool(left)))
+
+
+def device_of(seat: int, number: int, visible: str | None) -> str:
+    """The accelerator of a worker, as the variable `VISIBLE` names it: one of those that the user left visible.
+
+    >>> device_of(3, 2, None), device_of(1, 2, "2,3"), device_of(2, 1, "GPU-6ca1")
+    ('1', '3', 'GPU-6ca1')
+    """
+    names = visible.split(",") if visible else list(map(str, range(number)))
+    return names[seat % min(number, len(names))]
 
 
 def _end_with(parent: Any) -> None:

@@ -39,7 +39,8 @@ class ConvStacks(nn.Sequential):
         num_classes: K, number of logits.
         input_shape: (C, H, W).
         stacks: for each stack its parts (layers, units, size of the kernel); by default those of §4.2.
-        dropout: drop probability after the last layer of each stack; at 0 no dropout module is built.
+        dropout: drop probability after the last layer of each stack; at 0 no dropout module is built. Whether
+            it stands before or behind the pool is not stated; here behind, as in the GELU paper's network.
         inner_dropout: whether the other layers of a stack have its dropout too. Its schedule is of its own,
             ``schedules: inner_dropout``, so that it may begin late (§4.3).
         batch_norm: between convolution and unit; then no such layer has a bias.

@@ -42,7 +42,7 @@ from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX
 
 _SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")
-_ENTRY = ("name", "lines", "fixed", "panels", *_SHARED)
+_ENTRY = ("name", "lines", "fixed", "panels", "caption", *_SHARED)
 _PANEL = ("title", "where", "ylim", *_SHARED)
 _READ = {
     "last": "at the last epoch",
@@ -76,7 +76,8 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
             panels.append(_panel(results, panel, lines))
     if not panels:
         raise _nothing(results, entry, figure)
-    return Plot(figure, panels, caption(results, panels, entry.get("fixed", {})))
+    said = " ".join(filter(None, [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]))
+    return Plot(figure, panels, said)
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.resources import resource
 from actlab.studies.keys import same
 
-_KEYS = ("file", "names")
+_KEYS = ("file", "names", "stretch")
 _COLUMNS = ("panel", "act", "curve", "epoch", "value")
 
 
@@ -60,6 +60,8 @@ class PublishedCurves:
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     """The curves of a figure's ``published``: a ``file``, and ``names``, which map our values to the file's.
 
+    Their epochs are multiplied by ``stretch``, where an epoch has another number of updates than ours.
+
     Raises:
         ActlabError: for an unknown key or name, or a file without the columns.
     """
@@ -77,8 +79,9 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     for theirs in labels.values():
         if theirs not in set(frame["act"]):
             raise unknown("name in published curves", str(theirs), set(frame["act"]), f"In figure {figure!r}.")
+    stretch = float(entry.get("stretch", 1.0))
     curves = {
-        (str(panel), ours, str(curve)): (rows["epoch"].to_numpy(), rows["value"].to_numpy())
+        (str(panel), ours, str(curve)): (stretch * rows["epoch"].to_numpy(), rows["value"].to_numpy())
         for (panel, act, curve), rows in frame.groupby(["panel", "act", "curve"])
         for ours, theirs in labels.items()
         if theirs == act

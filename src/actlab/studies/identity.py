@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ NUMERICS = 3  # raised when runs of equal settings give other numbers than befor
 _TRAINER = {
     *("accelerator", "benchmark", "barebones", "default_root_dir", "devices", "enable_checkpointing"),
     *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
-    *("num_nodes", "num_sanity_val_steps", "plugins", "profiler", "strategy", "use_distributed_sampler"),
+    *("num_nodes", "num_sanity_val_steps", "profiler", "strategy", "use_distributed_sampler"),
 }
 _NULLS = {"check_val_every_n_epoch"}  # where null is another setting than the default
 _DATA = {"cache_dir", "workers"}
@@ -100,10 +100,13 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     """
     known = {} if known is None else known
     found: dict[str, str] = {}
-    for text in _texts(_counting(config)):
-        if text not in known:
-            known[text] = _content(text)
-        if content := known[text]:
+    counting = _counting(config)
+    named = set(_texts(counting.get("data")))
+    for text in _texts(counting):
+        key = f"data {text}" if text in named else text
+        if key not in known:
+            known[key] = _content(text, text in named)
+        if content := known[key]:
             found[text] = content
     return found
 
@@ -120,15 +123,28 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _content(text: str) -> str | None:
-    """Digest of what a text names: a unit in a file, an importable name, or a path; None for anything else."""
+def _content(text: str, of_data: bool) -> str | None:
+    """Digest of what a text names: a unit in a file, an importable name, or a path; None for anything else.
+
+    Args:
+        text: a value of the config.
+        of_data: whether it is one of the datamodule's: then a plain word may be a folder.
+    """
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
         return _of_files(_imported(file)) if file.is_file() else None
-    if module := _module_of(text):
+    module = _module_of(text)
+    if module and not (of_data and _exists(text)):
         return _of_module(module.partition(".")[0])
-    return _of_path(Path(text)) if ("/" in text or "." in text) and len(text) < 1000 else None
+    return _of_path(Path(text)) if (of_data or "/" in text or "." in text) and 0 < len(text) < 1000 else None
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # a name that is too long, or that no file can have
+        return False
 
 
 def _module_of(text: str) -> str:
@@ -147,16 +163,23 @@ def _of_path(path: Path) -> str | None:
             return None
         if path.is_file():
             return _of_files([path])
-        files = itertools.islice((file for file in _walked(path) if file.is_file()), _MOST_LISTED)
-        return _of_files(list(files)) if path.is_dir() else None
+        return _of_folder(path) if path.is_dir() else None
     except (OSError, RuntimeError, ValueError):  # unreadable, the home of an unknown user, no path
         return None
 
 
+def _of_folder(folder: Path) -> str:
+    """Digest of the files in a folder and below it, linked ones too; of very many, the last by name alone."""
+    walked = _walked(folder)
+    read = [file for file in itertools.islice(walked, _MOST_LISTED) if file.is_file()]
+    return _of_files(read, folder, (str(file.relative_to(folder)) for file in walked))
+
+
 def _walked(folder: Path) -> Iterator[Path]:
-    """What is in a folder and below it, in an order that no disk decides."""
-    for top, folders, names in os.walk(folder):
-        folders.sort()
+    """What is in a folder and below it, in an order that no disk decides, without links that lead back."""
+    for top, folders, names in os.walk(folder, followlinks=True):
+        here = Path(top).resolve()
+        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(top, name).resolve()))
         yield from (Path(top, name) for name in sorted(names))
 
 
@@ -201,14 +224,23 @@ def _of_module(name: str) -> str | None:
     return _of_files(files) if files else None
 
 
-def _of_files(files: Sequence[Path]) -> str:
-    """Digest of files, by their names and contents; of very many, the further ones by name and size."""
+def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterable[str] = ()) -> str:
+    """Digest of files, by their names and contents; of very many, the further ones by name and size.
+
+    Args:
+        files: read up to `_MOST_FILES`.
+        folder: below which their names count with their folders; without it their last part counts.
+        further: names that count, without more.
+    """
     digest = hashlib.sha256()
     for number, file in enumerate(files):
         status = file.stat()
         size, time = status.st_size, status.st_mtime_ns
         content = _of_file(file, size, time) if number < _MOST_FILES else size
-        digest.update(f"{file.name} {content}\n".encode())
+        name = file.relative_to(folder) if folder else file.name
+        digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))
+    for text in further:
+        digest.update(f"{text}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 

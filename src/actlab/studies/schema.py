@@ -96,6 +96,7 @@ class Curves(Part):
 
     file: str
     names: dict[str, str] = {}
+    stretch: FiniteFloat = Field(default=1.0, gt=0, description="epochs of ours in one of theirs")
 
 
 class Drawn(Part):
@@ -127,6 +128,7 @@ class Figure(Drawn):
     fixed: dict[str, Any] = Field(default={}, description="tuned values to draw in place of the chosen ones")
     panels: list[Panel] = []
     published: Curves | None = None
+    caption: str = Field(default="", description="what readers of the figure must know")
 
 
 class File(Part):

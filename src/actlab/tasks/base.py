@@ -23,9 +23,9 @@ from actlab.modes import evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
-from actlab.seeding import own_generators
+from actlab.seeding import own_generators, seed_generators
 from actlab.tasks import plain_state
-from actlab.tasks.building import check_optimizer, check_schedules, materialise
+from actlab.tasks.building import check_devices, check_optimizer, check_schedules, materialise, recorded
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
@@ -64,6 +64,7 @@ class Task(pl.LightningModule, ABC):
     metric_names: tuple[str, ...] = ("loss",)
     ragged = False  # devices may hold parts of a batch that differ in size
     config: Mapping[str, Any] | None = None  # that it was built from, as its checkpoints keep it
+    _resumed: int | None = None  # the epoch that is gone on with
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class Task(pl.LightningModule, ABC):
         self.units: list[nn.Module] = []  # the activations that the network asked for
         init = own_generators(hashing.seed_for(seed, "init"))
         with torch.random.fork_rng(), init, weights_of_run(seed, self.units):
-            self.network = network(self._recording(activations.factory(activation)), num_outputs, input_shape)
+            act = recorded(activations.factory(activation), self.units, seed)
+            self.network = network(act, num_outputs, input_shape)
             materialise(self.network, input_shape)
         plain_state.keep(self.network)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
             module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
-        self.random = is_random(self.network)
-        self.clean_training_loss = clean_training_loss
+        self.random, self.clean_training_loss = is_random(self.network), clean_training_loss
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.moving: optim.Scheduler | None = None
@@ -123,19 +124,6 @@ class Task(pl.LightningModule, ABC):
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The `metric_names` of a task with some arguments, known before it is built: a study asks for them."""
         return cls.metric_names
-
-    def _recording(self, factory: ActivationFactory) -> ActivationFactory:
-        """The factory given to the network; what it makes is noted in `units`.
-
-        What a unit draws in its constructor is its own: it moves no other random numbers.
-        """
-
-        def unit() -> nn.Module:
-            with own_generators(hashing.seed_for(self.seed, "unit", len(self.units))):
-                self.units.append(factory())
-            return self.units[-1]
-
-        return unit
 
     @property
     def sites(self) -> dict[str, nn.Module]:
@@ -175,6 +163,18 @@ class Task(pl.LightningModule, ABC):
 
     def _step(self, batch: Batch) -> dict[str, Quantity]:
         return self.quantities(self(*self.inputs(batch)), batch)
+
+    def setup(self, stage: str) -> None:
+        """Check that the network can be trained on the Trainer's devices."""
+        check_devices(self.trainer, self.network)
+
+    def on_train_epoch_start(self) -> None:
+        """Seed the global generators, from which a user's loader takes the order of the epoch.
+
+        Evaluating a unit that draws from them has left them at the same place after every epoch.
+        """
+        if self._resumed != self.current_epoch:  # that one's loader has begun
+            seed_generators(hashing.seed_for(self.seed, "epoch", self.current_epoch))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of the batch, in training mode."""
@@ -269,8 +269,8 @@ class Task(pl.LightningModule, ABC):
             self.moving = optim.Scheduler(optimizer, [self.schedules], owners, dropouts, self._states)
         if self.scheduler is None:
             return optimizer
-        schedule = {"scheduler": self.scheduler(optimizer), "interval": self.scheduler_interval}
-        return {"optimizer": optimizer, "lr_scheduler": schedule}
+        scheduler = self.scheduler(optimizer)
+        return [optimizer], [{"scheduler": scheduler, "interval": self.scheduler_interval}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what plateau schedules have seen, and the epoch's metrics so far."""
@@ -282,6 +282,9 @@ class Task(pl.LightningModule, ABC):
         self._seen.load(checkpoint.get("seen", {}))
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
+        if loops := checkpoint.get("loops"):  # the loader of the coming epoch begins before it does
+            self._resumed = loops["fit_loop"]["epoch_progress"]["current"]["processed"]
+            seed_generators(hashing.seed_for(self.seed, "epoch", self._resumed))
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:
@@ -293,7 +296,5 @@ class Task(pl.LightningModule, ABC):
             ActlabError: for a checkpoint without a config when no arguments are given, or of another class.
         """
         if args or kwargs:
-            kwargs = {"weights_only": True, **kwargs}
-            loaded: Self = super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
-            return loaded
+            return super().load_from_checkpoint(checkpoint_path, *args, **{"weights_only": True, **kwargs})
         return restored(cls, checkpoint_path)  # type: ignore[no-any-return]

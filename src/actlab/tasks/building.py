@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from actlab import hashing
 from actlab.errors import ActlabError, unknown
+from actlab.networks import ActivationFactory
 from actlab.optim import L2, Plateau, Schedule
+from actlab.seeding import own_generators
 
 
 def check_optimizer(
@@ -40,6 +44,34 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in logged:
             raise unknown("metric of a plateau schedule", schedule.metric, logged)
+
+
+def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
+    """Refuse batch norm over parts of a batch: it would give other numbers on another number of devices.
+
+    Raises:
+        ActlabError: for a network with batch norm on several devices that do not share its statistics.
+    """
+    normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
+    if normed and trainer.world_size > 1 and getattr(trainer.strategy, "_layer_sync", None) is None:
+        raise ActlabError(
+            f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
+            "trainer.sync_batchnorm true, on CPUs trainer.devices 1"
+        )
+
+
+def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
+    """A factory that notes in ``units`` what it makes.
+
+    What a unit draws in its constructor is its own: it moves no other random numbers.
+    """
+
+    def unit() -> nn.Module:
+        with own_generators(hashing.seed_for(seed, "unit", len(units))):
+            units.append(factory())
+        return units[-1]
+
+    return unit
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 
 KEY = "_plain_state"
 _BARE = vars(nn.Module()).keys()  # what every module has
+_CONTAINERS = (deque, set, frozenset)
+_KIND = "__kind__"  # the key of a mapping that stands for a value of another kind
 _STRANGE: Any = object()  # stands for a value that a checkpoint cannot hold
 
 
@@ -74,6 +77,12 @@ def _plain(value: Any) -> Any:
         return value.getstate()
     if isinstance(value, np.random.Generator):
         return _plain(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return _plain(value.get_state(legacy=False))
+    if type(value) in _CONTAINERS:
+        return _tagged(type(value), list(value), maxlen=getattr(value, "maxlen", None))
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        return _tagged(type(value), torch.from_numpy(np.array(value)))
     if type(value) is dict:
         inner = _plain(list(value.values()))
         return inner if inner is _STRANGE else dict(zip(value, inner, strict=True))
@@ -83,6 +92,29 @@ def _plain(value: Any) -> Any:
     return value if value is None or type(value) in (bool, int, float, str) else _STRANGE
 
 
+def _tagged(kind: type, content: Any, **more: Any) -> Any:
+    """A value of a kind that checkpoints do not know, as a mapping that says its kind."""
+    inner = _plain(content)
+    return inner if inner is _STRANGE else {_KIND: kind.__name__, "content": inner, **more}
+
+
+def _original(value: Any) -> Any:
+    """What `_plain` has put into tensors, numbers and words."""
+    if isinstance(value, dict) and _KIND in value:
+        content, kind = _original(value["content"]), value[_KIND]
+        if kind == "deque":
+            return deque(content, value["maxlen"])
+        if kind in ("set", "frozenset"):
+            return set(content) if kind == "set" else frozenset(content)
+        array = content.numpy()
+        return array if kind == "ndarray" else array[()]
+    if isinstance(value, dict):
+        return {key: _original(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_original, value))
+    return copy.deepcopy(value)
+
+
 def _put(module: nn.Module, name: str, value: Any) -> None:
     held = getattr(module, name, None)
     if isinstance(held, torch.Generator):
@@ -90,11 +122,13 @@ def _put(module: nn.Module, name: str, value: Any) -> None:
     elif isinstance(held, random.Random):
         held.setstate(value)
     elif isinstance(held, np.random.Generator):
-        held.bit_generator.state = value
+        held.bit_generator.state = _original(value)
+    elif isinstance(held, np.random.RandomState):
+        held.set_state(_original(value))
     elif isinstance(held, Tensor) and isinstance(value, Tensor):
         setattr(module, name, value.to(held.device, copy=True))
     else:
-        setattr(module, name, copy.deepcopy(value))
+        setattr(module, name, _original(value))
 
 
 def _same(a: Any, b: Any) -> bool:

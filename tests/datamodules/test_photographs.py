@@ -1,0 +1,135 @@
+"""Photographs: which pictures become squares, and that what is kept of them goes by what they are."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hub_folders import HubFolder
+from PIL import Image
+from torch import Tensor
+
+from actlab.datamodules import ImageNetDataModule
+from actlab.datamodules.photographs import square
+from actlab.errors import ActlabError
+
+SIDE = 6
+RED = (255, 0, 0)
+
+
+def module(folder: Path) -> ImageNetDataModule:
+    cache = str(folder.parent / "cache")
+    return ImageNetDataModule(str(folder), size=SIDE, crop=SIDE, batch_size=2, workers=0, cache_dir=cache)
+
+
+def images_of(data: ImageNetDataModule) -> Tensor:
+    return torch.cat([images for images, _ in data.val_dataloader()])
+
+
+def file_of(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def write_tree(folder: Path, seed: int, suffix: str = "png") -> np.ndarray:
+    """Two classes, of two random pictures for training and one for validation; the former, (4, 3, H, W)."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
+    places = [f"{part}/{number}" for part in ("train/a", "train/b") for number in range(2)]
+    for place, picture in zip([*places, "val/a/0", "val/b/0"], pixels, strict=True):
+        path = folder / f"{place}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+    return pixels[:4].transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("I;16", "PNG"), ("I", "TIFF"), ("F", "TIFF"), ("LAB", "TIFF")])
+def test_a_picture_of_another_mode_than_8_bits_a_channel_is_named(tmp_path: Path, mode: str, kind: str) -> None:
+    write_tree(tmp_path / "pictures", 0)
+    path = tmp_path / "pictures" / "train" / "b" / "1.png"
+    path.write_bytes(file_of(Image.new(mode, (SIDE, SIDE)), kind))  # read as what it is, whatever its name
+    with pytest.raises(ActlabError) as caught:
+        module(tmp_path / "pictures").setup("fit")
+    assert str(caught.value).startswith(f"{path} cannot be decoded (Pillow mode '{mode}', not 1, L, P, RGB")
+    assert "convert it to 8 bits a channel" in str(caught.value)
+
+
+def translucent(alpha: int, kind: str) -> bytes:
+    """A picture of one see-through colour: red, or black where it is grey."""
+    red = Image.new("RGBA", (SIDE, SIDE), (*RED, alpha))
+    if kind == "grey":
+        return file_of(Image.new("LA", (SIDE, SIDE), (0, alpha)))
+    if kind == "palette":
+        return file_of(red.convert("RGB").quantize(2), transparency=bytes([alpha] * 2))
+    if kind == "index":
+        picture = Image.new("P", (SIDE, SIDE), 3)
+        picture.putpalette([*RED] * 4)
+        return file_of(picture, transparency=3)
+    if kind == "key":
+        return file_of(red.convert("RGB"), transparency=RED)
+    return file_of(red, kind, **({"lossless": True, "exact": True} if kind == "WEBP" else {}))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "grey", "palette", "index", "key"])
+def test_what_is_transparent_is_white(kind: str) -> None:
+    assert torch.equal(square(translucent(0, kind), 4), torch.full((3, 4, 4), 255, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("kind", "colour"), [("PNG", (255, 204, 204)), ("palette", (255, 204, 204)), ("grey", (204, 204, 204))]
+)
+def test_what_is_half_transparent_is_mixed_with_white(kind: str, colour: tuple[int, ...]) -> None:
+    found = square(translucent(51, kind), 4)  # a fifth of the colour, four fifths of white
+    assert torch.equal(found, torch.tensor(colour, dtype=torch.uint8)[:, None, None].expand(3, 4, 4))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "RGB", "L", "1", "P"])
+def test_opaque_pictures_keep_their_colours(mode: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels).convert(mode)
+    expected = np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+    assert np.array_equal(square(file_of(picture), SIDE), expected)
+
+
+def test_folders_of_equal_names_and_sizes_have_means_of_their_own(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    pixels = [write_tree(folder, seed, "bmp") for seed, folder in enumerate(folders)]
+    times = (10**18, 10**18)
+    for file in tmp_path.rglob("*.bmp"):
+        os.utime(file, ns=times)
+    for folder, expected in zip(folders, pixels, strict=True):
+        np.testing.assert_allclose(module(folder)._mean(), expected.mean(0), rtol=1e-6)
+    pixels[0] = write_tree(folders[0], 2, "bmp")  # of other times
+    np.testing.assert_allclose(module(folders[0])._mean(), pixels[0].mean(0), rtol=1e-6)
+
+
+def test_the_hubs_tables_are_read_anew_when_their_files_change_whatever_their_times(
+    hub_folder: HubFolder,
+) -> None:
+    def write(seed: int) -> tuple[Path, np.ndarray]:
+        pixels = np.random.default_rng(seed).integers(0, 256, (12, SIDE, SIDE, 3), dtype=np.uint8)
+
+        def change(files: list[Any], labels: list[Any]) -> None:
+            files[:] = [file_of(Image.fromarray(picture)) for picture in pixels]
+            del labels[12:]
+
+        folder = hub_folder("tables", splits=("train", "validation"), change=change)
+        for file in folder.rglob("*.parquet"):
+            os.utime(file, ns=(10**18, 10**18))
+        return folder, pixels.transpose(0, 3, 1, 2)
+
+    for seed in range(2):
+        folder, pixels = write(seed)
+        expected = (pixels - pixels.astype(np.float64).mean(0)) / 255
+        np.testing.assert_allclose(images_of(module(folder)), expected, atol=1e-6)
+
+
+def test_an_unchanged_folder_of_the_hubs_tables_is_copied_once(hub_folder: HubFolder, tmp_path: Path) -> None:
+    folder = hub_folder(splits=("train", "validation"), shape=(SIDE, SIDE, 3))
+    for _ in range(2):
+        module(folder).setup("fit")
+        assert len(list((tmp_path / "cache" / "rows").iterdir())) == 1
+        assert len(list((tmp_path / "cache").glob("mean-*.safetensors"))) == 1
