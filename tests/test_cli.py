@@ -171,7 +171,12 @@ def test_one_option_moves_everything(fit, cli, tmp_path, monkeypatch):
     logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
     assert fit("--trainer.default_root_dir", tmp_path / "there", *logger).code == 0
     (folder,) = (tmp_path / "there").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "checkpoints", "wandb", "logger.json"}
+    assert {path.name for path in folder.glob("[!.]*")} == {
+        "config.yaml",
+        "checkpoints",
+        "wandb",
+        "logger.json",
+    }
     assert list((tmp_path / "here").iterdir()) == []
     # The config that it left runs again, beside it.
     assert cli("fit", "-c", folder / "config.yaml").code == 0

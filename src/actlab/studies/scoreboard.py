@@ -142,8 +142,8 @@ def small(name: str, activations: Sequence[str]) -> Study:
 
 
 def _own(figure: Mapping[str, Any]) -> dict[str, Any]:
-    """A figure without the published curves and the limits that fit them."""
-    theirs = ("published", "ylim")
+    """A figure without the published curves and what goes with them."""
+    theirs = ("published", "ylim", "caption")
     panels = [{k: v for k, v in panel.items() if k not in theirs} for panel in figure.get("panels", ())]
     own = {key: value for key, value in figure.items() if key not in theirs}
     return {**own, "panels": panels} if panels else own
