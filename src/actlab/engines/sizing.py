@@ -61,7 +61,7 @@ def fitting(runs: Sequence[Run], wanted: int, known: dict[str, int]) -> int:
     Args:
         runs: the members.
         wanted: more need not be looked for.
-        known: what one more adds, by all of a config but its unit and optimiser. Where there is room for
+        known: what one more adds, by all of a config but unit, dropout and optimiser. Where there is room for
             `PLENTY` times as much, another unit in a like network is not measured; what is measured is entered.
     """
     room, like = free_memory() / 2, _without_unit(runs[0])
@@ -72,9 +72,9 @@ def fitting(runs: Sequence[Run], wanted: int, known: dict[str, int]) -> int:
 
 
 def _without_unit(run: Run) -> str:
-    """A run's config, but for its seed, unit and optimiser, as text."""
+    """A run's config, but for its seed, unit, dropout and optimiser, as text."""
     config = copy.deepcopy(run.config)
-    for key in (SEED, "model.activation", "model.optimizer", "model.schedules"):
+    for key in (SEED, "model.activation", "model.network.dropout", "model.optimizer", "model.schedules"):
         set_dotted(config, key, None)
     return identity(config)
 
