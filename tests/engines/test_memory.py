@@ -58,7 +58,7 @@ def test_a_like_network_is_measured_again_where_room_is_scarce(monkeypatch):
     words = ["data.sample=true", "model.optimizer.lr=1e-3"]
     runs = reading.load("gelu_mnist_classifier", overrides=words).runs()
     groups = [runs[i : i + 5] for i in range(0, len(runs), 5)]  # a unit, without and with dropout
-    for room, expected in ((1000, 2), (100, 6)):
+    for room, expected in ((1000, 1), (100, 6)):
         measured.clear()
         monkeypatch.setattr(sizing, "free_memory", lambda room=room: room * 2**20)
         known = {}

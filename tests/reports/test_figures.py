@@ -99,6 +99,18 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written: 
     assert plot.caption.endswith("Mind the gap.")
 
 
+def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any) -> None:
+    loaded = written(
+        edit=lambda text: text.replace("    label: log loss", "    label: log loss\n    log: true", 1)
+    )
+    plot = read_entry(loaded, loaded.study.figures[0])
+    axes = figures.figure_of(loaded, plot).axes[:2]
+    assert [ax.get_yscale() for ax in axes] == ["log", "log"]
+    values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
+    low, high = axes[1].get_ylim()
+    assert (low, high) == pytest.approx((100 * values.min() / 1.5, 100 * values.max() * 1.5))
+
+
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
     loaded = written(activations=["silu", "{name: elu, alpha: 0.5}"])
     plot = read_entry(loaded, loaded.study.figures[0])

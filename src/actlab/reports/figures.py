@@ -96,6 +96,8 @@ def _palette(plot: Plot) -> dict[str, str]:
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
     for line in panel.lines:
         _draw_line(ax, line, panel, palette[line.label])
+    if panel.log:
+        ax.set_yscale("log")
     ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, ylim=limits(panel))
     _place_axis(ax, panel)
 

@@ -107,6 +107,8 @@ def _panel(
     axes.set(
         xlabel=str(panel.get("xlabel") or panel.get("x", "epoch")), ylabel=what + (" %" if scale > 1 else "")
     )
+    if panel.get("log"):
+        axes.set_yscale("log")
     if panel.get("ylim"):
         axes.set_ylim(*panel["ylim"])
     if labels:

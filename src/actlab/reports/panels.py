@@ -49,6 +49,7 @@ class Panel:
         lines: at least one.
         read: where the runs are read and under which condition, in words; empty where that is plain.
         chosen: the tuned values that were chosen, in words, by the labels of the lines.
+        log: whether the y axis is logarithmic.
         absent: labels without a line: nothing was run at what the figure is drawn at.
     """
 
@@ -63,6 +64,7 @@ class Panel:
     read: str
     chosen: dict[str, str]
     absent: tuple[str, ...] = ()
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def limits(panel: Panel) -> tuple[float, float]:
     """The limits of the y axis, in the unit that is drawn.
 
     Without limits of its own a panel shows from 0 to what our lines need; over epochs without their first
-    tenth, where a loss starts high.
+    tenth, where a loss starts high. On a logarithmic axis it shows all that is above 0.
     """
     if panel.ylim:
         return panel.ylim
@@ -88,5 +90,10 @@ def limits(panel: Panel) -> tuple[float, float]:
         shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
         tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
     known = np.concatenate(tops)
+    if panel.log:
+        every = np.concatenate([values for line in panel.lines for values in line.ours.band[:3]])
+        known = every[np.isfinite(every) & (every > 0)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 1.0)
+        return low / 1.5 * panel.scale, high * 1.5 * panel.scale
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     return min(0.0, 1.08 * low) * panel.scale, (max(0.0, 1.08 * high) or 1.0) * panel.scale

@@ -41,7 +41,7 @@ from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX
 
-_SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "published")
+_SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "log", "published")
 _ENTRY = ("name", "lines", "fixed", "panels", "caption", *_SHARED)
 _PANEL = ("title", "where", "ylim", *_SHARED)
 _READ = {
@@ -154,6 +154,8 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
     percent = bool(panel.get("percent", False)) and not is_epoch(panel.get("at", ""))
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
+    if panel.get("log") and ylim and not ylim[0] > 0:
+        raise ActlabError(f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: give limits above 0")
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
@@ -166,6 +168,7 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
         read=_read(results, panel),
         chosen=_chosen(results, panel),
         absent=_absent(results, panel),
+        log=bool(panel.get("log", False)),
     )
 
 

@@ -109,6 +109,7 @@ class Drawn(Part):
     condition: str = ""
     label: str | None = None
     percent: bool = False
+    log: bool = Field(default=False, description="a logarithmic y axis")
 
 
 class Panel(Drawn):

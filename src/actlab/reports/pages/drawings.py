@@ -35,6 +35,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "xlabel": panel.xlabel,
         "ylabel": panel.ylabel,
         "over_epochs": panel.over_epochs,
+        "log": panel.log,
         "ylim": [*map(_short, limits(panel))],
         "lines": [_line(line, panel.scale) for line in panel.lines],
     }

@@ -119,10 +119,10 @@
     const wholeNumbers = panel.over_epochs || all.every((x) => Number.isInteger(x));
     const options = {
       width: place.clientWidth, height: place.clientHeight, legend: { show: false }, series, bands, padding: [8, 12, 0, 0],
-      scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y } },
+      scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y, distr: panel.log ? 3 : 1 } },
       axes: [
         axis(panel.xlabel, { size: 28, space: 45, incrs: wholeNumbers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] : undefined }),
-        axis(panel.ylabel, { size: 50, values: (u, splits) => splits.map((v) => (v == null ? "" : String(Number(v.toPrecision(6))))) }),
+        axis(panel.ylabel, { size: 50, values: (u, splits) => splits.map((v) => (v == null ? "" : Math.abs(v) >= 1e5 ? v.toExponential(0) : String(Number(v.toPrecision(6))))) }),
       ],
       cursor: {
         points: { show: false }, drag: { x: true, y: true, uni: 24 },
