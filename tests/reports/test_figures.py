@@ -99,16 +99,18 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written: 
     assert plot.caption.endswith("Mind the gap.")
 
 
-def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any) -> None:
-    loaded = written(
-        edit=lambda text: text.replace("    label: log loss", "    label: log loss\n    log: true", 1)
-    )
+def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Path) -> None:
+    def edit(text: str) -> str:
+        return text.replace("    label: log loss", "    label: log loss\n    log: true", 1)
+
+    with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
+        figures.draw(written(edit=edit), tmp_path)
+    loaded = written(edit=lambda text: edit(text).replace(", ylim: [0, 1]", ""))
     plot = read_entry(loaded, loaded.study.figures[0])
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
     values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
-    low, high = axes[1].get_ylim()
-    assert (low, high) == pytest.approx((100 * values.min() / 1.5, 100 * values.max() * 1.5))
+    assert axes[1].get_ylim() == pytest.approx((100 * values.min() / 1.5, 100 * values.max() * 1.5))
 
 
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
