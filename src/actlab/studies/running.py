@@ -105,7 +105,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
         if todo:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
-            rounds = 3 if study.smoke else cost.ROUNDS
+            rounds = 1 if study.smoke else cost.ROUNDS
             tuned = study.select.tune
             measured = cost.measure(unknown, study.compare, study.reference, tuned, rounds=rounds)
             cost.write(measured, root, kept=_costs(root))
