@@ -29,9 +29,8 @@ class Column:
         metric: ``split/metric``, or ``probe/split/metric``.
         at: ``last``; ``best``, the best value reached; ``best_epoch``, when it was reached; ``selected``, the
             value at the epoch where the selection metric is best; ``best val/error``, where that one is; an
-            epoch, the value then or last before;
-            ``mean`` of all values, or ``mean 5-50`` of those of some epochs; ``below 0.1``, the first epoch
-            with a value below it, inf where there is none.
+            epoch, the value then or last before; ``mean`` of all values, or ``mean 5-50`` of those of some
+            epochs; ``below 0.1``, the first epoch with a value below it, inf where there is none.
         percent: printed in percent; values stay fractions.
         mode: ``min`` or ``max``: whether low or high values are good.
         condition: such as ``noise=0.5``; empty for what was measured under none.

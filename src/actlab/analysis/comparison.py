@@ -22,7 +22,7 @@ from actlab.analysis.statistics import (
 from actlab.engines.folders import DIVERGED
 from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity, in_full, same
+from actlab.studies.keys import identity, in_full, same, without
 from actlab.studies.plan import Study
 
 
@@ -199,7 +199,7 @@ def _reference(results: Results, group: Group) -> Group | None:
 
 
 def _beside_compared(results: Results, group: Group) -> dict[str, Any]:
-    return {key: value for key, value in group.point.items() if key != results.study.compare}
+    return without(group.point, [results.study.compare])
 
 
 def _refers(results: Results, group: Group) -> bool:

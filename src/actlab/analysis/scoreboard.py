@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer
 from actlab.files import DamagedError
-from actlab.studies.keys import identity
+from actlab.studies.keys import identity, without
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
@@ -143,7 +143,7 @@ def _tasks(record: Record, compare: str, text: Any) -> list[Task]:
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     points: dict[str, str] = {}
     for row in record.table["rows"]:
-        rest = {key: value for key, value in row["point"].items() if key != compare}
+        rest = without(row["point"], [compare])
         points[identity(rest)] = in_words(rest)
         if compare in row["point"] and row["columns"] and row["columns"][0]["n"]:
             found.setdefault(identity(rest), {})[text(row["point"][compare])] = row["columns"][0]

@@ -16,7 +16,7 @@ from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_fo
 from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
 from actlab.files import write_sealed
-from actlab.studies.keys import identity, label, same
+from actlab.studies.keys import identity, label, same, without
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
@@ -72,11 +72,6 @@ def measure(
         _entry(run, key, trials.get(name), bases.get(identity(without(run.point, beside)), other))
         for name, run in first.items()
     ]
-
-
-def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """A grid point but for some keys."""
-    return {key: value for key, value in point.items() if key not in keys}
 
 
 def _entry(run: Run, key: str, trial: Trial | None, base: Trial | None) -> dict[str, Any]:

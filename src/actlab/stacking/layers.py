@@ -34,6 +34,7 @@ from actlab import activations, streams
 from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.streams import Stream
+from actlab.tasks import plain_state
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
@@ -85,14 +86,11 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
     return all(_settings(m) == _settings(first) for m in members)
 
 
-_BARE = vars(nn.Module()).keys()  # what every module has
-
-
 def _settings(module: nn.Module) -> list[Any]:
     """What a unit without parameters holds besides its modules; objects of unknown kinds equal nothing."""
     if isinstance(module, streams.Uniform):
         return []
-    own = [(name, _plain(value)) for name, value in vars(module).items() if name not in _BARE]
+    own = [(name, _plain(value)) for name, value in vars(module).items() if name not in plain_state.BARE]
     return [type(module), own, *(_settings(child) for child in module.children())]
 
 

@@ -12,7 +12,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.studies import schema, showing, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
-from actlab.studies.keys import identity
+from actlab.studies.keys import identity, without
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
 from actlab.studies.running import Engine, faults_of, logger_factory, run, updates_per_epoch
@@ -203,7 +203,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
-        return identity(cost.without(point, study.select.tune))
+        return identity(without(point, study.select.tune))
 
     with quiet():
         faults = faults_of(todo)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.studies.keys import identity
+from actlab.studies.keys import identity, without
 from actlab.studies.plan import Run, Study
 
 
@@ -56,7 +56,7 @@ def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's grid point: what is compared and what is tuned."""
     tune = study.select.tune
     return (
-        {k: v for k, v in run.point.items() if k not in tune},
+        without(run.point, tune),
         {k: v for k, v in run.point.items() if k in tune},
     )
 

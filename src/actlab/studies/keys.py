@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +161,12 @@ def identity(values: Any) -> str:
     True
     """
     return json.dumps(values, sort_keys=True, default=str)
+
+
+def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A grid point but for some keys.
+
+    >>> without({"model.activation": "elu", "model.optimizer.lr": 0.1}, ["model.optimizer.lr"])
+    {'model.activation': 'elu'}
+    """
+    return {key: value for key, value in point.items() if key not in keys}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 KEY = "_plain_state"
-_BARE = vars(nn.Module()).keys()  # what every module has
+BARE = vars(nn.Module()).keys()  # what every module has
 _CONTAINERS = (deque, set, frozenset)
 _KIND = "__kind__"  # the key of a mapping that stands for a value of another kind
 _STRANGE: Any = object()  # stands for a value that a checkpoint cannot hold
@@ -62,7 +62,7 @@ class _Keeper:
 
 def _held(module: nn.Module) -> dict[str, Any]:
     """A module's own attributes that a checkpoint can hold, and its buffers that are not persistent: copies."""
-    own: dict[str, Any] = {name: value for name, value in vars(module).items() if name not in _BARE}
+    own: dict[str, Any] = {name: value for name, value in vars(module).items() if name not in BARE}
     own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
     return {name: value for name, held in own.items() if (value := _plain(held)) is not _STRANGE}
 
