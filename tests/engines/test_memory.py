@@ -1,5 +1,6 @@
 """How many members fit, and what is kept between updates."""
 
+import gc
 import os
 import platform
 import subprocess
@@ -22,6 +23,25 @@ def test_a_members_memory_is_what_its_tensors_take():
     assert 4 * weights + activations < measured < 5 * weights + 4 * activations
     big = reading.load("gelu_mnist_classifier", overrides=["data.sample=true", "data.batch_size=1024"]).runs()
     assert sizing.bytes_a_member(big[:2]) > measured + 7 * activations
+
+
+def test_a_members_memory_does_not_depend_on_when_python_collects(monkeypatch):
+    """Garbage of the assembly is there in one of the two measurements and not in the other."""
+    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()[:2]
+    expected, assemble = sizing.bytes_a_member(runs), sizing.assemble
+
+    def collecting(members, *args):
+        parts = assemble(members, *args)
+        if len(members) == 1:
+            gc.collect()
+        return parts
+
+    monkeypatch.setattr(sizing, "assemble", collecting)
+    gc.disable()
+    try:
+        assert sizing.bytes_a_member(runs) == expected
+    finally:
+        gc.enable()
 
 
 def test_peak_memory_counts_what_lives_at_a_time():
