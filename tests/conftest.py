@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import importlib
 import ipaddress
 import os
 import random
@@ -110,6 +111,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.
         monkeypatch.setattr(sys, "argv", ["actlab"])
+        monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
         capsys.readouterr()
         try:
             code = main([str(word) for word in words])
@@ -120,7 +122,16 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+HEAVY = ("actlab.engines.probes", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import
+
+
 def pytest_collection_finish() -> None:
-    """Leave what has been imported out of later collections of garbage, which would look through all of it."""
+    """Leave what has been imported out of later collections of garbage, which would look through all of it.
+
+    Engines collect after each job; where many tests are run, what most of them import is imported before.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for name in HEAVY:
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()

@@ -126,13 +126,15 @@ def similar(runs: Iterable[Run]) -> list[list[Run]]:
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         classes = as_text(_classes(run.config["model"]))
+        task = None
         if classes not in free:
-            free[classes] = declared(experiments.build(run.config).task)
+            task = experiments.build(run.config).task
+            free[classes] = declared(task)
         layers = as_text(
             _without(run, [key for key in free[classes] if not key.startswith("network.")])["model"]
         )
         if layers not in structures:
-            structures[layers] = structure(experiments.build(run.config).task)
+            structures[layers] = structure(experiments.build(run.config).task if task is None else task)
         groups.setdefault((as_text(_without(run, free[classes])), structures[layers]), []).append(run)
     ordered = [sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for g in groups.values()]
     return [group for group in ordered if len(group) > 1]

@@ -68,7 +68,7 @@ def fitting(runs: Sequence[Run], wanted: int, known: dict[str, int]) -> int:
     room, like = free_memory() / 2, _without_unit(runs[0])
     if PLENTY * known.get(like, math.inf) * wanted < room:
         return wanted
-    known[like] = bytes_a_member(runs)
+    known[like] = bytes_a_member(runs, enough=room / wanted)
     return max(1, int(room / max(1, known[like])))
 
 
@@ -80,21 +80,28 @@ def _without_unit(run: Run) -> str:
     return identity(config)
 
 
-def bytes_a_member(runs: Sequence[Run]) -> int:
-    """What one more member adds to the peak of memory: measured as two updates of one and of two members."""
+def bytes_a_member(runs: Sequence[Run], enough: float = 0) -> int:
+    """What one more member adds to the peak of memory: measured as two updates of one and of two members.
+
+    Args:
+        runs: at least two that can be stacked.
+        enough: bytes; where two members with all else take less, that is returned and one is not measured.
+    """
     peaks: list[int] = []
-    for size in (1, 2):
+    for size in (2, 1):
         with TemporaryDirectory() as folder, PeakMemory() as peak:
             trainer, task, data = assemble(_short(runs[:size], 2), _FromHere(peak), Path(folder))
             trainer.fit(task, datamodule=data)
         peaks.append(peak.peak)
-    return peaks[1] - peaks[0]
+        if peaks[0] < enough:
+            return peaks[0]
+    return peaks[0] - peaks[1]
 
 
 class _FromHere(Checkpoint):
     """Begins to look for the peak when training starts: reading the data has one of its own.
 
-    Networks that assembly made and Python has yet to collect would count in one measurement and not in the other.
+    Networks that assembly made and Python has yet to collect would count in one measurement, not in the other.
     """
 
     def __init__(self, peak: PeakMemory) -> None:
