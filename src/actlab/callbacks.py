@@ -158,8 +158,8 @@ def unit_statistics(
     """
     first = next(iter(batches()))
     shapes = [values.shape for values in activations_of(module, first)]
-    widths = tuple(shape[1] for shape in shapes)
-    places = [shape[2] // len(first[0]) for shape in shapes]
+    widths = tuple(shape[2] for shape in shapes)
+    places = [shape[1] // len(first[0]) for shape in shapes]
     found: dict[str, list[Tensor]] = {"mean": [], "median": []}
     for parts in _passes(shapes, [samples * n for n in places], memory):
         held = [torch.empty(0)] * len(parts)
@@ -167,22 +167,28 @@ def unit_statistics(
         for batch in batches():
             seen = activations_of(module, batch)
             for number, (layer, units) in enumerate(parts):
-                values = seen[layer][:, units].float()
+                values = seen[layer][..., units].float()
                 if not filled[number]:
-                    held[number] = values.new_empty(*values.shape[:2], samples * places[layer])
-                held[number][..., filled[number] : filled[number] + values.shape[2]] = values
-                filled[number] += values.shape[2]
+                    held[number] = values.new_empty(len(values), samples * places[layer], values.shape[2])
+                held[number][:, filled[number] : filled[number] + values.shape[1]] = values
+                filled[number] += values.shape[1]
         for values in held:
-            found["mean"].append(values.mean(-1, dtype=torch.float64).float().cpu())
-            found["median"].append(values.median(-1).values.cpu())
+            of_runs = [_mean_and_median(run.t().contiguous()) for run in values]
+            for name, parts_of in zip(found, zip(*of_runs, strict=True), strict=True):
+                found[name].append(torch.stack(parts_of).cpu())
     return UnitValues(widths, {name: torch.cat(parts, dim=1) for name, parts in found.items()})
+
+
+def _mean_and_median(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Of ``(U, S)``, a unit's values side by side, ``(U,)`` each."""
+    return values.mean(-1, dtype=torch.float64).float(), values.median(-1).values
 
 
 def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -> list[list[tuple[int, slice]]]:
     """Which units of which layers are held in each pass through the samples, in order."""
     passes: list[list[tuple[int, slice]]] = [[]]
     left = memory
-    for layer, ((runs, width, _), length) in enumerate(zip(shapes, lengths, strict=True)):
+    for layer, ((runs, _, width), length) in enumerate(zip(shapes, lengths, strict=True)):
         size, start = 4 * runs * length, 0
         while start < width:
             number = min(width - start, left // size)
@@ -199,7 +205,7 @@ def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
     """What the units of each layer give for a batch that all runs share, in the order in which they act.
 
     Returns:
-        ``(R, units of the layer, S)`` each; a layer is a call of a unit.
+        ``(R, S, units of the layer)`` each; a layer is a call of a unit.
     """
     stacked = hasattr(module, "members")
     with watching(module.sites.values()) as seen:  # type: ignore[operator]
@@ -220,9 +226,8 @@ def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def by_unit(output: Tensor) -> Tensor:
-    """Activations ``(R, B, …)`` by unit: ``(R, U, S)``.
+    """Activations ``(R, B, …)`` by unit: ``(R, S, U)``.
 
     The units of ``(R, B, C, H, W)`` are the C channels, those of ``(R, B, *, F)`` the F features.
     """
-    features = output.movedim(2, -1) if output.dim() == 5 else output
-    return features.flatten(1, -2).movedim(-1, 1)
+    return (output.movedim(2, -1) if output.dim() == 5 else output).flatten(1, -2)

@@ -140,5 +140,5 @@ def test_little_memory_takes_several_passes_to_the_same_numbers(trained):
 def test_channels_are_units():
     maps = torch.arange(2 * 3 * 4 * 5.0).view(1, 2, 3, 4, 5)
     by_channel = by_unit(maps)
-    assert by_channel.shape == (1, 3, 2 * 4 * 5)
-    assert torch.equal(by_channel[0, 1], maps[0, :, 1].flatten())
+    assert by_channel.shape == (1, 2 * 4 * 5, 3)
+    assert torch.equal(by_channel[0, :, 1], maps[0, :, 1].flatten())
