@@ -164,6 +164,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "keep: [-1]", "after -1 epochs"),
         (TEXT + "figures: [{name: ../../out}]", "figures.0.name"),
         (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
+        (TEXT + "stages: [{name: a}, {name: a}]", "one name: a, a"),
+        (TEXT + "stages: [{name: digest}]", r"seal of selection\.json is: rename"),
         (TEXT + "compare: model.network.dropot", "key to compare 'model.network.dropot'"),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
         (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),

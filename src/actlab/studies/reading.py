@@ -127,6 +127,8 @@ def _stages(file: schema.File, path: Path, seeds: Any, smoke: bool) -> tuple[Sta
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have one name: {', '.join(names)}")
+    if "digest" in names:
+        raise ActlabError(f"a stage of {path} is called 'digest', as the seal of selection.json is: rename it")
     if file.stages and not file.select.tune:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
     return tuple(
