@@ -12,7 +12,7 @@ from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 from actlab.analysis import comparison, results
 from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
-from actlab.reports import tables
+from actlab.reports import notes, tables
 from actlab.studies import plan
 from actlab.studies.keys import identity
 from actlab.studies.plan import Selection
@@ -255,6 +255,18 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path: Path) -> No
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
     (row,) = comparison.rows(results.load(plan, tmp_path))
     assert [cell.published for cell in row.cells] == [None, (0.4, None)]
+
+
+def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_path: Path) -> None:
+    table = tuple({"metric": "test/error", "at": at} for at in ("last", 2))
+    values = [{"metric": "test/error", "at": at, "value": 0.4} for at in ("last", 2)]
+    for cut, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
+        plan = one_unit(table=table, published={"values": values}, cut=cut)
+        write(tmp_path, plan.runs()[0], {"test/error": [0.9, 0.5, 0.3], "val/loss": [0.9, 0.5, 0.3]})
+        loaded = results.load(plan, tmp_path)
+        (row,) = comparison.rows(loaded)
+        assert [cell.published and cell.published.value for cell in row.cells] == expected
+        assert any(f"these runs have {cut}" in text for text in notes.footnotes(loaded)) == bool(cut)
 
 
 def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:

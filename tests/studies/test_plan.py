@@ -190,6 +190,21 @@ def test_a_grid_value_with_arguments_that_are_none_has_a_label():
     assert keys.label({"class_path": "a.B", "init_args": 1}) == keys.in_full({"class_path": "a.B"})[2:] == "B"
 
 
+@pytest.mark.parametrize(
+    ("override", "cut"),
+    [
+        ("trainer.max_epochs=25", "25 epochs, not 250"),
+        ("trainer={max_epochs: 25}", "25 epochs, not 250"),
+        ("trainer.max_steps=9", "9 updates"),
+        ("trainer.max_epochs=250", ""),
+        ("seeds=1", ""),
+    ],
+)
+def test_runs_of_another_length_are_known(override, cut):
+    assert reading.load("gelu_mnist_autoencoder", overrides=[override]).cut == cut
+    assert reading.load("gelu_mnist_autoencoder", smoke=True).cut == ""
+
+
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])
 def test_mistakes_in_overrides_are_told(study, override):
     with pytest.raises(ActlabError, match="--set"):

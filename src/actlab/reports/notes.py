@@ -29,8 +29,7 @@ def remarks(results: Results) -> list[str]:
         _choice(results, rows),
     ]
     texts += [_tests(results, rows), _untested(results, rows)]
-    if results.study.published.get("values"):
-        texts.append(f"Published: {results.study.published.get('source', 'source not given')}.")
+    texts.append(_published(results))
     costs = [row.cost for row in rows if row.cost]
     if costs:
         texts.append(
@@ -46,6 +45,14 @@ def state(results: Results) -> str:
     if results.diverged:
         ended += f", {results.diverged} of which diverged"
     return ended + ("; the study is unfinished, its values are preliminary." if results.missing else ".")
+
+
+def _published(results: Results) -> str:
+    study = results.study
+    if not study.published.get("values"):
+        return ""
+    shown = f" At the end theirs are left out, for these runs have {study.cut}." if study.cut else ""
+    return f"Published: {study.published.get('source', 'source not given')}.{shown}"
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:

@@ -101,6 +101,13 @@ class Block:
     settings: dict[str, Any] = field(default_factory=dict)
     name: str = ""
 
+    def config(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """The base config with the settings and ``more`` dotted keys."""
+        config = copy.deepcopy(self.base)
+        for key, value in {**self.settings, **more}.items():
+            set_dotted(config, key, copy.deepcopy(value))
+        return config
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -150,6 +157,7 @@ class Study:
         keep: which checkpoints stay.
         table: columns of the table; see `actlab.analysis.columns`.
         published: ``source`` and ``values``: each ``where`` (grid keys), ``metric``, ``at``, ``value``.
+        cut: in words, how much longer or shorter the command line makes the runs than the file has them.
         figures: what ``report`` draws; see `actlab.reports.figures`.
         reference: the compared value that costs and significance are given against, as it is or in words.
         reference_given: whether somebody asked for it; the default one may be absent.
@@ -170,6 +178,7 @@ class Study:
     keep: Keep = Keep()
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
     published: dict[str, Any] = field(default_factory=dict)
+    cut: str = ""
     figures: tuple[dict[str, Any], ...] = ()
     reference: Any = "relu"
     reference_given: bool = False
@@ -228,9 +237,7 @@ class Study:
     def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
         """The runs of a grid point, one a seed; they share what their configs have in common."""
         block, keys = self.blocks[number], self.keys
-        common = copy.deepcopy(block.base)
-        for key, value in {**block.settings, **point, SEED: self.seeds[0]}.items():
-            set_dotted(common, key, copy.deepcopy(value))
+        common = block.config({**point, SEED: self.seeds[0]})
         full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
         if BLOCK in full:
             full[BLOCK] = block.name
