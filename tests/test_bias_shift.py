@@ -107,6 +107,19 @@ def test_a_unit_that_nothing_moves_is_left_out(layers):
     assert math.isnan(nothing["k_distance", ",quantile=0.5"])
 
 
+def test_a_unit_that_too_few_samples_move_counts_with_an_infinite_k(layers):
+    """To leave such units out would let a layer look the nearer to k = 1 the more of them it has."""
+    layer = layers[1]
+    few = layer._replace(delta=layer.delta.clone())
+    few.delta[5:, :7] = 0
+    few.delta[:5, :7] = 1
+    found = bias_shift.measure(few)
+    assert found["units_left_out", ""] > 0.58  # seven of twelve
+    assert found["k_distance", ",quantile=0.5"] == found["k_distance", ",quantile=0.75"] == math.inf
+    assert found["k_distance", ",quantile=0.25"] < math.inf
+    assert math.isfinite(found["cosine", ""])
+
+
 STUDY = """\
 base: mnist_elu_units
 set: {data.sample: true, trainer.max_epochs: 1, trainer.limit_train_batches: 4, model.network.hidden: [8, 8, 8]}

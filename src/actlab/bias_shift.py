@@ -50,8 +50,9 @@ class BiasShift:
     ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the mean correlation
     of the incoming units, ``correlation``, and of its absolute values, ``absolute_correlation``; the median
     length of E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices
-    singular: they are left out, ``constant_inputs`` is their mean number; ``units_left_out`` is the share of
-    units that no sample, or too few, move.
+    singular: they are left out, ``constant_inputs`` is their mean number. A unit that fewer samples move than
+    it has incoming ones has a singular Var_q: its k counts as infinite, and it is in nothing else; one that no
+    sample moves has no k. ``units_left_out`` is the share of both.
 
     Args:
         samples: the first training samples in file order.
@@ -117,10 +118,11 @@ def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
 def measure(layer: Layer) -> dict[tuple[str, str], float]:
     """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
     distances, shifts, natural, cosines, lengths, constant = [], [], [], [], [], []
-    number = layer.delta.shape[1]
+    number, singular = layer.delta.shape[1], 0
     for unit in range(number):
         one = of_unit(layer, unit)
         if one is None:
+            singular += int(layer.delta[:, unit].any())
             continue
         _, of, g, g0, left_out = one
         update, of_bias = theory.natural_update(of, g, g0)
@@ -131,9 +133,12 @@ def measure(layer: Layer) -> dict[tuple[str, str], float]:
         natural.append(float(theory.bias_shift(of.mean, update, of_bias)))
         plain, corrected = torch.cat([g[0], g0]), torch.cat([update[0], of_bias])
         cosines.append(float(torch.cosine_similarity(plain, corrected, dim=0)))
-    k = torch.tensor(distances, dtype=torch.float64).abs()
-    nothing = not len(k)
-    found = {("k_distance", f",quantile={q}"): math.nan if nothing else float(k.quantile(q)) for q in QUANTILES}
+    k = torch.tensor([*distances, *[math.inf] * singular], dtype=torch.float64).abs()
+    found = {
+        ("k_distance", f",quantile={q}"): float(k.quantile(q, interpolation="lower")) if len(k) else math.nan
+        for q in QUANTILES
+    }
+    nothing = not distances
     for name, values in (
         ("shift_of_gradient", shifts),
         ("shift_of_natural_gradient", natural),

@@ -13,6 +13,7 @@ from actlab.reports import style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
+from actlab.studies import showing
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -208,6 +209,41 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     assert f"{HOSTILE} 0 % 1 diverged rank 4" in scores
     assert [a["href"] for tag, a in page.elements if tag == "a"] == ["a/report.html"] * 2
     assert page.count("script") == 0
+
+
+def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any, tmp_path: Path) -> None:
+    """Not by a column that says nothing of it, nor a unit of few runs; four rates of one study count once."""
+    shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
+    for row in shift["rows"]:
+        first = row["columns"][0]
+        row["columns"] = [{**first, "ranked": False, "median": 1 - first["median"]}, {**first, "n": 15}]
+    shift["rows"][0]["columns"][1]["n"] = 1
+    leave(tmp_path, {**shift, "cut": "25 epochs, not 250"})
+    rates = table_of("rates", {"gelu": 0.1, "relu": 0.2})
+    for rate in (1, 2, 3):
+        more = table_of("rates", {"gelu": 0.1, "relu": 0.2})["rows"]
+        rates["rows"] += [{**row, "point": {**row["point"], "lr": rate}} for row in more]
+    leave(tmp_path, rates)
+    leave(tmp_path, table_of("one", {"gelu": 0.4, "relu": 0.3}))
+    assert cli("report", "--runs-dir", tmp_path).code == 0
+    page = Page(tmp_path / study.INDEX)
+    scores = page.text("tbody")
+    assert "25 epochs, not 250" in page.text("thead")
+    assert "gelu 50 % 5" in scores
+    assert "90.00 1 of 15 runs" in scores
+    assert "relu 50 % 5" in scores
+
+
+def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written: Any) -> None:
+    loaded = written()
+    showing.write([loaded], loaded.root, html=True)
+    old = {
+        path: path.read_bytes() for path in loaded.root.rglob("*.*") if path.suffix in {".html", ".csv", ".md"}
+    }
+    more = written(overrides=["seeds=3"])
+    showing.keep([more], more.root)
+    assert all(path.read_bytes() != content for path, content in old.items())
+    assert "36" in Page(more.root / study.NAME).text()
 
 
 def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:

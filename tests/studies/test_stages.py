@@ -1,6 +1,7 @@
 """Stages, blocks and probes of a study, through the command line."""
 
 import json
+import re
 import shutil
 
 import pandas as pd
@@ -154,8 +155,14 @@ def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_pat
 def test_show_takes_the_stage_that_is_asked_for(study, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     assert "stage choose" in study(STAGED, "show", "--stage", "choose").out
-    assert study(STAGED, "report", "--stage", "choose").code == 0
-    assert json.loads((tmp_path / "runs/mine/table.json").read_text())["title"].endswith("stage choose")
+    before = (tmp_path / "runs/mine/table.json").read_bytes()
+    assert study(STAGED, "report", "--stage", "choose", "--html").code == 0
+    chose = tmp_path / "runs/mine/choose"
+    assert json.loads((chose / "table.json").read_text())["title"].endswith("stage choose")
+    assert (tmp_path / "runs/mine/table.json").read_bytes() == before
+    links = re.findall(r'href="([^"]*seed[^"]*)"', (chose / "report.html").read_text())
+    assert links
+    assert all((chose / link / "result.json").exists() for link in links)
     wrong = study(STAGED, "show", "--stage", "chose")
     assert wrong.code == 2
     assert "did you mean 'choose'" in wrong.err

@@ -51,6 +51,7 @@ def test_every_run_has_a_log_of_its_own(logged):
         unit = config["activation"]
         assert list(head.tags) == ["a paper", "digits", unit]
         assert (config["lr"], config["dropout"]) == (0.01, 0.0)
+        assert config["setting"].startswith(f"activation {unit}")
         assert config["model"]["init_args"]["optimizer"]["init_args"]["lr"] == 0.01
         seen.add((unit, config["seed"]))
         rows = pd.read_parquet(logged / head.display_name / "metrics.parquet")
@@ -120,7 +121,9 @@ def test_workspace_and_report_are_what_their_library_builds(path, monkeypatch):
     ]
     metrics = workspaces.metrics_of(study)
     assert [panel["config"]["metrics"] for panel in sections[0]["panels"]] == [[m] for m in metrics]
-    assert {panel["config"]["groupBy"] for panel in sections[0]["panels"]} == {"activation.value"}
+    assert {panel["config"]["groupBy"] for panel in sections[0]["panels"]} == {"setting.value"}
+    (runs,) = shown["spec"]["section"]["runSets"]
+    assert [entry["value"] for entry in runs["filters"]["filters"]] == [study.name, list(study.seeds)]
     assert study.select.metric in metrics
     written = workspaces.report(study, "| unit |\n|---|\n| elu |", "me", "actlab")._to_model()
     assert written.display_name == study.title

@@ -18,7 +18,7 @@ _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected"
 _WHERE = re.compile(r"best (?P<metric>\S+)")
 _OVER = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
-_KEYS = ("metric", "at", "condition", "percent", "mode")
+_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Column:
         percent: printed in percent; values stay fractions.
         mode: ``min`` or ``max``: whether low or high values are good.
         condition: such as ``noise=0.5``; empty for what was measured under none.
+        ranked: whether units may be ranked by it over studies; the first such column of a table is.
     """
 
     metric: str
@@ -41,6 +42,7 @@ class Column:
     percent: bool = False
     mode: str = "min"
     condition: str = ""
+    ranked: bool = True
 
     @property
     def name(self) -> str:
@@ -138,7 +140,8 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     mode = entry.get("mode", _mode(metric, study))
     if mode not in ("min", "max"):
         raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
-    return Column(metric, at, bool(entry.get("percent", False)), mode, str(entry.get("condition") or ""))
+    condition, percent = str(entry.get("condition") or ""), bool(entry.get("percent", False))
+    return Column(metric, at, percent, mode, condition, bool(entry.get("ranked", True)))
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:

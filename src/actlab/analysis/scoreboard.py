@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from scipy.stats import rankdata
@@ -46,23 +47,29 @@ class Record:
 
 
 class Place(NamedTuple):
-    """One unit in one task: ``inf`` or ``-inf`` where the median run diverged; ties share their mean rank.
+    """One unit in one task.
 
-    The rank is nan where the task has no other unit.
+    Args:
+        median: ``inf`` or ``-inf`` where the median run diverged.
+        rank: ties share their mean rank; nan where the unit has fewer runs than another, and where no other
+            has as many.
+        n: its runs.
+        most: the runs of the unit that has most of them.
     """
 
     median: float
     rank: float
     n: int
+    most: int
 
 
 @dataclass(frozen=True)
 class Task:
-    """A column of the scoreboard: the first column of a study's table, at one point of what is not compared.
+    """A column of the scoreboard: the first ranked one of a table, at one point of what is not compared.
 
     Args:
         record: the study.
-        point: the rest of the point, in words; empty where nothing else is in the grid.
+        point: the rest of the point, in words, and the runs' length where that is not the study's own.
         column: what was measured.
         places: of each unit that has a value, by its text.
     """
@@ -72,6 +79,11 @@ class Task:
     column: Column
     places: Mapping[str, Place]
 
+    @property
+    def ranked(self) -> int:
+        """How many units have a rank."""
+        return sum(not math.isnan(place.rank) for place in self.places.values())
+
 
 @dataclass(frozen=True)
 class Board:
@@ -80,8 +92,8 @@ class Board:
     Args:
         compare: that key.
         tasks: in the order of the studies' names.
-        beaten: what share of the other units a unit beats, a mean over the tasks that it shares with any; by
-            its text, the highest first. A tie counts half. nan for a unit that shares none.
+        beaten: what share of the other units a unit beats, a mean over the tasks of a study in which it has a
+            rank, then over studies; by its text, the highest first. A tie counts half. nan without a rank.
     """
 
     compare: str
@@ -128,12 +140,14 @@ def boards(records: Iterable[Record]) -> list[Board]:
 def _board(compare: str, records: Sequence[Record]) -> Board:
     text = printer(row["point"][compare] for r in records for row in r.table["rows"] if compare in row["point"])
     tasks = [task for record in records for task in _tasks(record, compare, text)]
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, dict[Path, list[float]]] = {}
     for task in tasks:
+        others = task.ranked - 1
         for unit, place in task.places.items():
-            of_unit, others = shares.setdefault(unit, []), len(task.places) - 1
-            of_unit += [(others + 1 - place.rank) / others] if others else []
-    means = {unit: sum(found) / len(found) if found else math.nan for unit, found in shares.items()}
+            of_unit = shares.setdefault(unit, {})
+            if not math.isnan(place.rank):
+                of_unit.setdefault(task.record.folder, []).append((others + 1 - place.rank) / others)
+    means = {unit: fmean(map(fmean, found.values())) if found else math.nan for unit, found in shares.items()}
     order = sorted(means, key=lambda unit: -1.0 if math.isnan(means[unit]) else means[unit], reverse=True)
     return Board(compare, tasks, {unit: means[unit] for unit in order})
 
@@ -145,9 +159,11 @@ def _tasks(record: Record, compare: str, text: Any) -> list[Task]:
     for row in record.table["rows"]:
         rest = without(row["point"], [compare])
         points[identity(rest)] = in_words(rest)
-        if compare in row["point"] and row["columns"] and row["columns"][0]["n"]:
-            found.setdefault(identity(rest), {})[text(row["point"][compare])] = row["columns"][0]
-    return [_task(record, points[rest], cells) for rest, cells in found.items()]
+        cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
+        if compare in row["point"] and cell and cell["n"]:
+            found.setdefault(identity(rest), {})[text(row["point"][compare])] = cell
+    cut = record.table.get("cut", "")
+    return [_task(record, ", ".join(filter(None, (points[r], cut))), cells) for r, cells in found.items()]
 
 
 def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) -> Task:
@@ -157,9 +173,14 @@ def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) ->
     column = Column(
         metric, at, bool(first.get("percent")), first.get("mode", guess), first.get("condition", "")
     )
-    medians = [column.worst if cell["median"] is None else float(cell["median"]) for cell in cells.values()]
-    ranks = rankdata([m if column.worst > 0 else -m for m in medians]) if len(medians) > 1 else [math.nan]
-    places = (
-        Place(m, float(rank), cell["n"]) for m, rank, cell in zip(medians, ranks, cells.values(), strict=True)
-    )
-    return Task(record, point, column, dict(zip(cells, places, strict=True)))
+    medians = {
+        unit: column.worst if cell["median"] is None else float(cell["median"]) for unit, cell in cells.items()
+    }
+    most = max(cell["n"] for cell in cells.values())
+    whole = [unit for unit, cell in cells.items() if cell["n"] == most]
+    ranks = rankdata([medians[unit] if column.worst > 0 else -medians[unit] for unit in whole])
+    rank = dict(zip(whole, map(float, ranks), strict=True)) if len(whole) > 1 else {}
+    places = {
+        unit: Place(medians[unit], rank.get(unit, math.nan), cell["n"], most) for unit, cell in cells.items()
+    }
+    return Task(record, point, column, places)

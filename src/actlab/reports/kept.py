@@ -10,6 +10,7 @@ A figure of a study that was not run here shows what the paper published, and sa
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     ours = curve_table.load(path) if path.exists() else None
     if ours is not None:
         ours = ours[ours["figure"] == wanted]
+    theirs: dict[str, Any] = dict(entry.get("published") or {})
+    if ours is None:  # the paper's epochs as they are
+        theirs.pop("stretch", None)
     panels: Sequence[Mapping[str, Any]] = entry.get("panels") or [{}]
     rows = math.ceil(len(panels) / _PER_ROW)
     columns = min(len(panels), _PER_ROW)
@@ -59,10 +63,13 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
         grid = drawn.subplots(rows, columns, squeeze=False).flat
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=False), 1):
             shared = {**entry, **panel, "published": panel.get("published")}
-            published = read_curves(entry.get("published") or {}, wanted)
+            published = read_curves(theirs, wanted)
             _panel(axes, plan, shared, str(panel.get("title") or number), ours, published)
         for axes in list(grid)[len(panels) :]:
             axes.set_visible(False)
+        if ours is not None and entry.get("caption"):
+            said = textwrap.fill(str(entry["caption"]), int(28 * drawn.get_figwidth()))
+            drawn.supxlabel(said, x=0.01, ha="left", fontsize=6.5, color=style.GREY)
     return drawn
 
 

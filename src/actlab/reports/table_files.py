@@ -63,6 +63,7 @@ def to_json(results: Results) -> str:
         "reference": in_full(study.reference),
         **facts(results),
         "published": study.published.get("source"),
+        "cut": study.cut,
         "rows": rows,
         "notes": list(study.notes),
     }
@@ -79,6 +80,7 @@ def _record(cell: Cell) -> dict[str, Any]:
         "condition": cell.column.condition,
         "name": cell.column.name,
         "mode": cell.column.mode,
+        "ranked": cell.column.ranked,
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "median": finite(cell.median),

@@ -190,10 +190,17 @@ def number(value: float | None, column: Column, signed: bool = False) -> str:
 
 
 def place(found: Place | None, column: Column) -> str:
-    """A unit's median and rank in a task: ``12.60 (3)``; no rank where it has no other to be compared with."""
+    """A unit's median and rank in a task: ``12.60 (3)``; see `rank`."""
     if found is None:
         return NONE
-    return number(found.median, column) + ("" if math.isnan(found.rank) else f" ({found.rank:g})")
+    return number(found.median, column) + (f" ({words})" if (words := rank(found)) else "")
+
+
+def rank(found: Place) -> str:
+    """A rank as printed; without one how many runs there are, ``1 of 15 runs``, or nothing where all are."""
+    if not math.isnan(found.rank):
+        return f"{found.rank:g}"
+    return f"{found.n} of {found.most} runs" if found.n < found.most else ""
 
 
 def share(value: float) -> str:

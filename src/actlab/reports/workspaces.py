@@ -14,12 +14,8 @@ import wandb_workspaces.workspaces as ws
 from actlab.studies.keys import short
 from actlab.studies.plan import Study
 
-_SETTINGS = (
-    "activation",
-    "lr",
-    "dropout",
-    "seed",
-)  # as `actlab.reports.wandb.compared` has them
+_SETTINGS = ("activation", "lr", "dropout", "seed")  # as `actlab.reports.wandb.compared` has them
+SETTING = "setting"  # of a run's config: its place in the grid in words, which all its seeds share
 
 
 def metrics_of(study: Study) -> list[str]:
@@ -41,10 +37,10 @@ def metrics_of(study: Study) -> list[str]:
 
 
 def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
-    """Curves grouped by unit, the final values, settings side by side, and what differs between runs.
+    """Curves and final values of each setting, settings side by side, and what differs between runs.
 
     Args:
-        study: whose runs are shown.
+        study: whose runs are shown; of one in stages the stage that is.
         entity: user or team.
         project: where the runs are.
     """
@@ -58,11 +54,13 @@ def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
             ws.Section(name="Settings", panels=settings(study), is_open=True),
             ws.Section(name="Runs", panels=[wr.RunComparer(diff_only=True)], is_open=False),
         ],
-        runset_settings=ws.RunsetSettings(
-            filters=f"Metric('group') = '{study.name}'",
-            groupby=[ws.Config("activation")],
-        ),
+        runset_settings=ws.RunsetSettings(filters=runs_of(study), groupby=[ws.Config(SETTING)]),
     )
+
+
+def runs_of(study: Study) -> str:
+    """The filter that finds a study's runs: of its group, with its seeds, which an earlier stage has not."""
+    return f"Metric('group') = '{study.name}' and Config('seed') in {list(study.seeds)}"
 
 
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
@@ -78,8 +76,8 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
         entity=entity,
         project=project,
         name=study.name,
-        filters=f"Metric('group') = '{study.name}'",
-        groupby=["activation"],
+        filters=runs_of(study),
+        groupby=[SETTING],
     )
     blocks: list[Any] = [wr.H1(study.title)]
     blocks += [wr.H2("Table"), wr.MarkdownBlock(table)] if table else []
@@ -95,13 +93,13 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
 
 
 def curves(study: Study) -> list[Any]:
-    """A panel for each metric over epochs: a line for each unit, the median of its runs with their range."""
+    """A panel for each metric over epochs: a line for each setting, the median of its seeds, their range."""
     return [
         wr.LinePlot(
             title=metric,
             x="epoch",
             y=[metric],
-            groupby="activation",
+            groupby=SETTING,
             groupby_aggfunc="median",
             groupby_rangefunc="minmax",
             smoothing_factor=0,
@@ -112,12 +110,12 @@ def curves(study: Study) -> list[Any]:
 
 
 def bars(study: Study) -> list[Any]:
-    """For each metric its last and its best value, by unit."""
+    """For each metric its last and its best value, by setting."""
     return [
         wr.BarPlot(
             title=f"{kind} {metric}",
             metrics=[wr.SummaryMetric(f"{kind}/{metric}")],
-            groupby="activation",
+            groupby=SETTING,
             groupby_aggfunc="median",
             groupby_rangefunc="minmax",
         )
@@ -140,8 +138,8 @@ def description(study: Study, entity: str, project: str) -> str:
     where = f"{entity}/{project}" if entity else project
     return (
         f"A workspace and a report {study.title!r} in {where}, over the runs of the group {study.name!r}:\n"
-        f"  curves by unit: {metrics}\n"
-        "  last and best values by unit\n"
+        f"  curves by setting, medians over seeds: {metrics}\n"
+        "  last and best values by setting\n"
         f"  parallel coordinates over settings to the best {study.select.metric}\n"
         "  a comparer of runs; in the report the study's table and notes"
     )

@@ -145,9 +145,10 @@ def main(argv: Sequence[str]) -> None:
     elif args.command == "show":
         showing.show(showing.load(study, root, args.stage)[-1], args.form)
     elif args.command == "wandb":
-        showing.dashboards(study, showing.load(study, root, args.stage)[-1], args.entity, args.project)
+        showing.dashboards(showing.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
-        showing.report(showing.load(study, root, args.stage), args.html)
+        folder = showing.folder_of(study, root, args.stage)
+        showing.report(showing.load(study, root, args.stage), folder, args.html)
 
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> None:
@@ -159,10 +160,11 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> None:
         return
     opened = showing.load(study, root, args.stage)
     showing.show(opened[-1])
+    folder = showing.folder_of(study, root, args.stage)
     if not (args.report or args.html):
-        showing.keep(opened[-1])
+        showing.keep(opened, folder)
         return
-    showing.report(opened, args.html)
+    showing.report(opened, folder, args.html)
     if args.logger == W_AND_B:
         showing.publish(opened[-1])
 

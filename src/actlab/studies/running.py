@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
+from actlab.analysis.points import in_words
 from actlab.analysis.reading import costs
 from actlab.engines import sharing
 from actlab.engines.folders import RunFolder
@@ -220,7 +221,7 @@ class Loggers:
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
-        logger.log_hyperparams(run.config)
+        logger.log_hyperparams({**run.config, "setting": in_words(run.point)})
         return logger
 
 

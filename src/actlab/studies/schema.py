@@ -71,6 +71,7 @@ class Column(Part):
     condition: str = Field(default="", description="such as noise=0.5")
     percent: bool = False
     mode: Literal["min", "max"] | None = None
+    ranked: bool = Field(default=True, description="false where it says nothing of which unit is better")
 
 
 class Value(Part):

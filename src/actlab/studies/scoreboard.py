@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> None:
         root = runs / study.name
         if not run(study, root, Engine()):
             return
-        showing.write(showing.load(study, root), html=True)
+        showing.write(showing.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import read
     from actlab.reports.pages import index
     from actlab.reports.terminal import print_boards
@@ -136,6 +136,7 @@ def small(name: str, activations: Sequence[str]) -> Study:
         title=f"{full.title}: on samples",
         stages=(),
         published={},
+        cut="",
         figures=tuple(map(_own, brief.figures)),
         notes=("On samples and with narrow networks: nothing here says which unit is best.",),
     )

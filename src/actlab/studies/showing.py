@@ -42,11 +42,12 @@ def publish(shown: Results) -> None:
     wandb.publish(shown.study, shown.root, *tables.grid(shown))
 
 
-def dashboards(study: Study, shown: Results, entity: str, project: str) -> None:
+def dashboards(shown: Results, entity: str, project: str) -> None:
     """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
     from actlab.reports import table_files, workspaces
     from actlab.reports.wandb import default_entity, mode
 
+    study = shown.study
     print(workspaces.description(study, entity, project))
     if mode() != "online":
         print(
@@ -60,32 +61,45 @@ def dashboards(study: Study, shown: Results, entity: str, project: str) -> None:
         print(address)
 
 
-def keep(shown: Results) -> None:
-    """Write ``table.json``, by which ``actlab report`` knows the study and its values."""
+def folder_of(study: Study, root: Path, stage: str | None) -> Path:
+    """Where a study's table, figures and page go: those of an earlier stage alone into a folder of its name."""
+    last = study.stages[-1].name if study.stages else None
+    return root if stage in (None, last) else root / str(stage)
+
+
+def keep(opened: Sequence[Results], folder: Path) -> None:
+    """Write ``table.json``, by which ``actlab report`` knows the study and its values.
+
+    Where there are figures or a page already, they and all else are written anew: they would show older values.
+    """
     from actlab.reports import table_files
 
-    table_files.write(shown, shown.root, ["table.json"])
+    if opened[-1].results and (folder / "values.csv").exists():
+        from actlab.reports.pages.study import NAME
+
+        write(opened, folder, html=(folder / NAME).exists())
+    else:
+        table_files.write(opened[-1], folder, ["table.json"])
 
 
-def report(opened: Sequence[Results], html: bool = False) -> None:
-    """Write the table, the figures and, where asked for, the page into the study's folder and say where."""
-    for path in write(opened, html):
+def report(opened: Sequence[Results], folder: Path, html: bool = False) -> None:
+    """Write the table, the figures and, where asked for, the page into a folder and say where."""
+    for path in write(opened, folder, html):
         print(path)
 
 
-def write(opened: Sequence[Results], html: bool = False) -> list[Path]:
-    """Write the table, the figures and, where asked for, the page into the study's folder."""
+def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
+    """Write the table, the figures and, where asked for, the page into a folder."""
     from actlab.reports import curve_table, figures, table_files
 
     last = opened[-1]
-    root = last.root
     written = [
-        *table_files.write(last, root),
-        curve_table.write(last, root),
-        *figures.draw(last, root / "figures"),
+        *table_files.write(last, folder),
+        curve_table.write(last, folder),
+        *figures.draw(last, folder / "figures"),
     ]
     if html:
         from actlab.reports.pages import study as page
 
-        written.append(page.write(opened, root))
+        written.append(page.write(opened, folder))
     return written

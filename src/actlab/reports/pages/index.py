@@ -14,7 +14,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
-from actlab.reports.tables import NONE, number, share
+from actlab.reports.tables import NONE, number, rank, share
 from actlab.studies.keys import short
 
 
@@ -100,7 +100,7 @@ def _board(board: Board) -> dict[str, Any]:
                 "colour": colours[unit],
                 "dark": style.on_dark(colours[unit]),
                 "beaten": share(beaten),
-                "tasks": sum(unit in task.places and len(task.places) > 1 for task in board.tasks),
+                "tasks": sum(unit in t.places and not math.isnan(t.places[unit].rank) for t in board.tasks),
                 "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
             }
             for unit, beaten in board.beaten.items()
@@ -110,8 +110,8 @@ def _board(board: Board) -> dict[str, Any]:
 
 def _cell(unit: str, places: Mapping[str, Any], column: Any) -> dict[str, Any]:
     if unit not in places:
-        return {"median": NONE, "rank": "", "best": False}
+        return {"median": NONE, "rank": "", "ranked": False, "best": False}
     place = places[unit]
-    rank = "" if math.isnan(place.rank) else f"{place.rank:g}"
-    best = place.rank == min(other.rank for other in places.values())
-    return {"median": number(place.median, column), "rank": rank, "best": best}
+    best = place.rank == min((p.rank for p in places.values() if not math.isnan(p.rank)), default=math.nan)
+    ranked = not math.isnan(place.rank)
+    return {"median": number(place.median, column), "rank": rank(place), "ranked": ranked, "best": best}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
     Args:
         stages: those that have opened; the last is shown, the first says how settings were chosen. A study
             without stages is its only one.
-        folder: of the study, with the run folders that the page links to.
+        folder: of the page; it links to the run folders of the study.
 
     Raises:
         ActlabError: for a figure or column that is not understood, or without a finished run to draw.
@@ -52,14 +53,19 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         table=table(last),
         heat_map=heat_map(first),
         seconds=duration(sum(result.get("seconds", 0.0) for result in ended.values())),
-        runs=list({run["id"]: run for stage in stages for run in _runs(stage)}.values()),
+        runs=list({run["id"]: run for stage in stages for run in _runs(stage, folder)}.values()),
         config=config(first.study),
-        index=f"../{INDEX}" if (folder.parent / INDEX).exists() else None,
+        index=_link(index, folder) if (index := last.root.parent / INDEX).exists() else None,
         files=[name for name in _FILES if (folder / name).exists()],
     )
 
 
-def _runs(results: Results) -> Iterator[dict[str, Any]]:
+def _link(path: Path, folder: Path) -> str:
+    """A path as a page in a folder links to it."""
+    return quote(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
     """Every run that has ended: where its folder is, and what became of it."""
     for group in results.groups:
         chosen = results.chosen(group)
@@ -68,7 +74,7 @@ def _runs(results: Results) -> Iterator[dict[str, Any]]:
                 result = results.results[run.id]
                 yield {
                     "id": run.id,
-                    "href": f"{quote(run.id)}/",
+                    "href": f"{_link(results.root / run.id, folder)}/",
                     "status": result["status"],
                     "chosen": setting is chosen,
                     "seed": run.seed,
