@@ -282,6 +282,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
     assert relu.published == (0.2, 0.03)
     assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
     assert gelu.mean_and_sd is None
+    assert [relu.beyond_published, gelu.beyond_published] == pytest.approx([0.1, 0.0])
 
 
 @pytest.mark.parametrize(

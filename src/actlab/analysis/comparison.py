@@ -57,8 +57,11 @@ class Cell:
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value."""
-        return None if self.median is None or self.published is None else self.median - self.published.value
+        """Our median minus the published value; our mean where that is a mean, as one with a deviation is."""
+        if self.median is None or self.published is None:
+            return None
+        mean, _ = self.mean_and_sd or (self.median, None)
+        return mean - self.published.value
 
     @property
     def mean_and_sd(self) -> tuple[float, float] | None:
