@@ -116,7 +116,7 @@ MAY_IMPORT = {
         *PLANS,
         *LEAVES,
     },
-    "engines.trial": {"activations", "engines", "experiments", "tasks", *LEAVES},
+    "engines.trial": {"activations", "callbacks", "engines", "experiments", "tasks", *LEAVES},
     "engines.lines": {"files"},
     "engines.folders": {*PLANS, "engines.lines", "series", "files", "errors"},
     "analysis": {*PLANS, "engines.folders", "series", "errors", "files", "resources"},

@@ -61,6 +61,8 @@ class BiasShift:
         ActlabError: for a number below 2.
     """
 
+    version = 2  # units with a singular Var_q count
+
     def __init__(self, samples: int = 2000) -> None:
         if samples < 2:
             raise ActlabError(f"samples {samples} of bias shift: give a whole number from 2")

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import (
+    Callback,
+    ModelCheckpoint,
+    RichProgressBar,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
+from pytorch_lightning.trainer.states import RunningStage
 from torch import Tensor, nn
 
 from actlab.draws import Position
@@ -29,6 +36,10 @@ class TestEveryEpoch(Callback):
     __test__ = False  # the name opens like a test class
     splits = ("test",)  # whose metrics it records
     stackable = True  # it calls what a stack has as well, and logs nothing itself
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Look for callbacks beside it whose weights it would not test; see `refuse_averaging`."""
+        refuse_averaging(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log."""
@@ -55,13 +66,35 @@ class BestSoFar(RichProgressBar):
         return found
 
 
+def refuse_averaging(trainer: pl.Trainer) -> None:
+    """Refuse callbacks that keep averaged weights beside those in training: measured would be the wrong ones.
+
+    Raises:
+        ActlabError: for one of them.
+    """
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
+            raise ActlabError(
+                f"{type(callback).__name__} averages weights beside those that are trained: tests after each "
+                "epoch, and what a study records and keeps, would be of the latter. Leave it out, or train by "
+                "`actlab fit` without TestEveryEpoch"
+            )
+
+
 @contextmanager
 def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
-    """Evaluation mode in the Trainer's precision; gives what moves a batch to the device."""
+    """Evaluation mode in the Trainer's precision; gives what moves a batch to the device.
+
+    A batch is moved as one of a test, by which hooks of users know that it is not to be augmented.
+    """
     precision = trainer.precision_plugin
 
     def placed(batch: Any) -> Any:
-        return trainer.strategy.batch_to_device(precision.convert_input(batch), module.device)
+        stage, trainer.state.stage = trainer.state.stage, RunningStage.TESTING
+        try:
+            return trainer.strategy.batch_to_device(precision.convert_input(batch), module.device)
+        finally:
+            trainer.state.stage = stage
 
     with evaluating(module), precision.forward_context():
         yield placed

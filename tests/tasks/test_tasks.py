@@ -249,7 +249,7 @@ class Helper(FrameTask):
     [
         (OwnStep, "its own 'training_step'"),
         (OwnHook, "its own 'on_train_batch_start'"),
-        (OwnParameters, "parameters outside its network"),
+        (OwnParameters, "outside its network"),
         (lambda r: FrameTask(r, partial(torch.optim.LBFGS, lr=1)), "LBFGS is not known to act elementwise"),
         (lambda r: FrameTask(r, scheduler=ReduceLROnPlateau), "actlab.optim.Plateau"),
         (lambda r: pl.LightningModule(), "LightningModule of its own"),

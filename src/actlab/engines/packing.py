@@ -121,7 +121,7 @@ def form_stacks(runs: Iterable[Run], size_of: SizeOf, settings: Settings) -> tup
 
 def similar(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of two runs or more that differ only in what members of a stack may differ in."""
-    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the keys that may differ
+    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the config keys that may differ
     structures: dict[str, str] = {}  # by the settings of a model that may change its layers
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -131,7 +131,7 @@ def similar(runs: Iterable[Run]) -> list[list[Run]]:
             task = experiments.build(run.config).task
             free[classes] = declared(task)
         layers = as_text(
-            _without(run, [key for key in free[classes] if not key.startswith("network.")])["model"]
+            _without(run, [key for key in free[classes] if not key.startswith("model.network.")])["model"]
         )
         if layers not in structures:
             structures[layers] = structure(experiments.build(run.config).task if task is None else task)
@@ -141,8 +141,13 @@ def similar(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Keys below ``model`` in which members of a stack may differ: what the task and its network say."""
-    return task.stackable if isinstance(task, Task) else ()
+    """Config keys in which members of a stack may differ: seed, epochs, and what the task and its network say.
+
+    A task of another author may ask the Trainer, which a stack has one of, for the number of its epochs.
+    """
+    epochs = [EPOCHS] if type(task).__module__.startswith("actlab.") else []
+    own = task.stackable if isinstance(task, Task) else ()
+    return SEED, *epochs, *(f"model.{key}" for key in own)
 
 
 def structure(task: pl.LightningModule) -> str:
@@ -163,15 +168,17 @@ def _classes(value: Any) -> Any:
 
 
 def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
-    """A run's config without its seed, its number of epochs and some keys below ``model``."""
+    """A run's config without the values of some keys.
+
+    Of an object its class stays, also where it is all that is given: members may have other settings, not
+    another kind of optimiser.
+    """
     config = copy.deepcopy(run.config)
-    for key in (SEED, EPOCHS, *(f"model.{key}" for key in keys)):
+    for key in keys:
         value = get_dotted(config, key)
         if value is not None:
-            # Of an object its class stays: members may have other settings, not another kind of optimiser.
-            set_dotted(
-                config, key, value["class_path"] if isinstance(value, dict) and "class_path" in value else 0
-            )
+            kind = value.get("class_path", 0) if isinstance(value, dict) else value
+            set_dotted(config, key, kind if isinstance(kind, str) else 0)
     return config
 
 

@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.core.hooks import DataHooks
 from torch import Tensor, nn
 
 from actlab import checkpoints, experiments, series
 from actlab.engines import packing
 from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.engines.locks import holding
-from actlab.engines.recording import checkpoint_name
+from actlab.engines.recording import best_of, checkpoint_name, epochs_of
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.files import is_regular, replacing
@@ -37,6 +40,7 @@ from actlab.tasks import Batch, Quantity, Task
 
 TOGETHER = 15  # most runs that are evaluated as one
 _DIGEST = b"actlab_probe"
+_TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
 def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
@@ -44,7 +48,7 @@ def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tu
     finished = [run for run in runs if RunFolder(root, run).finished]
     found = []
     for probe in probes:
-        left = [run for run in finished if read_digest(path_of(root, run, probe)) != digest(probe)]
+        left = [run for run in finished if read_digest(path_of(root, run, probe)) != digest(probe, run)]
         if left:
             found.append((probe, left))
     return found
@@ -91,9 +95,15 @@ def made(probe: Probe) -> Any:
 
 def _groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that can be evaluated as one, and each other run by itself."""
-    together = packing.similar(runs)
+    together = [group for group in packing.similar(runs) if _shares_data(group[0])]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
+
+
+def _shares_data(run: Run) -> bool:
+    """Whether other runs are evaluated on the same data: those of another author may depend on the seed."""
+    data = experiments.build(run.config).data
+    return type(data).__module__.startswith("actlab.") or bool(getattr(data, "stackable", False))
 
 
 def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> None:
@@ -101,24 +111,38 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
     built = [experiments.build(run.config) for run in runs]
     rows: dict[str, list[Row]] = {run.id: [] for run in runs}
     for at in probe.at:
-        names = {run.id: checkpoint_name(at) if isinstance(at, int) else str(at) for run in runs}
-        there = [r for r, run in enumerate(runs) if RunFolder(root, run).kept(names[run.id]).exists()]
+        name = checkpoint_name(at) if isinstance(at, int) else at
+        there = [r for r, run in enumerate(runs) if _kept(RunFolder(root, run), name)]
         for r in set(range(len(runs))) - set(there):
-            lacking = names[runs[r].id]
-            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {lacking!r}; only training it anew would")
+            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {name!r}; only training it anew would")
         if there:
             folders = [RunFolder(root, runs[r]) for r in there]
-            paths = [f.checked(f.kept(names[f.run.id])) for f in folders]
+            paths = [f.checked(f.kept(name)) for f in folders]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
             for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
-        _write(path_of(root, run, probe), rows[run.id], digest(probe))
+        _write(path_of(root, run, probe), rows[run.id], digest(probe, run))
+
+
+def _kept(folder: RunFolder, name: str) -> bool:
+    """Whether a finished run kept a checkpoint; its best one by the rule that holds now."""
+    path, keep = folder.kept(name), folder.run.keep
+    if not path.exists() or name != "best" or keep.best is None:
+        return path.exists()
+    best = best_of(keep, starmap(Row, pd.read_parquet(folder.metrics).itertuples(index=False)))
+    return best is not None and best[0] == epochs_of(path)
 
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
-    trainer, _, data = built[0]
+    trainer, task, data = built[0]
     tasks = [experiment.task for experiment in built]
+    for one in (task, data):
+        if changed := [name for name in _TRANSFERS if _has_own(one, name)]:
+            raise ActlabError(
+                f"{type(one).__name__} changes batches in {changed[0]}, which probes would leave out: let its "
+                "loaders do it, or the network"
+            )
     data.prepare_data()
     data.setup("test")
     plugin = trainer.precision_plugin
@@ -126,6 +150,10 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     with torch.no_grad(), plugin.forward_context():
         yield from evaluate(subject, data)
+
+
+def _has_own(one: object, name: str) -> bool:
+    return getattr(type(one), name, None) is not getattr(DataHooks, name)
 
 
 class Apart(nn.Module):
@@ -185,10 +213,17 @@ def path_of(root: Path, run: Run, probe: Probe) -> Path:
     return root / run.id / "probes" / f"{probe.name}.parquet"
 
 
-def digest(probe: Probe) -> str:
-    """Of what is asked: class, arguments and checkpoints, and the contents of what they name outside actlab."""
+def digest(probe: Probe, run: Run) -> str:
+    """Of what is asked: class, arguments and checkpoints, and the contents of what they name outside actlab.
+
+    A class says by a ``version`` that it measures otherwise than before.
+    """
     sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args})
-    asked = [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values())]
+    asked: list[Any] = [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values())]
+    if "best" in probe.at:
+        asked += [run.keep.best, run.keep.mode]
+    if (version := getattr(find(probe.class_path, (object,), "probe"), "version", None)) is not None:
+        asked.append(version)
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 

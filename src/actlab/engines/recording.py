@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
-from actlab.checkpoints import AtomicCheckpointIO
+from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.engines.folders import Row, RunFolder
 from actlab.files import DamagedError
 from actlab.studies.plan import Keep, Run
@@ -65,6 +65,21 @@ class TimedRecorder(Checkpoint):
         kept = folder.cut_back(step)
         self.recorded.setdefault(folder.run.id, kept)
         self.check_rows(folder)
+        self._know_best(folder)
+
+    def _know_best(self, folder: RunFolder) -> None:
+        """Take the best value from the rows: another rule may have held before a resume, or none.
+
+        A ``best.ckpt`` of another epoch is dropped, and one that was never kept is not made up for by a later
+        epoch that is worse.
+        """
+        run, path = folder.run, folder.kept("best")
+        if run.keep.best is None:
+            return
+        epoch, value = best_of(run.keep, folder.rows()) or (0, math.inf)
+        self.best[run.id] = value
+        if path.exists() and epochs_of(path) != epoch:
+            path.unlink()
 
     def append(self, folder: RunFolder, rows: list[Row]) -> None:
         """Add rows to a run's folder."""
@@ -103,11 +118,32 @@ class TimedRecorder(Checkpoint):
         values = [row.value for row in rows if keep.best is not None and row.name == keep.best]
         if not values:
             return False
-        value = values[-1] if keep.mode == "min" else -values[-1]
+        value = _lowered(values[-1], keep)
         if not value < self.best.get(run, math.inf):
             return False
         self.best[run] = value
         return True
+
+
+def _lowered(value: float, keep: Keep) -> float:
+    """A value as one of which the lowest is best."""
+    return value if keep.mode == "min" else -value
+
+
+def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
+    """After how many epochs the kept metric was best, by the last value of each, and that value, lowered."""
+    last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if row.name == keep.best}
+    known = [(_lowered(value, keep), epoch) for epoch, value in last.items() if not math.isnan(value)]
+    if not known:
+        return None
+    value, epoch = min(known)
+    return epoch, value
+
+
+def epochs_of(checkpoint: Path) -> int:
+    """How many epochs the weights of a checkpoint of `write_checkpoint` were trained."""
+    found = read(checkpoint)
+    return int(found["epoch"]) + (int(found["global_step"]) > 0)
 
 
 def summarise(logger: object, rows: Iterable[Row]) -> None:
@@ -171,9 +207,13 @@ def fraction_done(trainer: pl.Trainer) -> float:
     return min(max(by_epoch, by_step), 1.0)
 
 
-def updates_an_epoch(trainer: pl.Trainer) -> float:
-    """Updates in one pass over the training data, by which epochs between their ends are counted."""
-    batches = float(trainer.num_training_batches)
-    if not math.isfinite(batches):
-        return batches
-    return float(max(1, math.ceil(batches / trainer.accumulate_grad_batches)))  # the last batch ends an update
+def epochs_done(trainer: pl.Trainer) -> float:
+    """How many passes over the training data have been made, by batches: at the end of an epoch a whole number.
+
+    Where the data do not know their length, a moment within an epoch lies somewhere in it, later ones later.
+    """
+    whole, ended = trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress
+    batches, done = trainer.num_training_batches, ended.current.completed
+    if isinstance(batches, int):
+        return (whole * batches + done) / max(1, batches)
+    return whole + (1.0 if ended.is_last_batch else done / (done + 1))

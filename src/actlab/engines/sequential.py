@@ -20,10 +20,10 @@ from actlab.engines.recording import (
     Progress,
     TimedRecorder,
     diverged,
+    epochs_done,
     fraction_done,
     revisions_of,
     summarise,
-    updates_an_epoch,
     write_checkpoint,
 )
 from actlab.studies.plan import Run
@@ -125,7 +125,7 @@ class Recorder(TimedRecorder):
     def _take(self, trainer: pl.Trainer) -> None:
         """Add what was logged since the last call as rows at this step; Lightning keeps what is older."""
         step, metrics = trainer.global_step, trainer.callback_metrics
-        epoch = step / updates_an_epoch(trainer)
+        epoch = epochs_done(trainer)
         fresh = {name: value for name, value in metrics.items() if value is not self._seen.get(name)}
         self._seen = dict(metrics)
         self.pending += [Row(epoch, step, *split_name(name), "", float(value)) for name, value in fresh.items()]

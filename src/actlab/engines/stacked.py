@@ -28,10 +28,10 @@ from actlab.engines.recording import (
     Progress,
     TimedRecorder,
     diverged,
+    epochs_done,
     fraction_done,
     revisions_of,
     summarise,
-    updates_an_epoch,
     write_checkpoint,
 )
 from actlab.experiments import Experiment
@@ -117,8 +117,7 @@ class StackRecorder(TimedRecorder):
         latest = {name: values.tolist() for name, values in task.latest.items()}
         task.latest = {}
         if latest and not trainer.sanity_checking:
-            step = trainer.global_step
-            self.pending.append((step, step / updates_an_epoch(trainer), latest))
+            self.pending.append((trainer.global_step, epochs_done(trainer), latest))
 
     def _keep(self, r: int, task: StackedTask, epoch: int, rows: list[Row]) -> None:
         folder = self.folders[r]

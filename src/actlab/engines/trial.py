@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations
+from actlab.callbacks import refuse_averaging
 from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -29,7 +30,11 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     Args:
         experiment: fresh; its networks are used up.
         name: of the unit, for the line.
+
+    Raises:
+        ActlabError: for callbacks that keep other weights than those that are recorded.
     """
+    refuse_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None

@@ -39,12 +39,13 @@ from actlab.tasks import plain_state
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], Form] = {}
+_ACTING = ("forward", "__call__", "train", "_apply")  # what a stacked form has of its type
 
 
 def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
     """Decorate what builds the stacked form of a layer type: called with the R members and the stack's stream.
 
-    It serves subclasses too, as long as they do not define a ``forward`` of their own.
+    It serves subclasses too, as long as they do not define a method of `_ACTING` of their own.
     """
 
     def enter(form: _Form) -> _Form:
@@ -56,8 +57,9 @@ def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
 
 def form_of(layer: nn.Module) -> Form | None:
     """What builds the stacked form of a layer, or None when its type is not in the table."""
-    for kind in type(layer).__mro__:
-        if kind in _FORMS and type(layer).forward is kind.forward:
+    own = type(layer)
+    for kind in own.__mro__:
+        if kind in _FORMS and all(getattr(own, name) is getattr(kind, name) for name in _ACTING):
             return _FORMS[kind]
     return None
 

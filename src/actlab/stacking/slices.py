@@ -61,9 +61,7 @@ class Slices:
                 if parts:
                     groups.append({**settings, **own, "params": parts})
                     self.owners.append(runs.start)
-        self.optimizer = _optimizer(members[0].optimizer, groups)
-        first = members[0]
-        check_optimizer(self.optimizer, first.l2, first.scheduler, first.schedules)
+        self.optimizer = _optimizer(_shared(members), groups)
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         """What some runs have of some parameters: slices of the stacked ones, those of their own whole."""
@@ -103,6 +101,23 @@ def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Sch
     if penalty is not None:
         settings["penalty"] = penalty.weight_decay
     return settings, schedules, r if optim.is_stateful(schedules) else None
+
+
+def _shared(members: Sequence[Task]) -> OptimizerCallable:
+    """The optimiser of all members.
+
+    Raises:
+        ActlabError: for members with optimisers of several types, or with settings that one alone could not
+            have.
+    """
+    kinds: dict[str, None] = {}
+    for member in members:
+        own = member.optimizer([nn.Parameter(torch.zeros(1))])
+        check_optimizer(own, member.l2, member.scheduler, member.schedules)
+        kinds[type(own).__name__] = None
+    if len(kinds) > 1:
+        raise ActlabError(f"members of one stack have different optimisers: {', '.join(kinds)}")
+    return members[0].optimizer
 
 
 def member_settings(factory: OptimizerCallable) -> dict[str, Any]:

@@ -70,6 +70,11 @@ class StackedTask(pl.LightningModule):
         return self.members[0].clean_training_loss
 
     @property
+    def _random(self) -> bool:
+        """Whether any member's training differs from evaluation: one without dropout may stand first."""
+        return any(member.random for member in self.members)
+
+    @property
     def sites(self) -> dict[str, nn.Module]:
         """Where the stacked network has activations, by name within a member's."""
         return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
@@ -112,7 +117,7 @@ class StackedTask(pl.LightningModule):
         self.stream.move(self.current_epoch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
-        if self._watches_clean_loss and self.members[0].random:
+        if self._watches_clean_loss and self._random:
             self._add("train/clean_loss", *self._clean_loss(batch))
         found = self.quantities(batch, shared=False)
         means, weight = found["loss"].mean(runs=True), found["loss"].weight(runs=True)
@@ -145,7 +150,7 @@ class StackedTask(pl.LightningModule):
 
     def _collect(self, split: str) -> None:
         collected = self._means.take(f"{split}/")
-        if split == "train" and self._watches_clean_loss and not self.members[0].random:
+        if split == "train" and self._watches_clean_loss and not self._random:
             collected["train/clean_loss"] = collected["train/loss"]
         if self.moving and not self.trainer.sanity_checking:
             self.moving.observe(collected)
@@ -223,13 +228,16 @@ def reason_against(task: pl.LightningModule) -> str | None:
             own = [name for name in vars(kind) if name not in _FREE and not name.startswith(("__", "_abc_"))]
             if changed := [name for name in own if hasattr(Task, name)]:
                 return f"{kind.__name__} has its own {changed[0]!r}, which a stack would not call"
-    if len(list(task.parameters())) > len(list(task.network.parameters())):
-        return f"{type(task).__name__} has parameters outside its network"
+    held = [*task.named_parameters(), *task.named_buffers()]
+    if outside := [name for name, _ in held if not name.startswith("network.")]:
+        return f"{type(task).__name__} holds {outside[0]!r} outside its network"
     if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):
         return "ReduceLROnPlateau has one rate for all; 'schedules: lr' takes actlab.optim.Plateau, one a run"
     optimizer = task.optimizer(task.parameters())
     if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
         return f"{type(optimizer).__name__} is not known to act elementwise"
+    if len(optimizer.param_groups) > 1:
+        return "its optimizer makes groups of its own, by what a stack's parameters do not have"
     return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
 
 

@@ -1,0 +1,330 @@
+"""Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+from tiny_study import KilledError, execute, kill_after, metrics, packed
+
+from actlab import experiments
+from actlab.engines import probes
+from actlab.engines.folders import RunFolder
+from actlab.errors import ActlabError
+from actlab.stacking import StackedTask
+from actlab.stacking.task import reason_against
+from actlab.studies import reading
+
+PARTS = """\
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+import pytorch_lightning as pl
+
+from actlab.datamodules import MNISTDataModule
+from actlab.networks import MLP
+from actlab.tasks import ClassificationTask
+
+
+def samples(seed, number=60):
+    source = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 2, (number,), generator=source)
+    return torch.randn(number, 10, generator=source) + labels[:, None], labels
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(list(zip(*samples(1))))
+
+
+class SplitBySeed(pl.LightningDataModule):
+    num_classes, input_shape = 2, (10,)
+
+    def __init__(self, seed: int = 0):
+        super().__init__()
+        self.seed = seed
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(*samples(self.seed)), batch_size=20)
+
+    def val_dataloader(self):
+        return DataLoader(TensorDataset(*samples(self.seed + 50)), batch_size=60)
+
+    def test_dataloader(self):
+        return DataLoader(TensorDataset(*samples(self.seed + 100)), batch_size=60)
+
+
+class Stream(SplitBySeed):
+    def train_dataloader(self):
+        return DataLoader(Endless(), batch_size=20)
+
+
+class Augmented(MNISTDataModule):
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        x, y = batch
+        return (x + 100 if self.trainer.training else x), y
+
+
+class TwoOptimizers(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.parts = nn.ModuleList([nn.Linear(10, 8), nn.Linear(8, 2)])
+
+    def loss(self, batch):
+        return nn.functional.cross_entropy(self.parts[1](self.parts[0](batch[0])), batch[1])
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in self.parts]
+
+    def training_step(self, batch, number):
+        loss = self.loss(batch)
+        self.manual_backward(loss)
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+        self.log("train/loss", loss, on_epoch=True, on_step=False)
+
+    def validation_step(self, batch, number):
+        self.log("val/loss", self.loss(batch))
+
+
+def decay_of_matrices(params: Iterable) -> torch.optim.Optimizer:
+    params = list(params)
+    groups = [{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.1}]
+    return torch.optim.SGD([*groups, {"params": [p for p in params if p.dim() <= 1]}], lr=0.1)
+
+
+class Annealed(ClassificationTask):
+    def quantities(self, output, batch):
+        found = super().quantities(output, batch)
+        loss, epochs = found["loss"], self._trainer.max_epochs if self._trainer else 1
+        return {**found, "loss": loss._replace(values=loss.values / epochs)}
+
+
+class Buffered(ClassificationTask):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.register_buffer("seen", torch.zeros(()))
+
+
+class Dropped(nn.Sequential):
+    stackable = ("dropout",)
+
+    def __init__(self, activation, outputs, input_shape, dropout: float):
+        super().__init__(
+            nn.Flatten(), nn.Linear(784, 16), activation(), nn.Dropout(dropout), nn.Linear(16, outputs)
+        )
+
+
+class AlwaysDropping(MLP):
+    def train(self, mode=True):
+        return super().train(True)
+"""
+TINY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.val_check_interval: 1.0
+  model.network.hidden: [16]
+"""
+OWN = """\
+seed_everything: 0
+model:
+  class_path: actlab.tasks.ClassificationTask
+  init_args:
+    activation: relu
+    network: {class_path: actlab.networks.MLP, init_args: {hidden: [8]}}
+    optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.1}}
+data: {class_path: parts_of_users.SplitBySeed}
+trainer: {max_epochs: 4, num_sanity_val_steps: 0, callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]}
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a base config."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "parts_of_users.py").write_text(PARTS)
+    (tmp_path / "own.yaml").write_text(OWN)
+
+    def read(text, **changes):
+        (tmp_path / "s.yaml").write_text(text)
+        return reading.load("s.yaml", **changes)
+
+    return read
+
+
+def epochs_of(root, run, name="loss", split="val"):
+    rows = metrics(root, run)
+    return rows[(rows["split"] == split) & (rows["metric"] == name)]["epoch"].tolist()
+
+
+def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
+    """By their paths alone as well: all were trained by the first one."""
+    grid = "grid: {model.activation: [relu], model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
+    runs = load(TINY + grid).runs()
+    jobs = packed(runs, tmp_path).jobs
+    assert [{run.point["model.optimizer"] for run in job.runs} for job in jobs] == [
+        {"torch.optim.Adam"},
+        {"torch.optim.SGD"},
+    ]
+    tasks = [experiments.build(run.config).task for run in (runs[0], runs[-1])]
+    with pytest.raises(ActlabError, match="different optimisers: Adam, SGD"):
+        StackedTask(tasks).configure_optimizers()
+
+
+def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
+    """Decay given twice was refused in a run alone, and in a stack left out."""
+    study = load(
+        TINY + "grid: {model.activation: [relu], model.optimizer.weight_decay: [0.0, 0.1]}\nseeds: 1\n",
+        overrides=["model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}"],
+    )
+    tasks = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
+    tasks[1] = experiments.build(study.runs()[0].config).task
+    tasks[1].optimizer = lambda params: torch.optim.Adam(params, weight_decay=0.1)
+    with pytest.raises(ActlabError, match="both 'l2' and"):
+        StackedTask(tasks).configure_optimizers()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("model.optimizer=parts_of_users.decay_of_matrices", "groups of its own"),
+        ("model.class_path=parts_of_users.Buffered", "Buffered holds 'seen' outside its network"),
+        ("model.network.class_path=parts_of_users.AlwaysDropping", "AlwaysDropping has no stacked form"),
+    ],
+)
+def test_what_a_stack_would_not_keep_is_trained_alone(load, change, reason):
+    (run, *_) = load(TINY + "grid: {model.activation: [relu]}\nseeds: 1\n", overrides=[change]).runs()
+    assert reason in reason_against(experiments.build(run.config).task)
+
+
+def test_a_task_that_asks_for_the_number_of_epochs_shares_no_stack_with_another_number(load, tmp_path):
+    text = TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n"
+    runs = load(text, overrides=["model.class_path=parts_of_users.Annealed"]).runs()
+    assert [{run.epochs for run in job.runs} for job in packed(runs, tmp_path).jobs] == [{1}, {2}]
+    runs = load(text).runs()
+    assert [{run.epochs for run in job.runs} for job in packed(runs, tmp_path / "ours").jobs] == [{1, 2}]
+
+
+def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
+    """The first member has none, and the clean loss of the second was copied from its training loss."""
+    text = TINY + "grid: {model.activation: [relu], model.network.dropout: [0.0, 0.5]}\nseeds: 1\n"
+    network = "model.network={class_path: parts_of_users.Dropped, init_args: {dropout: 0.0}}"
+    runs = load(text, overrides=[network, "trainer.precision=64-true"]).runs()
+    assert [len(job.runs) for job in packed(runs, tmp_path / "stacked").jobs] == [2]
+    for name in ("stacked", "alone"):
+        execute(runs, tmp_path / name, stacked=name == "stacked")
+    for run in runs:
+        one, other = (metrics(tmp_path / name, run) for name in ("stacked", "alone"))
+        both = one.merge(other, on=["step", "split", "metric"])
+        clean = both[both["metric"] == "clean_loss"]
+        assert len(clean) == 2
+        assert clean["value_x"].to_numpy() == pytest.approx(clean["value_y"].to_numpy(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            "trainer.callbacks=[{class_path: pytorch_lightning.callbacks.GradientAccumulationScheduler, "
+            "init_args: {scheduling: {2: 3}}}]",
+            [1, 2, 3, 4],
+        ),
+        ("data.class_path=parts_of_users.Stream", [1, 2, 3, 4]),
+        ("model={class_path: parts_of_users.TwoOptimizers}", [1, 2, 3, 4]),
+        ("trainer.val_check_interval=1", [k / 3 for k in range(1, 13)]),
+    ],
+)
+def test_epochs_are_counted_by_batches(load, tmp_path, change, expected):
+    """Not by updates, of which an epoch may have fewer, more, or an unknown number."""
+    words = [change] if "Two" not in change else [change, "trainer.callbacks=[]"]
+    study = load("base: own.yaml\ngrid: {trainer.max_epochs: [4]}\nseeds: 1\n", overrides=words)
+    (run,) = study.runs()
+    execute([run], tmp_path / "runs", stacked=False)
+    assert epochs_of(tmp_path / "runs", run) == pytest.approx(expected)
+
+
+def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
+    text = TINY + "grid: {model.activation: [relu]}\nseeds: 1\n"
+    (run,) = load(text, overrides=["data.class_path=parts_of_users.Augmented"]).runs()
+    execute([run], tmp_path, stacked=False)
+    rows = metrics(tmp_path, run)
+    last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
+    trainer, task, data = experiments.build(run.config)
+    found = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)
+    task.load_state_dict(found["state_dict"])
+    assert trainer.test(task, data, verbose=False)[0]["test/loss"] == pytest.approx(last, rel=1e-5)
+
+
+PROBE = """\
+probes:
+  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0]}, at: AT}
+"""
+
+
+def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
+    study = load("base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 3\n" + PROBE.replace("AT", "last"))
+    runs = study.runs()
+    execute(runs, tmp_path, stacked=False)
+    probes.execute(runs, tmp_path, study.probes, print)
+    for run in runs:
+        rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes/noise.parquet")
+        last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
+        assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(last, rel=1e-5)
+
+
+def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):
+    text = TINY + "grid: {model.activation: [relu]}\nseeds: 1\n" + PROBE.replace("AT", "last")
+    study = load(text, overrides=["data.class_path=parts_of_users.Augmented"])
+    execute(study.runs(), tmp_path, stacked=False)
+    with pytest.raises(ActlabError, match="Augmented changes batches in on_after_batch_transfer"):
+        probes.execute(study.runs(), tmp_path, study.probes, print)
+
+
+@pytest.mark.parametrize("kind", ["StochasticWeightAveraging", "EMAWeightAveraging"])
+def test_averaged_weights_are_refused_where_others_would_be_tested(load, cli, tmp_path, kind):
+    arguments = "{swa_lrs: 0.1}" if kind.startswith("Stochastic") else "{}"
+    load("base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\ntable: [{metric: val/loss}]\n")
+    callback = f"{{class_path: pytorch_lightning.callbacks.{kind}, init_args: {arguments}}}"
+    outcome = cli(
+        "study", "run", "s.yaml", "--set", f"trainer.callbacks=[{callback}]", "--runs-dir", tmp_path / "r"
+    )
+    assert outcome.code == 2
+    assert f"{kind} averages weights beside" in outcome.err
+
+
+def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
+    """After a resume too, and where a finished study is given another rule."""
+    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n"
+    late = load(text).runs()
+    with pytest.raises(KilledError):
+        execute(late, tmp_path / "late", stacked=False, progress=kill_after(3))
+    best = text + PROBE.replace("AT", "best")
+    study = load(best)
+    said = []
+    execute(study.runs(), tmp_path / "late", stacked=False)
+    probes.execute(study.runs(), tmp_path / "late", study.probes, said.append)
+    for run in study.runs():
+        check_best(tmp_path / "late", run, "loss", said)
+    other = load(best + "select: {metric: val/error}\n")
+    assert [run.id for run in other.runs()] == [run.id for run in study.runs()]
+    probes.execute(other.runs(), tmp_path / "late", other.probes, said.append)
+    for run in other.runs():
+        check_best(tmp_path / "late", run, "error", said)
+
+
+def check_best(root, run, name, said):
+    """The probe stands at the epoch that was best, or says that no checkpoint of it was kept."""
+    rows = metrics(root, run)
+    values = rows[(rows["split"] == "val") & (rows["metric"] == name)]
+    best = math.ceil(values["epoch"].iloc[values["value"].argmin()])
+    probed = pd.read_parquet(root / run.id / "probes/noise.parquet")
+    assert set(probed["epoch"]) <= {best}
+    assert len(probed) or any(f"{run.id} kept no checkpoint 'best'" in line for line in said)
