@@ -56,6 +56,11 @@ class SplitBySeed(pl.LightningDataModule):
         return DataLoader(TensorDataset(*samples(self.seed + 100)), batch_size=60)
 
 
+class Shuffled(SplitBySeed):
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(*samples(self.seed)), batch_size=20, shuffle=True)
+
+
 class Stream(SplitBySeed):
     def train_dataloader(self):
         return DataLoader(Endless(), batch_size=20)
@@ -261,6 +266,19 @@ def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
     found = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)
     task.load_state_dict(found["state_dict"])
     assert trainer.test(task, data, verbose=False)[0]["test/loss"] == pytest.approx(last, rel=1e-5)
+
+
+def test_a_users_module_goes_on_with_the_order_that_it_would_have_had(load, tmp_path):
+    """Its loader shuffles by torch's generator, which a resume began anew."""
+    words = ["model={class_path: parts_of_users.TwoOptimizers}", "trainer.callbacks=[]"]
+    text = "base: own.yaml\ngrid: {trainer.max_epochs: [4]}\nseeds: 1\n"
+    runs = load(text, overrides=[*words, "data.class_path=parts_of_users.Shuffled"]).runs()
+    execute(runs, tmp_path / "straight", stacked=False)
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "killed", stacked=False, progress=kill_after(1))
+    execute(runs, tmp_path / "killed", stacked=False)
+    one, other = (metrics(tmp_path / name, runs[0]) for name in ("straight", "killed"))
+    assert one.equals(other)
 
 
 PROBE = """\

@@ -165,6 +165,10 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "figures: [{name: ../../out}]", "figures.0.name"),
         (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
         (TEXT + "stages: [{name: a}, {name: a}]", "one name: a, a"),
+        (
+            TEXT + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {model.activation: elu}}]",
+            "stage a of .* sets model.activation, of which the grid",
+        ),
         (TEXT + "stages: [{name: digest}]", r"seal of selection\.json is: rename"),
         (TEXT + "compare: model.network.dropot", "key to compare 'model.network.dropot'"),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
@@ -203,6 +207,13 @@ def test_a_grid_value_with_arguments_that_are_none_has_a_label():
 def test_runs_of_another_length_are_known(override, cut):
     assert reading.load("gelu_mnist_autoencoder", overrides=[override]).cut == cut
     assert reading.load("gelu_mnist_autoencoder", smoke=True).cut == ""
+
+
+def test_the_command_line_has_the_last_word_over_a_stage(study):
+    text = TEXT + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {trainer.max_epochs: 4}}]"
+    assert study(text).stages[0].settings == {"trainer.max_epochs": 4}
+    assert study(text, overrides=["trainer.max_epochs=1"]).stages[0].settings == {}
+    assert study(text, smoke=True).stages[0].settings == {}
 
 
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])

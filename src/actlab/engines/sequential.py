@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
-from actlab import experiments
+from actlab import experiments, hashing
 from actlab.checkpoints import AtomicCheckpointIO, config_of
 from actlab.engines import unit_records
 from actlab.engines.devices import SMALL, rank, threads, threads_for
@@ -26,7 +26,9 @@ from actlab.engines.recording import (
     summarise,
     write_checkpoint,
 )
+from actlab.seeding import seed_generators
 from actlab.studies.plan import Run
+from actlab.tasks import Task
 
 SAVE_EVERY = 300.0  # seconds of an epoch, where the loader can go on in the middle of one
 
@@ -44,6 +46,7 @@ class Recorder(TimedRecorder):
         self.pending: list[Row] = []
         self.diverged = False
         self._seen: dict[str, Tensor] = {}
+        self._begun = -1  # the epoch that a resume has seeded
         self._saved = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,6 +70,20 @@ class Recorder(TimedRecorder):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is old from now on."""
         self._seen = dict(trainer.callback_metrics)
+        if self._begun != trainer.current_epoch:
+            self._seed(pl_module, trainer.current_epoch)
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Seed the coming epoch now: its loader begins before it does."""
+        self._begun = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        self._seed(pl_module, self._begun)
+
+    def _seed(self, module: pl.LightningModule, epoch: int) -> None:
+        """Begin an epoch alike with and without a resume before it; tasks of this package do so themselves."""
+        if not isinstance(module, Task):
+            seed_generators(hashing.seed_for(self.folder.run.seed, "epoch", epoch))
 
     def on_train_batch_end(
         self,

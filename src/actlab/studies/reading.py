@@ -65,7 +65,7 @@ def load(
         seeds=_seeds(file.seeds, seeds, smoke),
         compare=file.compare,
         select=select,
-        stages=_stages(file, path, seeds, smoke),
+        stages=_stages(file, path, seeds, smoke, changes),
         table=tuple(schema.given(column) for column in file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
@@ -133,7 +133,10 @@ def _cut(file: Sequence[Block], changed: Sequence[Block]) -> str:
     return ""
 
 
-def _stages(file: schema.File, path: Path, seeds: Any, smoke: bool) -> tuple[Stage, ...]:
+def _stages(
+    file: schema.File, path: Path, seeds: Any, smoke: bool, changes: Mapping[str, Any]
+) -> tuple[Stage, ...]:
+    """The stages; what they set gives way to the command line, and to what makes smoke runs short."""
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have one name: {', '.join(names)}")
@@ -141,8 +144,18 @@ def _stages(file: schema.File, path: Path, seeds: Any, smoke: bool) -> tuple[Sta
         raise ActlabError(f"a stage of {path} is called 'digest', as the seal of selection.json is: rename it")
     if file.stages and not file.select.tune:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
+    blocks = file.blocks or [schema.Block(grid=grid) for grid in as_list(file.grid)]
+    varied = {key for block in blocks for key in block.grid}
+    for stage in file.stages:
+        if taken := sorted(varied & stage.set.keys()):
+            raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, of which the grid has values")
+    first = {*changes, *(SMOKE | file.smoke if smoke else ())}
     return tuple(
-        Stage(s.name, _seeds(file.seeds if s.seeds is None else s.seeds, seeds, smoke), s.set)
+        Stage(
+            s.name,
+            _seeds(file.seeds if s.seeds is None else s.seeds, seeds, smoke),
+            {key: value for key, value in s.set.items() if key not in first},
+        )
         for s in file.stages
     )
 
