@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, metrics, packed
+from tiny_study import KilledError, execute, kill_after, metrics, packed, result
 
 from actlab import experiments
 from actlab.engines import probes
@@ -113,6 +113,16 @@ class Buffered(ClassificationTask):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.register_buffer("seen", torch.zeros(()))
+
+
+class Explodes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return x.relu() / float(self.calls < 7)
 
 
 class Dropped(nn.Sequential):
@@ -279,6 +289,32 @@ def test_a_users_module_goes_on_with_the_order_that_it_would_have_had(load, tmp_
     execute(runs, tmp_path / "killed", stacked=False)
     one, other = (metrics(tmp_path / name, runs[0]) for name in ("straight", "killed"))
     assert one.equals(other)
+
+
+def test_a_run_that_was_stopped_early_stays_so_after_a_kill(load, tmp_path):
+    """Between its last save and its end: a resumed run trained on."""
+    stop = (
+        "[{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 1}}]"
+    )
+    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\n"
+    words = [f"trainer.callbacks={stop}", "trainer.max_epochs=40"]
+    runs = load(text, overrides=words).runs()
+    execute(runs, tmp_path / "straight", stacked=False)
+    epochs = int(epochs_of(tmp_path / "straight", runs[0])[-1])
+    assert epochs < 40
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "killed", stacked=False, progress=kill_after(epochs - 1))
+    execute(runs, tmp_path / "killed", stacked=False)
+    assert epochs_of(tmp_path / "killed", runs[0])[-1] == epochs
+
+
+def test_a_diverged_run_says_where_it_was_good_last_whatever_its_trainer_goes_on_to(load, tmp_path):
+    text = 'base: own.yaml\ngrid: {model.activation: ["parts_of_users:Explodes"]}\nseeds: 1\n'
+    (run,) = load(text, overrides=["trainer.min_epochs=4"]).runs()
+    execute([run], tmp_path, stacked=False)
+    ended = result(tmp_path, run)
+    assert (ended["status"], ended["last_good_epoch"]) == ("diverged", 2)
+    assert epochs_of(tmp_path, run, split="train") == [1, 2]
 
 
 PROBE = """\

@@ -44,22 +44,26 @@ class Recorder(TimedRecorder):
         super().__init__()
         self.folder, self.progress = folder, progress
         self.pending: list[Row] = []
-        self.diverged = False
+        self.diverged = self.stopped = False
+        self.last_good: int | None = None  # epochs before it diverged
         self._seen: dict[str, Tensor] = {}
         self._begun = -1  # the epoch that a resume has seeded
         self._saved = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """As every recorder's, with the rows of an epoch that is not over."""
-        return {**super().state_dict(), "pending": [list(row) for row in self.pending]}
+        """As every recorder's, with the rows of an epoch that is not over, and whether the run was stopped."""
+        pending = [list(row) for row in self.pending]
+        return {**super().state_dict(), "pending": pending, "stopped": self.stopped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what `state_dict` holds."""
         super().load_state_dict(state_dict)
         self.pending = [Row(*row) for row in state_dict.get("pending", ())]
+        self.stopped = bool(state_dict.get("stopped"))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Drop rows that the resumed checkpoint does not hold."""
+        """Drop rows that the resumed checkpoint does not hold; do not go on where it was stopped early."""
+        trainer.should_stop = self.stopped or trainer.should_stop
         if trainer.is_global_zero:
             self.cut_back(self.folder, trainer.global_step)
             unit_records.cut_back(self.folder, trainer.current_epoch)
@@ -123,6 +127,8 @@ class Recorder(TimedRecorder):
         """Append the epoch's rows and save the checkpoint; stop at a loss that is not finite."""
         self._take(trainer)
         if trainer.strategy.reduce_boolean_decision(diverged(self.pending), all=False):
+            if not self.diverged:  # with min_epochs a Trainer goes on
+                self.last_good = trainer.current_epoch
             self.diverged = trainer.should_stop = True
             return
         self.read_clock()
@@ -130,7 +136,7 @@ class Recorder(TimedRecorder):
         if trainer.is_global_zero:
             self.append(self.folder, self.pending)
             unit_records.append(self.folder, trainer.current_epoch + 1, unit_records.seen(trainer))
-        self.pending = []
+        self.pending, self.stopped = [], trainer.should_stop
         self._save(trainer)
         self.progress(self.folder.run, fraction_done(trainer))
 
@@ -187,8 +193,7 @@ def train(
 
 def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
     """Close the run folder with how the run ended."""
-    epochs = trainer.current_epoch
-    last_good = epochs - 1 if recorder.diverged else epochs
+    last_good = trainer.current_epoch if recorder.last_good is None else recorder.last_good
     recorder.check_rows(recorder.folder)
     recorder.folder.finish(
         DIVERGED if recorder.diverged else FINISHED,
