@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "series": {"files", "errors"},
     "hashing": set(),
     "seeding": set(),
-    "streams": {"hashing", "seeding"},
+    "streams": {"errors", "hashing", "seeding"},
     "audio": set(),
     "draws": {"hashing", "errors"},
     "modes": set(),

@@ -11,8 +11,10 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from actlab import streams
+from actlab import activations, streams
+from actlab.errors import ActlabError
 from actlab.hashing import generator, hash_words, seed_for
 from actlab.streams import Stream, Uniform, attach
 
@@ -238,3 +240,15 @@ def test_without_a_compiler_the_plain_masks_stay(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch, "compile", lambda function: broken)
     assert "No working C++ compiler" in (streams.compile_masks() or "")
     assert streams._compiled is None
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant: bool) -> None:
+    """The second pass would draw other numbers, and the gradient would be of another mask."""
+    network, stream = nn.Sequential(nn.Linear(4, 4), activations.create("soi"), nn.Linear(4, 1)), Stream(0)
+    attach(network, stream)
+    stream.steps = True
+    stream.move(0, 0)
+    output = checkpoint(network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant)
+    with pytest.raises(ActlabError, match="leave layers with random units"):
+        output.sum().backward()

@@ -8,8 +8,7 @@ Two sources here, and a third in `actlab.draws`, for the samples of a batch:
 - `generator`: a fresh ``torch.Generator`` for one purpose and position (initial weights, a data order).
 - `Uniform`: uniform numbers for the masks of one site of a network. By default they come from torch's own
   generator; once a `Stream` is attached they are a counter-based hash of (seed, site, step, element), which
-  serves all R members of a stack in one call and costs about what ``torch.rand`` costs, a tenth of it after
-  `compile_masks`.
+  serves all R members of a stack in one call and costs what ``torch.rand`` does, a tenth after `compile_masks`.
 
 Shapes: ``R`` runs in a stack.
 """
@@ -23,6 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from actlab.errors import ActlabError
 from actlab.hashing import hash_words, key_words, seed_for, to_unit_interval
 from actlab.seeding import seed_generators
 
@@ -128,7 +128,13 @@ class Calls:
     _number = 0
 
     def count(self, stream: Stream | MemberStream) -> int:
-        """How many calls there were before this one."""
+        """How many calls there were before this one.
+
+        Raises:
+            ActlabError: in a backward pass: a layer that is computed again there would draw other numbers.
+        """
+        if torch._C._current_graph_task_id() != -1:
+            raise ActlabError("leave layers with random units or dropout out of torch.utils.checkpoint")
         again = stream.step is not None and stream.step == self._step
         self._step, self._number = stream.step, self._number + 1 if again else 0
         return self._number
@@ -159,8 +165,7 @@ class Uniform(nn.Module):
         """
         if isinstance(p, Tensor):
             p = p.view(-1, *[1] * (x.dim() - 1))
-        mask: Tensor = self.draw(_keep, x, p)
-        return mask
+        return cast(Tensor, self.draw(_keep, x, p))
 
     def draw(self, function: Callable[..., Any], x: Tensor, *args: Any) -> Any:
         """``function(source, x, *args)``, which draws from its source by `uniform`.
@@ -230,14 +235,11 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_masks() -> str | None:
-    """Let ``torch.compile`` fuse the functions that draw masks, for long runs.
+    """Let ``torch.compile`` fuse the functions that draw masks, for long runs; one line where it cannot.
 
     Uniform numbers and dropout masks stay the same to the bit; a stochastic unit compares them with a
     probability whose last bits may differ. On the CPU this needs a C++ compiler; without one the plain
     functions go on being used.
-
-    Returns:
-        None, or one line saying why nothing was compiled.
     """
     global _compiled
     if _compiled is not None:
@@ -249,8 +251,7 @@ def compile_masks() -> str | None:
     try:
         fused(uniform)((torch.arange(4, dtype=torch.int32), key, key), torch.zeros(1, 4))
     except (RuntimeError, OSError) as error:
-        _compiled = None
-        reason = str(error).strip().splitlines()[0]
+        _compiled, reason = None, str(error).strip().splitlines()[0]
         return f"masks are not compiled ({reason}): dropout and stochastic units run slower"
     return None
 
@@ -294,7 +295,6 @@ class SeedGlobal:
         """Seed."""
         if not module.training:
             seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
-        elif again := self._calls.count(self.stream):
-            self.stream.seed_global(self.site, again)
         else:
-            self.stream.seed_global(self.site)
+            again = self._calls.count(self.stream)
+            self.stream.seed_global(self.site, *[again] * bool(again))
