@@ -70,10 +70,13 @@ def folder_of(study: Study, root: Path, stage: str | None) -> Path:
 def keep(opened: Sequence[Results], folder: Path) -> None:
     """Write ``table.json``, by which ``actlab report`` knows the study and its values.
 
-    Where there are figures or a page already, they and all else are written anew: they would show older values.
+    Where it is another than before, figures and a page that are there are written anew: they show older values.
     """
     from actlab.reports import table_files
 
+    before = folder / "table.json"
+    if before.exists() and before.read_text(encoding="utf-8") == table_files.to_json(opened[-1]):
+        return
     if opened[-1].results and (folder / "values.csv").exists():
         from actlab.reports.pages.study import NAME
 
