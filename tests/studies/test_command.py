@@ -51,13 +51,13 @@ def test_a_second_run_executes_nothing(study, tmp_path):
     assert first.code == 0, first.err
     assert "tiny/report.html" in first.out
     assert "8 runs, 0 finished, 8 to run" in first.out
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
     table = tmp_path / "runs/tiny/table.json"
     table.unlink()
     second = study("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
     assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it
-    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*/*.*")}
+    assert times == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/tiny/*-seed*/*.*")}
     for text in (first.out, second.out, study("show").out):
         assert all(word in text for word in ("A tiny study", "relu", "elu", "12.34", "a note to the reader"))
     assert {p.suffix for p in (tmp_path / "runs/tiny/figures").iterdir()} == {".png", ".svg"}
