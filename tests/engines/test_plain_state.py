@@ -9,7 +9,10 @@ from actlab.studies import reading
 
 UNITS = """\
 import random
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -70,14 +73,74 @@ class Extra(nn.Module):  # as torch's documentation has it
 
     def set_extra_state(self, state):
         self.count = state["count"]
+
+
+@dataclass
+class State:
+    calls: int = 0
+    mean: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
+    rng: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(5))
+    act: object = torch.relu  # a checkpoint cannot hold it
+    above: object = None
+
+
+@dataclass(slots=True)
+class Slotted:
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    calls: int = 0
+
+
+class Kind(Enum):
+    ONE = 1
+
+
+BUILT_WITH = Frozen()  # of all units
+
+
+class Inside(nn.Module):  # what it counts is in objects, and beside what a checkpoint cannot hold
+    def __init__(self):
+        super().__init__()
+        self.state = State()
+        self.state.above = self.also = [SimpleNamespace(state=self.state, calls=0)]
+        self.same = self.state
+        self.slotted, self.frozen = Slotted(), BUILT_WITH
+        self.grown = [Slotted()]
+        self.space = SimpleNamespace(calls=0, act=torch.tanh)
+        self.seen, self.order = Counter(), OrderedDict(first=1, last=2)
+        self.nested = defaultdict(lambda: defaultdict(int))
+        self.mixed = {"calls": 0, "act": torch.relu, "last": None, Kind.ONE: 1, "gone": 1}
+
+    def forward(self, x):
+        if self.training:
+            self.state.calls += 1
+            self.state.mean = x.detach().mean()
+            self.also[0].calls += 3
+            self.slotted.calls += 1
+            self.frozen = replace(self.frozen, calls=self.frozen.calls + 1)
+            self.space.calls += 1
+            self.space.new = 2
+            self.seen[np.int64(3)] += 1
+            self.order.move_to_end("first")
+            self.nested["calls"]["deep"] += 1
+            self.mixed["calls"] += 1
+            self.mixed["last"] = x.clone().requires_grad_()
+            self.mixed.pop("gone", None)
+            x = x + 0.1 * torch.rand(x.shape, generator=self.state.rng)
+        x = x / (1 + self.same.calls + self.slotted.calls + self.frozen.calls + self.space.calls)
+        x = x / (1 + self.seen[3] + self.nested["calls"]["deep"] + self.also[0].calls)
+        return self.mixed["act"](x - self.state.mean) / (1 + self.mixed["calls"]) + list(self.order.values())[0]
 """
-NAMES = ("Holding", "Annealed", "Extra")
+NAMES = ("Holding", "Annealed", "Extra", "Inside")
 STUDY = """\
 base: mnist_classifier
 set:
   data.sample: true
   data.batch_size: 400
-  trainer.max_epochs: 2
+  trainer.max_epochs: 3
   trainer.limit_train_batches: 3
   model.network.hidden: [8]
 grid:
@@ -118,13 +181,15 @@ def test_a_killed_run_goes_on_with_what_its_units_held(units, tmp_path, stacked)
 
 
 def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        if isinstance(value, dict):
-            assert_same(value, other[name])
-        else:
-            equal = torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
-            assert equal, name
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_same(*pair)
+    else:
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 def task_with(unit):
@@ -135,6 +200,50 @@ def task_with(unit):
         input_shape=(1, 2, 2),
         optimizer=torch.optim.SGD,
     )
+
+
+@pytest.fixture
+def resumed(units, tmp_path):
+    """A unit that was trained for three calls, and one that was loaded from its checkpoint."""
+    x = torch.rand(5, 1, 2, 2)
+    task, another = task_with(units["Inside"]), task_with(units["Inside"])
+    fresh = task.state_dict()
+    assert not any("plain" in name for name in fresh)
+    for _ in range(3):
+        task.train()(x)
+    (one,), (other,) = (
+        [m for m in t.network.modules() if type(m).__name__ == "Inside"] for t in (task, another)
+    )
+    one.grown = [type(one.slotted)(4), *one.grown]
+    torch.save(task.state_dict(), tmp_path / "w.pt")
+    another.load_state_dict(torch.load(tmp_path / "w.pt", weights_only=True))
+    assert torch.equal(another.eval()(x), task.eval()(x))
+    yield one, other
+    another.load_state_dict(fresh)  # back at what it was built with
+    assert another.state_dict().keys() == fresh.keys()
+
+
+def test_objects_are_filled_where_they_are(resumed):
+    _, unit = resumed
+    assert unit.same is unit.state is unit.also[0].state
+    assert unit.also is unit.state.above
+    assert (unit.state.calls, unit.also[0].calls) == (3, 9)
+    assert type(unit).__init__.__globals__["BUILT_WITH"].calls == 0  # which is every unit's
+    assert [part.calls for part in unit.grown] == [0]  # as it was built: nobody knows what to make the new of
+    assert unit.frozen.calls == unit.slotted.calls == 3
+
+
+def test_of_a_mapping_all_is_kept_that_can_be(resumed):
+    trained, unit = resumed
+    kept = ("calls", "act")
+    assert {key: unit.mixed[key] for key in kept} == {key: trained.mixed[key] for key in kept}
+    assert len(unit.mixed) == len(trained.mixed) == 4
+    assert unit.mixed["last"] is None  # as it was built: a tensor with a history is not kept
+    assert list(unit.order) == list(trained.order) == ["last", "first"]
+    assert unit.nested == trained.nested
+    assert unit.nested["another"]["deep"] == 0
+    assert unit.seen == trained.seen
+    assert vars(unit.space) == vars(trained.space)
 
 
 def test_a_state_dict_holds_what_has_changed_and_no_more(units):

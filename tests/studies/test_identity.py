@@ -1,5 +1,6 @@
 """Ids of runs: a function of what changes their numbers, and of nothing else."""
 
+import hashlib
 import shutil
 
 import pytest
@@ -145,6 +146,95 @@ def test_a_users_file_counts_with_what_it_imports(ids, tmp_path):
     assert ids(activations=[f"{unit}:Unit"])[-2:] != before[-2:]
 
 
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """Write files of a user's, below the current folder, which is on Python's path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(**files):
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize("unit", ["mypackage.units:Unit", "mymodule:Unit", "./folder/unit.py:Unit"])
+def test_what_own_code_imports_from_the_path_counts(ids, code, unit):
+    """Directly or through others, in circles too; not what is never imported, nor what is installed."""
+    text = "import numpy, random\nfrom mynear import leak\nclass Unit: ..."
+    code(mypackage__units=text, mymodule=text, folder__unit=text, unrelated="y = 1")
+    code(mynear="import mypackage, myfar.deep\nfrom . import nothing", myfar__deep="import mynear\nx = 1")
+    before = ids(activations=[unit])
+    code(unrelated="y = 2")
+    assert ids(activations=[unit]) == before
+    for change in ({"mynear": "import myfar"}, {"myfar__deep": "x = 2"}):
+        code(**change)
+        after = ids(activations=[unit])
+        assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2, change
+        before = after
+
+
+def test_own_code_that_cannot_be_read_by_python_still_counts(ids, code):
+    code(mybroken="def", mymodule="import mybroken, no_such_module")
+    before = ids(activations=["mymodule:Unit"])
+    code(mybroken="def f(")
+    assert ids(activations=["mymodule:Unit"])[-2:] != before[-2:]
+
+
+def test_what_is_installed_stands_alone(ids, code, tmp_path, monkeypatch):
+    """Its version does not count where it is imported; named, it counts without what it imports."""
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/theirs.py").write_text("import mine_below")
+    code(mymodule="import theirs", mine_below="x = 1")
+    before = ids(activations=["mymodule:Unit", "theirs:Unit"])
+    code(mine_below="x = 2")
+    assert ids(activations=["mymodule:Unit", "theirs:Unit"]) == before
+    (tmp_path / "site-packages/theirs.py").write_text("import mine_below, random")
+    after = ids(activations=["mymodule:Unit", "theirs:Unit"])
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 6 + [False] * 2
+
+
+@pytest.mark.parametrize("table", ["knots.csv", "./knots.csv", "knots.v2.csv"])
+def test_a_file_that_a_unit_is_given_counts(ids, code, tmp_path, table):
+    """By its bare name too, which reads as a module's, even where there is such a module."""
+    code(unit="class Unit: ...")
+    for module in ({}, {"knots": "x = 1"}):
+        code(**module)
+        (tmp_path / table).write_text("0.1")
+        before = ids(activations=[f"{{name: './unit.py:Unit', table: {table}}}"])
+        (tmp_path / table).write_text("0.9")
+        after = ids(activations=[f"{{name: './unit.py:Unit', table: {table}}}"])
+        assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2
+
+
+def test_the_middle_of_a_large_file_counts(ids, tmp_path):
+    """Of 3 MB every byte; of what is larger than is read of a folder, a stretch that is long enough."""
+    for size, changed in ((3 * 2**20, 1), (100 * 2**20, 2**20)):
+        content = bytearray(size)
+        (tmp_path / "digits/table.csv").write_bytes(content)
+        before = ids()
+        content[size // 2 : size // 2 + changed] = b"1" * changed
+        (tmp_path / "digits/table.csv").write_bytes(content)
+        assert not set(ids()) & set(before), size
+
+
+@pytest.mark.parametrize("name", ["small.csv", "whole.csv", "published.parquet"])
+def test_runs_over_published_and_small_files_keep_their_names(tmp_path, name):
+    """Their digest is of the size and of both ends, or of all: finished runs are called after it."""
+    sizes = {"small.csv": 10, "whole.csv": 3 * 2**19, "published.parquet": 2_502_531}
+    content = bytes(number % 251 for number in range(sizes[name]))
+    (tmp_path / name).write_bytes(content)
+    ends = content[: 2**20] + content[2**20 :][-(2**20) :]
+    of_file = hashlib.sha256(str(len(content)).encode() + ends).hexdigest()
+    found = identity.sources_of({"data": {"dataset": str(tmp_path / name)}})
+    told = hashlib.sha256(f"{name} {of_file}\n".encode()).hexdigest()
+    assert found == {str(tmp_path / name): told[:16]}
+
+
 def test_a_users_task_counts(ids, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mytasks.py").write_text("class Mine: ...")
@@ -172,3 +262,15 @@ def test_where_caches_lie_counts_for_nothing(ids, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "images.safetensors").write_text("x")
     assert before == ids(overrides=[f"data.cache_dir={tmp_path}/cache"]) == ids()
+
+
+@pytest.mark.parametrize("change", ["data.cache_dir=./b", "data.workers=3"])
+def test_a_users_own_datamodule_means_what_it_says(ids, code, tmp_path, change):
+    """Another value of any key counts; what a run leaves in its cache does not."""
+    code(mydata="class Mine: ...")
+    own = "data={class_path: mydata.Mine, init_args: {cache_dir: ./a, workers: 2}}"
+    before = ids(overrides=[own])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/images.safetensors").write_text("x")
+    assert ids(overrides=[own]) == before
+    assert not set(ids(overrides=[own, change])) & set(before)

@@ -29,11 +29,16 @@ _TRAINER = {
     *("num_nodes", "num_sanity_val_steps", "profiler", "strategy", "use_distributed_sampler"),
 }
 _NULLS = {"check_val_every_n_epoch"}  # where null is another setting than the default
-_DATA = {"cache_dir", "workers"}
+_DATA = {"cache_dir", "workers"}  # of actlab's own datamodules; what another's make of them nobody knows
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
 _NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
 _SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
+_BLOCK, _FEWEST, _MOST = 2**18, 4, 2**8  # bytes of a block between them; blocks of a file, of a whole folder
+# Sizes of the hub's files of MNIST, CIFAR-10 and CIFAR-100, which runs were named after by both ends alone.
+_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}
 _MOST_FILES, _MOST_LISTED = 5_000, 100_000  # of a folder: read, and looked at
+_MOST_PARSED = 1_000  # files of a user's whose imports are followed
 
 
 def digest(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
@@ -52,11 +57,13 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
     return {str(key): _plain(value, sources) for key, value in _counting(config).items()}
 
 
-def _counting(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that changes numbers."""
+def _counting(config: Mapping[str, Any], contents: bool = False) -> dict[str, Any]:
+    """The part of a config that changes numbers, or whose ``contents`` do: a cache is filled by the runs."""
     data, trainer = config.get("data") or {}, config.get("trainer") or {}
     if isinstance(data, Mapping) and isinstance(arguments := data.get("init_args") or {}, Mapping):
-        data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in _DATA}}
+        name = str(data.get("class_path") or "")
+        left_out = _DATA if contents or "." not in name or name.startswith("actlab.") else ()
+        data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in left_out}}
     if isinstance(trainer, Mapping):
         trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and (v is not None or k in _NULLS)}
     return {**config, "data": data, "trainer": trainer}
@@ -100,7 +107,7 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     """
     known = {} if known is None else known
     found: dict[str, str] = {}
-    counting = _counting(config)
+    counting = _counting(config, contents=True)
     named = set(_texts(counting.get("data")))
     for text in _texts(counting):
         key = f"data {text}" if text in named else text
@@ -124,7 +131,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _content(text: str, of_data: bool) -> str | None:
-    """Digest of what a text names: a unit in a file, an importable name, or a path; None for anything else.
+    """Digest of what a text names: a unit in a file, an importable name, a path; None for anything else.
 
     Args:
         text: a value of the config.
@@ -133,11 +140,12 @@ def _content(text: str, of_data: bool) -> str | None:
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
-        return _of_files(_imported(file)) if file.is_file() else None
-    module = _module_of(text)
-    if module and not (of_data and _exists(text)):
-        return _of_module(module.partition(".")[0])
-    return _of_path(Path(text)) if (of_data or "/" in text or "." in text) and 0 < len(text) < 1000 else None
+        return _of_files(_imported([file], file.parent)) if file.is_file() else None
+    name = _module_of(text).partition(".")[0]
+    module = _of_module(name) if name and not (of_data and _exists(text)) else None
+    named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
+    path = _of_path(Path(text)) if named else None  # ``knots.csv`` reads as a module's class too
+    return " ".join(filter(None, (module, path))) or None
 
 
 def _exists(text: str) -> bool:
@@ -183,45 +191,72 @@ def _walked(folder: Path) -> Iterator[Path]:
         yield from (Path(top, name) for name in sorted(names))
 
 
-def _imported(file: Path) -> list[Path]:
-    """A user's file and the files beside it that it imports, directly or through others."""
-    found, waiting = [file], [file]
-    while waiting:
-        for name in _imports(waiting.pop()):
-            package = file.parent / name
-            new = [file.parent / f"{name}.py", *(sorted(package.rglob("*.py")) if package.is_dir() else ())]
-            fresh = [p for p in new if p.is_file() and p not in found]
-            found += fresh
-            waiting += fresh
+def _imported(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
+    """A user's files and what they import of the same kind, directly or through others.
+
+    Args:
+        files: of a module or package; of an installed one nothing is followed.
+        folder: where imports are looked for, besides Python's path.
+    """
+    found, waiting = list(files), [file for file in files if not _installed(file)]
+    seen, names = {file.resolve() for file in files}, set[str]()
+    for _ in range(_MOST_PARSED):
+        for name in _imports(waiting.pop().read_bytes()) if waiting else ():
+            if name not in names:
+                names.add(name)
+                own = [file for file in _files_of(name) if not _installed(file)]
+                fresh = {file.resolve(): file for file in (*_beside(folder, name), *own)}
+                found += (new := [file for place, file in fresh.items() if place not in seen])
+                waiting += new
+                seen |= fresh.keys()
     return found
 
 
-def _imports(file: Path) -> list[str]:
-    """The top-level names of the modules that a Python file imports; none where it cannot be parsed."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
+def _beside(folder: Path | None, name: str) -> list[Path]:
+    """The Python files of a module or package in a folder."""
+    if folder is None:
         return []
+    package = folder / name
+    inside = sorted(package.rglob("*.py")) if package.is_dir() else ()
+    return [file for file in (folder / f"{name}.py", *inside) if file.is_file()]
+
+
+def _installed(file: Path) -> bool:
+    """Whether a file came with an installed distribution."""
+    return not _INSTALLED.isdisjoint(file.parts)
+
+
+@lru_cache(maxsize=_MOST_PARSED)
+def _imports(source: bytes) -> tuple[str, ...]:
+    """The top-level names of the modules that Python code imports; none where it cannot be parsed."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return [name.partition(".")[0] for name in names if name]
+    names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
+    return tuple(name.partition(".")[0] for name in names if name)
 
 
 def _of_module(name: str) -> str | None:
-    """Digest of a user's package; None for this package, what it stands on, and what cannot be found."""
+    """Digest of a user's module or package; None for this one, what it stands on, and what cannot be found."""
+    files = _files_of(name)
+    alone = len(files) == 1 and files[0].stem == name
+    return _of_files(_imported(files, files[0].parent if alone else None)) if files else None
+
+
+def _files_of(name: str) -> list[Path]:
+    """The Python files of what is imported by a name, unless it is this package or what it stands on."""
     if name in _OURS or name in sys.stdlib_module_names:
-        return None
+        return []
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        return None
-    if found is None:
-        return None
-    places = list(found.submodule_search_locations or ())
+        return []
+    places = list(found.submodule_search_locations or ()) if found else []
     files = [p for place in places for p in sorted(Path(place).rglob("*.py"))][:_MOST_FILES]
-    if not files and found.origin and Path(found.origin).is_file():
-        files = _imported(Path(found.origin))
-    return _of_files(files) if files else None
+    origin = Path((found and found.origin) or "")
+    return files or ([origin] if origin.is_file() else [])
 
 
 def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterable[str] = ()) -> str:
@@ -233,10 +268,11 @@ def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterab
         further: names that count, without more.
     """
     digest = hashlib.sha256()
+    most = max(_FEWEST, _MOST // max(1, len(files)))
     for number, file in enumerate(files):
         status = file.stat()
         size, time = status.st_size, status.st_mtime_ns
-        content = _of_file(file, size, time) if number < _MOST_FILES else size
+        content = _of_file(file, size, time, most) if number < _MOST_FILES else size
         name = file.relative_to(folder) if folder else file.name
         digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))
     for text in further:
@@ -245,12 +281,17 @@ def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterab
 
 
 @lru_cache(maxsize=100_000)
-def _of_file(file: Path, size: int, time: int) -> str:
-    """Digest of a file's size and content; of a large one the content at both ends."""
+def _of_file(file: Path, size: int, time: int, most: int) -> str:
+    """Digest of a file's size and content; of a large one at both ends and in blocks between."""
     digest = hashlib.sha256(str(size).encode())
+    first = min(size, _SAMPLE)
+    last = max(first, size - _SAMPLE)
+    starts = () if size in _PUBLISHED else range(first, last, max(_BLOCK, -(-(last - first) // most)))
     with file.open("rb") as stream:
-        digest.update(stream.read(_SAMPLE))
-        if size > _SAMPLE:
-            stream.seek(max(_SAMPLE, size - _SAMPLE))
-            digest.update(stream.read())
+        digest.update(stream.read(first))
+        for start in starts:
+            stream.seek(start)
+            digest.update(stream.read(min(_BLOCK, last - start)))
+        stream.seek(last)
+        digest.update(stream.read())
     return digest.hexdigest()
