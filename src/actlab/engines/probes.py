@@ -131,7 +131,7 @@ def _kept(folder: RunFolder, name: str) -> bool:
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
     best = best_of(keep, starmap(Row, pd.read_parquet(folder.metrics).itertuples(index=False)))
-    return best is not None and best[0] == epochs_of(path)
+    return best is not None and best[0] == epochs_of(checkpoints.read(path))
 
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
@@ -194,8 +194,7 @@ def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
     """Give a task the weights of a checkpoint; how many epochs and updates it was trained by then."""
     checkpoint = checkpoints.read(path)
     experiment.task.load_state_dict(checkpoint["state_dict"])
-    step = int(checkpoint["global_step"])
-    return float(checkpoint["epoch"] + (step > 0)), step
+    return float(epochs_of(checkpoint)), int(checkpoint["global_step"])
 
 
 def _add(

@@ -78,7 +78,7 @@ class TimedRecorder(Checkpoint):
             return
         epoch, value = best_of(run.keep, folder.rows()) or (0, math.inf)
         self.best[run.id] = value
-        if path.exists() and epochs_of(path) != epoch:
+        if path.exists() and epochs_of(read(path)) != epoch:
             path.unlink()
 
     def append(self, folder: RunFolder, rows: list[Row]) -> None:
@@ -140,10 +140,9 @@ def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
     return epoch, value
 
 
-def epochs_of(checkpoint: Path) -> int:
+def epochs_of(checkpoint: Mapping[str, Any]) -> int:
     """How many epochs the weights of a checkpoint of `write_checkpoint` were trained."""
-    found = read(checkpoint)
-    return int(found["epoch"]) + (int(found["global_step"]) > 0)
+    return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
 
 
 def summarise(logger: object, rows: Iterable[Row]) -> None:

@@ -84,16 +84,16 @@ def limits(panel: Panel) -> tuple[float, float]:
     """
     if panel.ylim:
         return panel.ylim
+    if panel.log:
+        every = np.concatenate([values for line in panel.lines for values in line.ours.band[:3]])
+        known = every[np.isfinite(every) & (every > 0)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 1.0)
+        return low / 1.5 * panel.scale, high * 1.5 * panel.scale
     tops = []
     for line in panel.lines:
         x, band = line.ours.x, line.ours.band
         shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
         tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
     known = np.concatenate(tops)
-    if panel.log:
-        every = np.concatenate([values for line in panel.lines for values in line.ours.band[:3]])
-        known = every[np.isfinite(every) & (every > 0)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 1.0)
-        return low / 1.5 * panel.scale, high * 1.5 * panel.scale
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     return min(0.0, 1.08 * low) * panel.scale, (max(0.0, 1.08 * high) or 1.0) * panel.scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def load(
         seeds=_seeds(file.seeds, seeds, smoke),
         compare=file.compare,
         select=select,
-        stages=_stages(file, path, seeds, smoke, changes),
+        stages=_stages(file, path, seeds, smoke, changes, keys),
         table=tuple(schema.given(column) for column in file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
@@ -134,7 +134,12 @@ def _cut(file: Sequence[Block], changed: Sequence[Block]) -> str:
 
 
 def _stages(
-    file: schema.File, path: Path, seeds: Any, smoke: bool, changes: Mapping[str, Any]
+    file: schema.File,
+    path: Path,
+    seeds: Any,
+    smoke: bool,
+    changes: Mapping[str, Any],
+    keys: Collection[str],
 ) -> tuple[Stage, ...]:
     """The stages; what they set gives way to the command line, and to what makes smoke runs short."""
     names = [stage.name for stage in file.stages]
@@ -144,10 +149,8 @@ def _stages(
         raise ActlabError(f"a stage of {path} is called 'digest', as the seal of selection.json is: rename it")
     if file.stages and not file.select.tune:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
-    blocks = file.blocks or [schema.Block(grid=grid) for grid in as_list(file.grid)]
-    varied = {key for block in blocks for key in block.grid}
     for stage in file.stages:
-        if taken := sorted(varied & stage.set.keys()):
+        if taken := sorted(stage.set.keys() & keys):
             raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, of which the grid has values")
     first = {*changes, *(SMOKE | file.smoke if smoke else ())}
     return tuple(
