@@ -12,7 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-LEAVES = {"errors", "files", "mappings", "resources", "hashing", "streams", "draws", "modes", "seeding"}
+LEAVES = {
+    "contents",
+    "errors",
+    "files",
+    "mappings",
+    "resources",
+    "hashing",
+    "streams",
+    "draws",
+    "modes",
+    "seeding",
+}
 PLANS = {
     "studies.plan",
     "studies.keys",
@@ -29,6 +40,7 @@ MAY_IMPORT = {
     "mappings": {"errors"},
     "resources": {"errors"},
     "series": {"files", "errors"},
+    "contents": {"files", "errors"},
     "hashing": set(),
     "seeding": set(),
     "streams": {"errors", "hashing", "seeding"},
@@ -43,13 +55,13 @@ MAY_IMPORT = {
     "callbacks": LEAVES,
     "theory": LEAVES,
     "checkpoints": {"errors", "files"},
-    "tasks": {"networks", "activations", "optim", "checkpoints", "signatures", *LEAVES},
+    "tasks": {"networks", "activations", "optim", "checkpoints", "records", "signatures", *LEAVES},
     "probes": {"tasks", *LEAVES},
     "bias_shift": {"probes", "theory", "tasks", *LEAVES},
     "stacking": {"tasks", "networks", "activations", "optim", *LEAVES},
     "signatures": {"errors"},
     "configs": {"signatures", "errors"},
-    "records": {"configs"},
+    "records": {"configs", "contents"},
     "predictions": {"draws", "errors", "files"},
     "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
@@ -81,8 +93,8 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "studies": set(),
-    "studies.keys": {"errors", "mappings"},
-    "studies.identity": {"studies.keys"},
+    "studies.keys": {"errors", "files", "mappings"},
+    "studies.identity": {"contents"},
     "studies.plan": {"studies.keys", "studies.identity", "errors"},
     "studies.groups": {"studies.plan", "studies.keys", "errors"},
     "studies.schema": {"errors"},

@@ -296,6 +296,28 @@ def test_units_of_the_users_own(fit, tmp_path):
     assert fit("--model.activation", "{name: elu, alpha: 0.5}").code == 0
 
 
+def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_unit.py").write_text("from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n")
+    slope = "import torch\n\nclass Slope(torch.nn.{}):\n    pass\n"
+    (tmp_path / "my_slope.py").write_text(slope.format("ReLU"))
+    mine = ("--model.activation", "./my_unit.py:MyUnit")
+    assert fit(*mine).code == 0
+    last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
+    tested = cli("test", "--ckpt_path", last)
+    assert (tested.code, "changed" in tested.err) == (0, False)
+    (tmp_path / "my_slope.py").write_text(slope.format("ELU"))
+    tested = cli("test", "--ckpt_path", last)
+    assert tested.code == 0
+    assert "note: ./my_unit.py:MyUnit has changed since" in tested.err
+    with pytest.warns(UserWarning, match="my_unit.py:MyUnit has changed since"):
+        ClassificationTask.load_from_checkpoint(last)
+    resumed = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert resumed.code == 2
+    assert "my_unit.py:MyUnit has changed since" in resumed.err
+    assert "restore it" in resumed.err
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

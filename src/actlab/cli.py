@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -143,6 +144,11 @@ class CommandLine(ActlabCLI):
                     f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
                     + (f"give --{where} {other}" if command == "fit" else f"leave {where}, or -c, out")
                 )
+        for text in records.changed_code(trained):
+            changed = f"{text} has changed since the checkpoint {path!r} was trained"
+            if command == "fit":
+                raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train anew")
+            print(f"note: {changed}; this is of today's", file=sys.stderr)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer; what it writes goes into the run's folder, but where the config names another."""
@@ -232,7 +238,7 @@ def checkpoint_config(path: str | None) -> Iterator[list[Option]]:
     config = trained_config(path)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "checkpoint.yaml"
-        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+        file.write_text(yaml.safe_dump(records.as_config(config or {})), encoding="utf-8")
         yield [] if config is None else [Option("--config", str(file))]
 
 

@@ -23,6 +23,18 @@ _LOGGER = "logger.json"
 _PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
 
 
+def resolved(path: str) -> Path:
+    """A path made absolute.
+
+    Raises:
+        ActlabError: for one that cannot be, such as the home of an unknown user.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ActlabError(f"{path!r} is no path of a file: {one_line(error)}") from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to; when the block ends well it becomes ``path`` in one step, else it is removed.

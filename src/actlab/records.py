@@ -1,4 +1,8 @@
-"""What was trained, as its checkpoint keeps it: the resolved config's seed, model, data and precision."""
+"""What was trained, as its checkpoint keeps it: the resolved config's seed, model, data and precision.
+
+The digests of the user's code that the model names are kept, too: the config names the file alone, which can be
+edited.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from actlab import contents
 from actlab.configs import SECTIONS, SEED, SHAPES
 
+CODE = "code"  # the key of the record under which the digests stand
 _NOTHING = "nothing"  # how a key that one side lacks is shown
 
 
@@ -41,12 +47,22 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     found["model"]["init_args"].update(plain(shapes))
     if config.trainer.precision is not None:
         found["trainer"] = {"precision": plain(config.trainer.precision)}
-    return found
+    return {**found, CODE: contents.named_in(found["model"])}
+
+
+def changed_code(found: Mapping[str, Any]) -> list[str]:
+    """The code that a record's model names which is not what was trained: edited since, or gone."""
+    return contents.changed(found.get(CODE) or {})
+
+
+def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as a config that can be run."""
+    return copy.deepcopy({key: value for key, value in found.items() if key != CODE})
 
 
 def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """A record as a config that leaves shapes to the data, apart from some that are given."""
-    config = copy.deepcopy(dict(found))
+    config = as_config(found)
     for name in SHAPES:
         if name not in given:
             config["model"]["init_args"].pop(name, None)

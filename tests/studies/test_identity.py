@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from actlab import contents
 from actlab.studies import identity, reading
 
 TEXT = """\
@@ -113,7 +114,7 @@ def test_linked_folders_count_and_may_lead_back(ids, tmp_path):
 
 
 def test_of_very_many_files_the_last_count_by_name(ids, tmp_path, monkeypatch):
-    monkeypatch.setattr(identity, "_MOST_LISTED", 3)
+    monkeypatch.setattr(contents, "_MOST_LISTED", 3)
     for name in ("train/1", "train/2", "train/3", "val/1"):
         (tmp_path / "digits" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "digits" / name).write_bytes(b"pixels")

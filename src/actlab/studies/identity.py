@@ -7,19 +7,12 @@ own code counts by `NUMERICS`.
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
-import itertools
 import json
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from actlab.studies.keys import resolved
+from actlab import contents
 
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before
 # Keys below ``trainer`` and ``data`` that leave the numbers alone, up to the order of floating-point sums.
@@ -30,15 +23,6 @@ _TRAINER = {
 }
 _NULLS = {"check_val_every_n_epoch"}  # where null is another setting than the default
 _DATA = {"cache_dir", "workers"}  # of actlab's own datamodules; what another's make of them nobody knows
-_OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
-_NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
-_SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
-_BLOCK, _FEWEST, _MOST = 2**18, 4, 2**8  # bytes of a block between them; blocks of a file, of a whole folder
-# Sizes of the hub's files of MNIST, CIFAR-10 and CIFAR-100, which runs were named after by both ends alone.
-_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}
-_MOST_FILES, _MOST_LISTED = 5_000, 100_000  # of a folder: read, and looked at
-_MOST_PARSED = 1_000  # files of a user's whose imports are followed
 
 
 def digest(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
@@ -57,12 +41,12 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
     return {str(key): _plain(value, sources) for key, value in _counting(config).items()}
 
 
-def _counting(config: Mapping[str, Any], contents: bool = False) -> dict[str, Any]:
-    """The part of a config that changes numbers, or whose ``contents`` do: a cache is filled by the runs."""
+def _counting(config: Mapping[str, Any], read: bool = False) -> dict[str, Any]:
+    """The part of a config that changes numbers, or that is ``read``: a cache is filled by the runs."""
     data, trainer = config.get("data") or {}, config.get("trainer") or {}
     if isinstance(data, Mapping) and isinstance(arguments := data.get("init_args") or {}, Mapping):
         name = str(data.get("class_path") or "")
-        left_out = _DATA if contents or "." not in name or name.startswith("actlab.") else ()
+        left_out = _DATA if read or "." not in name or name.startswith("actlab.") else ()
         data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in left_out}}
     if isinstance(trainer, Mapping):
         trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and (v is not None or k in _NULLS)}
@@ -77,7 +61,7 @@ def _plain(value: Any, sources: Mapping[str, str]) -> Any:
         return [_plain(inner, sources) for inner in value]
     if isinstance(value, str) and value in sources:
         file, _, name = value.rpartition(":")
-        return [sources[value], value if _module_of(value) else name if file else ""]
+        return [sources[value], value if contents.module_of(value) else name if file else ""]
     return number(value)
 
 
@@ -107,191 +91,12 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     """
     known = {} if known is None else known
     found: dict[str, str] = {}
-    counting = _counting(config, contents=True)
-    named = set(_texts(counting.get("data")))
-    for text in _texts(counting):
+    counting = _counting(config, read=True)
+    named = set(contents.texts(counting.get("data")))
+    for text in contents.texts(counting):
         key = f"data {text}" if text in named else text
         if key not in known:
-            known[key] = _content(text, text in named)
+            known[key] = contents.content_of(text, text in named)
         if content := known[key]:
             found[text] = content
     return found
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in nested values."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    elif isinstance(value, str):
-        yield value
-
-
-def _content(text: str, of_data: bool) -> str | None:
-    """Digest of what a text names: a unit in a file, an importable name, a path; None for anything else.
-
-    Args:
-        text: a value of the config.
-        of_data: whether it is one of the datamodule's: then a plain word may be a folder.
-    """
-    head, colon, _ = text.rpartition(":")
-    if colon and head.endswith(".py"):
-        file = resolved(head)
-        return _of_files(_imported([file], file.parent)) if file.is_file() else None
-    name = _module_of(text).partition(".")[0]
-    module = _of_module(name) if name and not (of_data and _exists(text)) else None
-    named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
-    path = _of_path(Path(text)) if named else None  # ``knots.csv`` reads as a module's class too
-    return " ".join(filter(None, (module, path))) or None
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # a name that is too long, or that no file can have
-        return False
-
-
-def _module_of(text: str) -> str:
-    """The dotted name in ``package.module.Class`` or ``package.module:Unit``; empty for any other text."""
-    head, colon, _ = text.rpartition(":")
-    module = head if colon else text
-    dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))
-    return module if dotted and not (colon and head.endswith(".py")) else ""
-
-
-def _of_path(path: Path) -> str | None:
-    """Digest of a file, or of the files in a folder and below it; None where there is nothing."""
-    try:
-        path = path.expanduser().resolve()
-        if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
-            return None
-        if path.is_file():
-            return _of_files([path])
-        return _of_folder(path) if path.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # unreadable, the home of an unknown user, no path
-        return None
-
-
-def _of_folder(folder: Path) -> str:
-    """Digest of the files in a folder and below it, linked ones too; of very many, the last by name alone."""
-    walked = _walked(folder)
-    read = [file for file in itertools.islice(walked, _MOST_LISTED) if file.is_file()]
-    return _of_files(read, folder, (str(file.relative_to(folder)) for file in walked))
-
-
-def _walked(folder: Path) -> Iterator[Path]:
-    """What is in a folder and below it, in an order that no disk decides, without links that lead back."""
-    for top, folders, names in os.walk(folder, followlinks=True):
-        here = Path(top).resolve()
-        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(top, name).resolve()))
-        yield from (Path(top, name) for name in sorted(names))
-
-
-def _imported(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """A user's files and what they import of the same kind, directly or through others.
-
-    Args:
-        files: of a module or package; of an installed one nothing is followed.
-        folder: where imports are looked for, besides Python's path.
-    """
-    found, waiting = list(files), [file for file in files if not _installed(file)]
-    seen, names = {file.resolve() for file in files}, set[str]()
-    for _ in range(_MOST_PARSED):
-        for name in _imports(waiting.pop().read_bytes()) if waiting else ():
-            if name not in names:
-                names.add(name)
-                own = [file for file in _files_of(name) if not _installed(file)]
-                fresh = {file.resolve(): file for file in (*_beside(folder, name), *own)}
-                found += (new := [file for place, file in fresh.items() if place not in seen])
-                waiting += new
-                seen |= fresh.keys()
-    return found
-
-
-def _beside(folder: Path | None, name: str) -> list[Path]:
-    """The Python files of a module or package in a folder."""
-    if folder is None:
-        return []
-    package = folder / name
-    inside = sorted(package.rglob("*.py")) if package.is_dir() else ()
-    return [file for file in (folder / f"{name}.py", *inside) if file.is_file()]
-
-
-def _installed(file: Path) -> bool:
-    """Whether a file came with an installed distribution."""
-    return not _INSTALLED.isdisjoint(file.parts)
-
-
-@lru_cache(maxsize=_MOST_PARSED)
-def _imports(source: bytes) -> tuple[str, ...]:
-    """The top-level names of the modules that Python code imports; none where it cannot be parsed."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
-    return tuple(name.partition(".")[0] for name in names if name)
-
-
-def _of_module(name: str) -> str | None:
-    """Digest of a user's module or package; None for this one, what it stands on, and what cannot be found."""
-    files = _files_of(name)
-    alone = len(files) == 1 and files[0].stem == name
-    return _of_files(_imported(files, files[0].parent if alone else None)) if files else None
-
-
-def _files_of(name: str) -> list[Path]:
-    """The Python files of what is imported by a name, unless it is this package or what it stands on."""
-    if name in _OURS or name in sys.stdlib_module_names:
-        return []
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return []
-    places = list(found.submodule_search_locations or ()) if found else []
-    files = [p for place in places for p in sorted(Path(place).rglob("*.py"))][:_MOST_FILES]
-    origin = Path((found and found.origin) or "")
-    return files or ([origin] if origin.is_file() else [])
-
-
-def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterable[str] = ()) -> str:
-    """Digest of files, by their names and contents; of very many, the further ones by name and size.
-
-    Args:
-        files: read up to `_MOST_FILES`.
-        folder: below which their names count with their folders; without it their last part counts.
-        further: names that count, without more.
-    """
-    digest = hashlib.sha256()
-    most = max(_FEWEST, _MOST // max(1, len(files)))
-    for number, file in enumerate(files):
-        status = file.stat()
-        size, time = status.st_size, status.st_mtime_ns
-        content = _of_file(file, size, time, most) if number < _MOST_FILES else size
-        name = file.relative_to(folder) if folder else file.name
-        digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))
-    for text in further:
-        digest.update(f"{text}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
-
-
-@lru_cache(maxsize=100_000)
-def _of_file(file: Path, size: int, time: int, most: int) -> str:
-    """Digest of a file's size and content; of a large one at both ends and in blocks between."""
-    digest = hashlib.sha256(str(size).encode())
-    first = min(size, _SAMPLE)
-    last = max(first, size - _SAMPLE)
-    starts = () if size in _PUBLISHED else range(first, last, max(_BLOCK, -(-(last - first) // most)))
-    with file.open("rb") as stream:
-        digest.update(stream.read(first))
-        for start in starts:
-            stream.seek(start)
-            digest.update(stream.read(min(_BLOCK, last - start)))
-        stream.seek(last)
-        digest.update(stream.read())
-    return digest.hexdigest()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError
+from actlab.files import resolved
 from actlab.mappings import parse
 
 
@@ -117,18 +117,6 @@ def located(value: Any) -> Any:
         return {key: located(item) for key, item in value.items()}
     file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else value
-
-
-def resolved(path: str) -> Path:
-    """A path made absolute.
-
-    Raises:
-        ActlabError: for one that cannot be, such as the home of an unknown user.
-    """
-    try:
-        return Path(path).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ActlabError(f"{path!r} is no path of a file: {one_line(error)}") from error
 
 
 def _is_number(text: str, value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -12,7 +13,7 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from actlab import checkpoints
+from actlab import checkpoints, records
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
 
@@ -20,7 +21,10 @@ from actlab.signatures import locate, parameters
 def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:
     """The task of a checkpoint, as it was trained; errors are those of `rebuilt`, and of a damaged file."""
     checkpoint = checkpoints.read(path)
-    task = rebuilt(kind, checkpoint.get(checkpoints.CONFIG))
+    config = checkpoint.get(checkpoints.CONFIG)
+    task = rebuilt(kind, config)
+    for text in records.changed_code(config or {}):
+        warnings.warn(f"{text} has changed since {path} was trained: the task is of today's", stacklevel=3)
     task.on_load_checkpoint(checkpoint)
     task.load_state_dict(checkpoint["state_dict"])
     return task
