@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from actlab.analysis import results
@@ -97,6 +99,18 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written: 
     (published,) = (line.published for line in plot.panels[0].lines if line.published)
     assert published[0].tolist() == [1.5, 4.5]
     assert plot.caption.endswith("Mind the gap.")
+
+
+def test_long_words_stay_beside_their_panel(written: Any) -> None:
+    words = "share of the hidden units that never answer to any image of the validation set"
+    loaded = written(edit=lambda text: text.replace("    label: log loss", f"    label: {words}", 1))
+    with mpl.rc_context(style.RC):
+        drawn = figures.figure_of(loaded, read_entry(loaded, loaded.study.figures[0]))
+        drawn.draw_without_rendering()
+    renderer = FigureCanvasAgg(drawn).get_renderer()
+    for axes in drawn.axes[:2]:
+        height = axes.get_window_extent(renderer).height
+        assert axes.yaxis.label.get_window_extent(renderer).height <= 1.15 * height
 
 
 def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.reports.plots import read
 
 _PER_ROW = 3
+_WIDE, _HIGH = 46, 30  # characters along the sides of a panel
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
@@ -98,7 +99,8 @@ def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
         _draw_line(ax, line, panel, palette[line.label])
     if panel.log:
         ax.set_yscale("log")
-    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, ylim=limits(panel))
+    ax.set(title=textwrap.fill(panel.title, _WIDE), xlabel=textwrap.fill(panel.xlabel, _WIDE))
+    ax.set(ylabel=textwrap.fill(panel.ylabel, _HIGH), ylim=limits(panel))
     _place_axis(ax, panel)
 
 
