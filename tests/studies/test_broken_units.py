@@ -36,6 +36,15 @@ class Jumpy(nn.Module):  # random in training, which it denies
         return x.relu() * (torch.rand_like(x) if self.training else 0.5)
 
 
+class Listed(nn.Module):  # a parameter in a list is not one of the module's
+    def __init__(self):
+        super().__init__()
+        self.slopes = [nn.Parameter(torch.full((), 0.1))]
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slopes[0] * x)
+
+
 class Centred(nn.Module):  # not what it declares
     elementwise = True
     stochastic = False
@@ -86,6 +95,7 @@ def study(cli, tmp_path, monkeypatch):
         ("Cut", "Cut lets no gradient pass"),
         ("Raises", "Raises fails: KeyError: 'no such thing'"),
         ("Jumpy", "Jumpy gives another output in training than in evaluation"),
+        ("Listed", "Listed learns a tensor of shape () that the optimiser is not given: make it a Parameter"),
         ("Centred", "Centred declares 'elementwise = True', but"),
     ],
 )

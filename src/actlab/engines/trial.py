@@ -5,6 +5,9 @@ And what of a user's own task would be lost in a stack.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +28,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     """What is wrong with the activation of a task, in one line; None when nothing is.
 
     The unit must keep the shape, give finite values for finite inputs, let a gradient pass to the layers below
-    it, and be what it declares to be.
+    it, hold what it learns as parameters, and be what it declares to be.
 
     Args:
         experiment: fresh; its networks are used up.
@@ -44,7 +47,9 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         unit.register_forward_hook(_kept)
     try:
         with torch.random.fork_rng(devices=[]):
-            task.train().loss(batch).backward()  # type: ignore[no-untyped-call]
+            loss = task.train().loss(batch)
+            learning = list(_leaves(loss))  # before the graph is freed
+            loss.backward()  # type: ignore[no-untyped-call]
     except ActlabError as error:
         return f"activation {name} {error}"
     except Exception as error:  # another author's code may raise anything
@@ -54,10 +59,29 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
             f"activation {name} makes a parameter in its first call ({made[0]}), too late for the optimiser: "
             "make it in the constructor, as an UninitializedParameter where its shape is not known"
         )
+    trained = {id(parameter) for parameter in task.parameters()}
+    if strays := [leaf for leaf in learning if id(leaf) not in trained]:
+        return (
+            f"activation {name} learns a tensor of shape {tuple(strays[0].shape)} that the optimiser is not "
+            "given: make it a Parameter of the module, or one in a ParameterList or ParameterDict"
+        )
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     if first is not None and (first.grad is None or not first.grad.any()):
         return f"activation {name} lets no gradient pass: the layers below it would never learn"
     return None
+
+
+def _leaves(loss: Tensor) -> Iterator[Tensor]:
+    """The tensors that a loss asks a gradient of."""
+    waiting, seen = [loss.grad_fn], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [below for below, _ in node.next_functions]
+        if (leaf := getattr(node, "variable", None)) is not None:
+            yield leaf
 
 
 def reason_against_loss(experiment: Experiment) -> str | None:
