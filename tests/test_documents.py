@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("data/*.md"), *ROOT.glob("results/**/*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("data/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("results/**/*.md")]
+)
 EXAMPLES = [
     pytest.param(example, id=f"{document.name}-{number}")
     for document in DOCUMENTS

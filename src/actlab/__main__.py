@@ -16,9 +16,10 @@ LONGEST_LINE = 1_500  # characters that an error may take on the terminal
 USAGE = """\
 usage: actlab COMMAND …
 
-  fit | validate | test | predict   one network:  actlab fit -c configs/mnist_classifier.yaml
+  fit | validate | test | predict   one network:  actlab fit -c mnist_classifier
       --products auto               float32 products by the faster library that is as exact, measured
-  study plan | run | show | report  many runs:    actlab study run gelu_mnist_classifier --smoke
+  study plan | run | show | report | wandb | schema
+                                    many runs:    actlab study run gelu_mnist_classifier --smoke
   scoreboard                        your unit:    actlab scoreboard --activation ./my_unit.py:MyUnit
   report                            all studies:  actlab report --runs-dir runs
   data list | fetch | check         the data:     actlab data check timit FOLDER

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import sys
 import textwrap
 
 import jsonschema
@@ -322,8 +323,27 @@ def test_every_study_passes_the_check(name, smoke):
 
 
 def test_nothing_is_said_of_classes_from_outside(study):
-    own = "set: {model.class_path: nowhere.Task, trainer.callbacks: [{class_path: os.system}]}\n"
+    own = "set: {model.class_path: antigravity.Task, trainer.callbacks: [{class_path: os.system}]}\n"
     checking.check(study(TEXT + own + "table: [{metric: anything}]\n"))
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {"activations": ["./nowhere.py:Unit"]}, r"there is no file '.*/nowhere\.py'"),
+        ("", {"activations": ["nowhere.units:Unit"]}, "'nowhere.units' is named, but there is no module"),
+        (
+            "set: {model.network: {class_path: nowhere.Net}}",
+            {},
+            "'nowhere.Net' is named, but there is no module",
+        ),
+        ("set: {model.class_path: ./mine.py:Task}", {}, "a class is named as package.module.Class"),
+    ],
+)
+def test_what_is_not_there_is_told(study, text, options, message):
+    with pytest.raises(ActlabError, match=message):
+        checking.check(study(f"{TEXT}{text}\n", **options))
 
 
 def test_a_reference_is_given_on_the_command_line(study):

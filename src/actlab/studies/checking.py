@@ -1,18 +1,21 @@
 """What of a study can be known to be wrong before it runs: names, types, units, metrics.
 
-Nothing that the study names from outside actlab and the libraries under it is imported; what such a class takes
-and records is known once the study runs.
+Nothing that the study names from outside actlab and the libraries under it is imported: whether its module is there
+is known of such a class, and what it takes and records once the study runs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import Results
+from actlab.errors import ActlabError
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import as_list, class_of, get_dotted
 from actlab.studies.plan import Run, Study
@@ -48,15 +51,40 @@ def _check_config(run: Run) -> None:
     """Check a config's keys and the types of its values, and the name of its unit."""
     from actlab import activations, configs
 
-    if any(not is_known(path) for path in class_paths(run.config)):
+    unit = get_dotted(run.config, "model.activation")
+    name = unit.get("name", "") if isinstance(unit, Mapping) else unit
+    outside = [path for path in class_paths(run.config) if not is_known(path)]
+    for path in outside:
+        _check_module(path)
+    if isinstance(name, str) and ":" in name:
+        _check_unit(name)
+    if outside:
         return
     configs.check(run.config)
     if (mistake := configs.explain(run.config)) is not None:
         raise mistake
-    unit = get_dotted(run.config, "model.activation")
-    name = unit.get("name", "") if isinstance(unit, Mapping) else unit
     if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
         activations.factory(unit)
+
+
+def _check_unit(name: str) -> None:
+    """Check that the file or module of a user's unit is there."""
+    source = name.rpartition(":")[0]
+    if not source.endswith(".py"):
+        _check_module(source)
+    elif not Path(source).is_file():
+        raise ActlabError(f"activation {name!r}: there is no file {source!r}")
+
+
+def _check_module(path: str) -> None:
+    """Check that there is the package or module of a class from outside; nothing is imported."""
+    head = path.partition(".")[0]
+    with suppress(ValueError):  # a module that runs has no spec
+        if not head.isidentifier() or importlib.util.find_spec(head) is None:
+            raise ActlabError(
+                f"{path!r} is named, but there is no module {head!r}: a class is named as "
+                "package.module.Class; install the package, or add the folder of your file to PYTHONPATH"
+            )
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
