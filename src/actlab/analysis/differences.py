@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from actlab.analysis.flips import EXACT, parts
-from actlab.analysis.statistics import FEWEST, Array, paired_differences
+from actlab.analysis.statistics import FEWEST, FLOATS, Array, paired_differences, rounding
 
 LEVEL = 0.05
-_ROUNDING = 1e-12  # of the largest difference: what is closer to 0 is 0
 
 
 class Difference(NamedTuple):
@@ -77,7 +76,8 @@ def paired_difference(
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size)
     scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    low, high, p = _inverted(tuple(d / scale), level, seed)
+    tie = max(rounding(a, b) / scale, FLOATS)
+    low, high, p = _inverted(tuple(d / scale), tie, level, seed)
     return Difference(mean, scale * low, scale * high, middle, p, d.size)
 
 
@@ -90,9 +90,9 @@ def _median(d: Array) -> float | None:
 
 
 @lru_cache(maxsize=4096)  # a table is written several times over; 20 pairs take a tenth of a second
-def _inverted(d: tuple[float, ...], level: float, seed: int) -> tuple[float, float, float]:
+def _inverted(d: tuple[float, ...], tie: float, level: float, seed: int) -> tuple[float, float, float]:
     """The ends of the interval of shifts whose p reaches ``level``, and the p of no shift."""
-    low, high, always, total = _spans(np.array(d), seed)
+    low, high, always, total = _spans(np.array(d), tie, seed)
     p = (always + int(((low <= 0) & (high >= 0)).sum())) / total
     needed = math.ceil(level * total) - always  # so many spans must hold a shift that is not refused
     if needed <= 0:
@@ -101,8 +101,8 @@ def _inverted(d: tuple[float, ...], level: float, seed: int) -> tuple[float, flo
     return float(smallest[needed - 1]), float(largest[high.size - needed]), p
 
 
-def _spans(d: Array, seed: int) -> tuple[Array, Array, int, int]:
-    """The span between the means of a part and of the rest, for each part.
+def _spans(d: Array, tie: float, seed: int) -> tuple[Array, Array, int, int]:
+    """The span between the means of a part and of the rest, for each part; an end up to ``tie`` from 0 is 0.
 
     Returns:
         Lower and upper ends; the number of patterns that hold any shift, which are those that turn nothing or
@@ -114,10 +114,10 @@ def _spans(d: Array, seed: int) -> tuple[Array, Array, int, int]:
     always = total - int(proper.sum())
     one = sums[proper] / sizes[proper]
     other = (d.sum() - sums[proper]) / (d.size - sizes[proper])
-    low, high, mean = (_snapped(v) for v in (np.minimum(one, other), np.maximum(one, other), d.mean()))
+    low, high, mean = (_snapped(v, tie) for v in (np.minimum(one, other), np.maximum(one, other), d.mean()))
     return np.minimum(low, mean), np.maximum(high, mean), always, total
 
 
-def _snapped(values: Array) -> Array:
+def _snapped(values: Array, tie: float) -> Array:
     """Values with 0 where only rounding keeps them from it: ties are common, and must count as ties."""
-    return np.where(np.abs(values) < _ROUNDING, 0.0, values)
+    return np.where(np.abs(values) < tie, 0.0, values)

@@ -21,6 +21,7 @@ from actlab.errors import ActlabError, unknown
 Array = npt.NDArray[np.float64]
 Alternative = Literal["two-sided", "less", "greater"]
 
+FLOATS = 1e-12  # of the largest difference: what sums of floats may be off by
 FEWEST = 6  # 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
 
 
@@ -132,7 +133,7 @@ def order_statistic(n: int, confidence: float = 0.95) -> int:
 
 
 def sign_flip_p(
-    differences: Iterable[float], alternative: Alternative = "two-sided", seed: int = 0
+    differences: Iterable[float], alternative: Alternative = "two-sided", seed: int = 0, tie: float = 0.0
 ) -> float | None:
     """Sign-flip permutation test that paired differences are symmetric about 0, by their mean.
 
@@ -144,6 +145,7 @@ def sign_flip_p(
         differences: one per pair.
         alternative: ``two-sided``, or that the mean is ``less`` or ``greater`` than 0.
         seed: of the drawn patterns.
+        tie: how far equal differences may lie apart; see `rounding`.
 
     Returns:
         p in (0, 1], or None without differences or with one that is not finite.
@@ -161,13 +163,14 @@ def sign_flip_p(
     d = np.fromiter(differences, float)
     if d.size == 0 or not np.isfinite(d).all():
         return None
-    d = d / (np.abs(d).max() or 1.0)  # keeps tiny and huge differences away from underflow and overflow
+    scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
+    d, tie = d / scale, max(tie / scale, FLOATS)
     if alternative == "less":
         d = -d
     observed, sums = float(d.sum()), flipped_sums(d, seed)
     if alternative == "two-sided":
         observed, sums = abs(observed), np.abs(sums)
-    extreme = int((sums >= observed - 1e-12 * d.size).sum())
+    extreme = int((sums >= observed - tie * d.size).sum())
     return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
 
 
@@ -175,8 +178,8 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Wilcoxon's signed-rank test of paired values, two-sided, as the ELU paper uses it.
 
     Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1. Differences that are equal up
-    to rounding share their rank. A pair of which one diverged has the largest rank. Exact as `sign_flip_p` is,
-    with ties and equal pairs too, where scipy's takes a normal distribution from 14 pairs on.
+    to `rounding` share their rank. A pair of which one diverged has the largest rank. Exact as `sign_flip_p`
+    is, with ties and equal pairs too, where scipy's takes a normal distribution from 14 pairs on.
 
     Returns:
         p, or None without pairs.
@@ -192,11 +195,30 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     d = paired_differences(a, b)
     if d.size == 0:
         return None
-    finite = np.isfinite(d)
-    largest = float(np.abs(d[finite]).max(initial=0.0)) or 1.0
-    ranked = np.where(finite, np.round(np.where(finite, d, 0) / largest, 12), 2 * np.sign(d))
-    unequal = ranked[ranked != 0]
-    return sign_flip_p(np.sign(unequal) * rankdata(np.abs(unequal))) if unequal.size else 1.0
+    tie = rounding(a, b)
+    unequal = d[np.abs(d) > tie]
+    return sign_flip_p(np.sign(unequal) * rankdata(_tied(np.abs(unequal), tie))) if unequal.size else 1.0
+
+
+def _tied(sizes: Array, tie: float) -> Array:
+    """Ascending numbers for values, the same for neighbours up to ``tie`` apart."""
+    order = np.argsort(sizes)
+    ascending = sizes[order]
+    found = np.zeros(sizes.size)
+    found[order[1:]] = np.cumsum(ascending[1:] > ascending[:-1] + tie)
+    return found
+
+
+def rounding(a: Sequence[float], b: Sequence[float]) -> float:
+    """How far equal differences of such values may lie apart, or equal values, since runs record float32.
+
+    Three mistakes more of 10,000 are not always the same number: each value is rounded by up to 2⁻²⁴ of itself.
+
+    >>> rounding([0.5, math.inf], [0.25]) == 0.5 / 2**22
+    True
+    """
+    values = np.abs(np.asarray([*a, *b], float))
+    return float(values[np.isfinite(values)].max(initial=0.0)) * 2.0**-22
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
@@ -230,12 +252,13 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def equivalent(differences: Iterable[float], margin: float) -> float | None:
+def equivalent(differences: Iterable[float], margin: float, tie: float = 0.0) -> float | None:
     """The p of equivalence: two one-sided sign-flip tests that the mean difference lies within ±``margin``.
 
     Args:
         differences: one per pair, in the unit of ``margin``.
         margin: above 0; set before the runs.
+        tie: as of `sign_flip_p`.
 
     Returns:
         The larger of the two p, or None where `sign_flip_p` has none; equivalent when below 0.05.
@@ -249,12 +272,12 @@ def equivalent(differences: Iterable[float], margin: float) -> float | None:
     False
     """
     d = list(differences)
-    above = sign_flip_p([x + _positive(margin) for x in d], "greater")
-    below = not_worse(d, margin)
+    above = sign_flip_p([x + _positive(margin) for x in d], "greater", tie=tie)
+    below = not_worse(d, margin, tie)
     return None if above is None or below is None else max(above, below)
 
 
-def not_worse(differences: Iterable[float], margin: float) -> float | None:
+def not_worse(differences: Iterable[float], margin: float, tie: float = 0.0) -> float | None:
     """The p of non-inferiority of a quantity that should be small: mean difference below ``margin``.
 
     Raises:
@@ -263,7 +286,7 @@ def not_worse(differences: Iterable[float], margin: float) -> float | None:
     >>> not_worse([-1, -2, 0, -1, -3, -2], margin=0.5)
     0.015625
     """
-    return sign_flip_p([x - _positive(margin) for x in differences], "less")
+    return sign_flip_p([x - _positive(margin) for x in differences], "less", tie=tie)
 
 
 def _positive(margin: float) -> float:

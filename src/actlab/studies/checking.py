@@ -1,7 +1,7 @@
 """What of a study can be known to be wrong before it runs: names, types, units, metrics.
 
-Nothing that the study names from outside actlab and the libraries under it is imported: whether its module is there
-is known of such a class, and what it takes and records once the study runs.
+Nothing that the study names from outside actlab and the libraries under it is imported: of such a class the
+module must be there; what it takes and records is known once the study runs.
 """
 
 from __future__ import annotations
