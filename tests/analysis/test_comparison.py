@@ -1,6 +1,7 @@
 """The rows of a table: published values, tests against the reference, costs."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,8 @@ def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        found.append({"compared": "?", "point": run.point, "run": run.id, "relative_to_reference": 1.0})
+        ratios = {"relative_to_reference": 1.0, "seconds_per_update": 1.0, "bytes_kept": 1}
+        found.append({"compared": "?", "point": run.point, "run": run.id, **ratios})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
 
@@ -173,8 +175,10 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
     tuned = [run for run in before.runs() if (run.point[LR], run.seed) == (0.2, 1)]
     costs = leave_costs(tmp_path, tuned[:3])
     rows = comparison.rows(results.load(before, tmp_path))
-    assert [row.cost for row in rows] == [*costs, None]
-    assert [row.cost for row in comparison.rows(results.load(after, tmp_path))] == [*costs, None]
+    measured = [*(cost["run"] for cost in costs), None]
+    assert [row.cost and row.cost["run"] for row in rows] == measured
+    later = comparison.rows(results.load(after, tmp_path))
+    assert [row.cost and row.cost["run"] for row in later] == measured
     leave_costs(tmp_path, [run for run in before.runs() if run.seed == 0])
     assert not any(row.cost for row in comparison.rows(results.load(after, tmp_path)))
 
@@ -299,3 +303,70 @@ def test_published_values_that_are_not_understood_are_refused(
 ) -> None:
     with pytest.raises(ActlabError, match=message):
         comparison.rows(results.load(study(published={"values": [entry]}), tmp_path))
+
+
+def test_a_mean_that_a_diverged_run_takes_away_is_not_replaced_by_a_median(tmp_path: Path) -> None:
+    values = [{"metric": "test/error", "value": 0.2, "sd": 0.01}]
+    plan = one_unit(seeds=3, published={"values": values})
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.3]}, DIVERGED if run.seed == 2 else FINISHED)
+    (row,) = comparison.rows(results.load(plan, tmp_path))
+    assert row.cells[0].median == 0.3
+    assert row.cells[0].beyond_published is None
+
+
+def test_published_values_are_not_of_samples(tmp_path: Path) -> None:
+    values = [{"metric": "test/error", "value": 0.2}]
+    for settings in (
+        {"data.sample": True},
+        {"trainer.limit_train_batches": 0.5},
+        {"trainer.limit_val_batches": 1},
+    ):
+        plan = one_unit(published={"values": values})
+        part = replace(plan, blocks=tuple(replace(block, settings=settings) for block in plan.blocks))
+        for study_, expected in ((plan, 0.2), (part, None)):
+            write(tmp_path, study_.runs()[0], {"test/error": [0.3]})
+            (row,) = comparison.rows(results.load(study_, tmp_path))
+            assert (row.cells[0].published and row.cells[0].published.value) == expected
+
+
+def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Path) -> None:
+    grids = ({ACT: ["soi"], DROP: [0.0]}, {ACT: ["relu"], DROP: [0.0, 0.5]})
+    plan = study(grids=grids, select=Selection((DROP,)), seeds=(0,))
+    costs = []
+    for run in plan.runs():
+        write(tmp_path, run, {"val/loss": [0.5 - run.point[DROP]], "test/error": [0.1]})
+        price = {"soi": 3.0, "relu": 1.0 + run.point[DROP]}[run.point[ACT]]
+        costs.append({"point": run.point, "run": run.id, "seconds_per_update": price, "bytes_kept": 10 * price})
+    (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs]))
+    soi, relu = comparison.rows(results.load(plan, tmp_path))
+    assert relu.chosen == {DROP: 0.5}
+    assert soi.cost is not None
+    assert relu.cost is not None
+    assert (soi.cost["relative_to_reference"], soi.cost["bytes_relative"]) == (2.0, 2.0)
+    assert relu.cost["seconds_per_update"] == 1.5
+    (tmp_path / "cost.json").write_text(json.dumps([{**c, "relative_to_reference": 1.0} for c in costs[:2]]))
+    assert [row.cost for row in comparison.rows(results.load(plan, tmp_path))] == [None, None]
+
+
+def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
+    grids = ({ACT: ["relu"], DROP: [0], LR: ["1e-3"]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
+    plan = study(grids=grids, select=Selection(), seeds=tuple(range(6)))
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.2 if run.point[ACT] == "relu" else 0.3]})
+    elu = comparison.rows(results.load(plan, tmp_path))[1]
+    assert elu.cells[0].planned
+    assert elu.cells[0].paired.p == 2 / 64
+
+
+def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:
+    table = ({"metric": "test/f1", "mode": "max"}, {"metric": "test/f1", "at": "best"}, {"metric": "val/f1"})
+    plan = one_unit(table=table, seeds=2)
+    for run in plan.runs():
+        values = {"test/f1": [0.2, 0.9], "val/f1": [0.2, 0.9]}
+        write(tmp_path, run, values, DIVERGED if run.seed else FINISHED)
+    loaded = results.load(plan, tmp_path)
+    assert [c.mode for c in loaded.columns] == ["max", "max", "max"]
+    last, best, _ = comparison.rows(loaded)[0].cells
+    assert last.values == {0: 0.9, 1: -math.inf}
+    assert best.values[0] == 0.9

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from actlab.analysis.equivalence import equivalent, not_worse
 from actlab.analysis.flips import drawn, flipped_sums, parts
 from actlab.analysis.statistics import (
-    equivalent,
     holm,
     median_band,
     median_interval,
-    not_worse,
     paired_differences,
     pairs_needed,
     sign_flip_p,

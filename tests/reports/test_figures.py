@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from actlab.analysis import results
 from actlab.engines.folders import Row, RunFolder, frame_of
 from actlab.errors import ActlabError
 from actlab.reports import curve_table, figures, style
+from actlab.reports.panels import limits
 from actlab.reports.plots import read_entry
 from actlab.reports.published import read_curves
 
@@ -409,3 +411,38 @@ def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path
     assert lines["plain", "elu", "val/loss", "3.0"]["published_act"] == ""
     # A fraction, as it was recorded, though the panel is drawn in percent.
     assert float(lines["dropped", "relu", "test/error", "4.0"]["median"]) == pytest.approx(0.0405)
+
+
+def test_a_line_that_ends_early_is_told_and_a_single_place_is_a_dot(written: Any) -> None:
+    def edit(text: str) -> str:
+        return text.replace(", ylim: [0, 1]", "")
+
+    def early(run: Any) -> bool:
+        return bool(run.seed == 1 and run.point["model.activation"] == "elu")
+
+    loaded = written(edit=edit)
+    for run in filter(early, loaded.runs):
+        folder = RunFolder(loaded.root, run)
+        shutil.rmtree(folder.path)
+        folder.open()
+        folder.append(
+            Row(1.0, 1, s, m, "", 0.3) for s, m in (("train", "loss"), ("val", "loss"), ("test", "error"))
+        )
+        folder.finish("finished", seconds=1.0)
+    loaded = results.load(loaded.study, loaded.root)
+    plot = read_entry(loaded, loaded.study.figures[0])
+    assert "A line ends where the first of its runs has ended: elu." in plot.caption
+    elu = next(line for line in plot.panels[0].lines if line.label == "elu")
+    assert len(elu.ours.x) == 1
+    drawn = figures.figure_of(loaded, plot).axes[0]
+    dotted = [line for line in drawn.get_lines() if line.get_marker() == "o"]
+    assert [len(line.get_xdata()) for line in dotted] == [1] * len(dotted) != []
+    relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
+    assert relu.published is not None
+    shown = [y for x, y in zip(*relu.published, strict=True) if 0.4 <= x <= 4]
+    assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
+
+
+def test_twenty_further_units_have_twenty_colours() -> None:
+    found = style.colours(f"unit {n}" for n in range(24))
+    assert len(set(found.values())) == 24

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_a_diverged_run_leaves_wilcoxons_p_and_a_note(written: Any) -> None:
     # Six tied pairs of rank 3.5 for it, the diverged one of rank 7 against: 23 of 128 patterns give 7 or less.
     assert elu.count("- / - / 0.36") == 1
     assert "- / -1.00" in elu
-    assert "Where a run of one side alone diverged its difference is infinite" in text
+    assert "Where a run of one side alone diverged or is infinite its difference is infinite" in text
     gelu = next(line for line in text.splitlines() if line.startswith("gelu_tanh"))
     assert gelu.count("0.016 / 0.062 / 0.016") == 1  # the family is as large as without it
 
@@ -213,7 +214,8 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
         "bytes_relative": 2,
         "hardware": "this machine",
     }
-    base = {**cost, **of["relu"], "relative_to_reference": 1.0, "bytes_relative": 1.0}
+    base = {**cost, **of["relu"], "seconds_per_update": 0.0021 / 1.25, "bytes_kept": 5}
+    base |= {"relative_to_reference": 1.0, "bytes_relative": 1.0}
     (root / "cost.json").write_text(json.dumps([cost, base]))
     text = printed(written(skip=lambda run: True))
     assert "/ relu" in text
@@ -325,3 +327,11 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     assert (cell["metric"], cell["condition"], cell["values"]) == ("noise/test/error", "noise=1", {"0": 0.25})
     first = next(csv.DictReader(io.StringIO(values)))
     assert first["noise/test/error[noise=1]@last"] == "0.25"
+
+
+def test_infinite_values_of_runs_that_ended_well_are_not_diverged() -> None:
+    column, below = Column("shift/k_distance"), Column("train/clean_loss", "below 0.1")
+    assert tables.number(math.inf, column, diverged=False) == "∞"
+    assert tables.number(-math.inf, column, diverged=False) == "-∞"
+    assert tables.number(math.inf, below, diverged=False) == "never"
+    assert tables.number(math.inf, column) == tables.number(math.inf, below) == "diverged"

@@ -12,7 +12,7 @@ import pytest
 from actlab.errors import ActlabError
 from actlab.mappings import read_mapping
 from actlab.resources import resource
-from actlab.studies import checking, identity, keys, reading, schema
+from actlab.studies import checking, identity, keys, loggers, reading, schema, stages
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -366,3 +366,27 @@ def test_the_schema_for_editors_is_the_one_in_force():
         )
         first = resource(f"configs/studies/{name}.yaml").read_text().splitlines()[0]
         assert first == "# yaml-language-server: $schema=schema.json"
+
+
+def test_an_accuracy_is_selected_by_its_highest_value(study):
+    chosen = study(TEXT + "select: {tune: [model.network.dropout], metric: val/accuracy}\n")
+    assert chosen.select.mode == chosen.keep.mode == "max"
+    assert study(TEXT + "select: {metric: val/loss}\n").select.mode == "min"
+    assert study(TEXT + "select: {metric: val/f1, mode: max}\n").modes["f1"] == "max"
+
+
+def test_a_stage_of_another_length_is_known(study, tmp_path):
+    text = TEXT + (
+        "select: {tune: [model.network.dropout]}\n"
+        "stages: [{name: choose, set: {trainer.max_epochs: 2}}, {name: compare, seeds: 5-6}]\n"
+    )
+    assert stages.opened(study(text), tmp_path)[0].cut.startswith("2 epochs")
+    assert study(text).cut == ""
+
+
+def test_units_that_look_alike_are_told_apart_for_loggers(study, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text("def bent(x):\n    return x.relu()\n")
+    runs = study(activations=[str(tmp_path / "a.py:bent"), str(tmp_path / "b.py:bent")]).runs()
+    texts = loggers._told_apart(runs)
+    assert set(texts.values()) == {"a.py:bent", "b.py:bent"}

@@ -12,6 +12,7 @@ import numpy as np
 
 from actlab.errors import ActlabError, unknown
 from actlab.series import Array, summary
+from actlab.studies.keys import mode_of
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
@@ -108,19 +109,14 @@ def watched(at: str | float, study: Study) -> Column | None:
     if at == "selected":
         return Column(study.select.metric, "best_epoch", mode=study.select.mode)
     found = _WHERE.fullmatch(str(at))
-    return Column(found["metric"], "best_epoch", mode=_mode(found["metric"], study)) if found else None
-
-
-def _mode(metric: str, study: Study) -> str:
-    guess = "max" if metric.endswith("accuracy") else "min"
-    return study.select.mode if metric == study.select.metric else guess
+    return Column(found["metric"], "best_epoch", mode=mode_of(found["metric"], study.modes)) if found else None
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
     """A column from an entry of the study file's ``table``.
 
-    Without ``mode``, high values of the selection metric are good as ``select`` says, and of any other metric
-    when its name ends with "accuracy".
+    Without ``mode`` it is as the selection or another column says of this metric, or of one with the same last
+    part, such as ``f1`` of ``test/f1``; else high values are good of an accuracy alone.
 
     Raises:
         ActlabError: for an unknown key, mode or place in the run, or without a metric.
@@ -137,7 +133,7 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
         raise unknown("value of 'at'", str(at), _AT, remedy)
     if where and not where.metric.startswith("val/"):
         raise ActlabError(f"'at: {at}': no run is read where a {where.metric} is best; give one of val/…")
-    mode = entry.get("mode", _mode(metric, study))
+    mode = entry.get("mode") or mode_of(metric, study.modes)
     if mode not in ("min", "max"):
         raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
     condition, percent = str(entry.get("condition") or ""), bool(entry.get("percent", False))

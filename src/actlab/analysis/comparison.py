@@ -22,7 +22,7 @@ from actlab.analysis.statistics import (
 from actlab.engines.folders import DIVERGED
 from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity, in_full, same, without
+from actlab.studies.keys import identity, in_full, priced, same, without
 from actlab.studies.plan import Study
 
 
@@ -42,6 +42,7 @@ class Cell:
             the quantity did not choose either's setting.
         tuned_on: whether it did: then the chosen values are the best of several and would be tested on that.
         p_holm: the p of ``paired`` corrected over all tests that the table plans.
+        diverged: whether any of its runs did; else a value that is infinite was measured so.
     """
 
     column: Column
@@ -54,14 +55,19 @@ class Cell:
     planned: bool = False
     tuned_on: bool = False
     p_holm: float | None = None
+    diverged: bool = False
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value; our mean where that is a mean, as one with a deviation is."""
+        """Our median minus the published value; our mean where that is a mean, as one with a deviation is.
+
+        None where there is no mean, since a run diverged: a median is no better for it.
+        """
         if self.median is None or self.published is None:
             return None
-        mean, _ = self.mean_and_sd or (self.median, None)
-        return mean - self.published.value
+        if self.published.sd is not None and len(self.values) > 1:
+            return self.mean_and_sd[0] - self.published.value if self.mean_and_sd else None
+        return self.median - self.published.value
 
     @property
     def mean_and_sd(self) -> tuple[float, float] | None:
@@ -139,8 +145,27 @@ def _row(results: Results, group: Group) -> TableRow:
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """The cost of the group's grid point."""
-    runs = {run.id for setting in group.settings for run in setting.runs}
+    """The cost of a group at its chosen setting, relative to the reference at the one that is chosen for it.
+
+    Where nothing of the reference was measured it is relative to what it was measured beside.
+    """
+    mine, reference = _own_cost(results, group), _reference(results, group)
+    if mine is None or reference is None:
+        return mine
+    if (theirs := _own_cost(results, reference)) is None:
+        measured = {cost["run"] for cost in results.costs}
+        return None if any(run.id in measured for s in reference.settings for run in s.runs) else mine
+    ratios = {
+        "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
+        "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
+    }
+    return {**mine, **ratios}
+
+
+def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
+    """What was measured at the chosen setting, or at one that differs from it in a learning rate alone."""
+    wanted = priced((results.chosen(group) or group.settings[0]).tuned)
+    runs = {run.id for s in group.settings if identity(priced(s.tuned)) == identity(wanted) for run in s.runs}
     return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 
@@ -171,6 +196,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST and not tuned_on else None,
         planned=reference is not None and not tuned_on,
         tuned_on=tuned_on,
+        diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
     )
 
 
@@ -201,8 +227,8 @@ def _reference(results: Results, group: Group) -> Group | None:
     return None if found is group else found
 
 
-def _beside_compared(results: Results, group: Group) -> dict[str, Any]:
-    return without(group.point, [results.study.compare])
+def _beside_compared(results: Results, group: Group) -> str:
+    return identity(without(group.point, [results.study.compare]))
 
 
 def _refers(results: Results, group: Group) -> bool:

@@ -14,7 +14,6 @@ from actlab.analysis.conditions import along
 from actlab.analysis.points import matches
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Array, Band, median_band
-from actlab.engines.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Run
 
@@ -27,11 +26,13 @@ class Curve:
         x: places on the horizontal axis, ascending.
         band: median, low and high over the runs at each place.
         n: number of runs.
+        cut: whether it ends before the last place of some of its runs, since another has ended there.
     """
 
     x: Array
     band: Band
     n: int
+    cut: bool = False
 
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
@@ -63,13 +64,9 @@ def over_epochs(
     """
     drawn = setting(results, group, fixed or {})
     key = column.metric, column.condition
-    runs = [r for r in drawn.runs if (r.id, *key) in results.series or _diverged(results, r)] if drawn else []
+    runs = [r for r in drawn.runs if (r.id, *key) in results.series or results.has_diverged(r)] if drawn else []
     places = _epochs(results, runs, column)
     return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
-
-
-def _diverged(results: Results, run: Run) -> bool:
-    return run.id in results.results and results.results[run.id]["status"] == DIVERGED
 
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
@@ -89,7 +86,7 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     epochs, values = results.series.get((run.id, column.metric, column.condition), nothing)
     recorded = np.where(np.isnan(values), column.worst, values)
     found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
-    end = epochs.max(initial=-math.inf) if _diverged(results, run) else math.inf
+    end = epochs.max(initial=-math.inf) if results.has_diverged(run) else math.inf
     return np.array([found.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
 
 
@@ -127,5 +124,9 @@ def _curve(places: Array, runs: Sequence[Array]) -> Curve | None:
     if not runs:
         return None
     values = np.stack(runs)
-    kept = ~np.isnan(values).any(axis=0)
-    return Curve(places[kept], median_band(values[:, kept]), len(runs)) if kept.any() else None
+    lacking = np.isnan(values)
+    kept, some = ~lacking.any(axis=0), ~lacking.all(axis=0)
+    if not kept.any():
+        return None
+    cut = bool(places[kept][-1] < places[some][-1])
+    return Curve(places[kept], median_band(values[:, kept]), len(runs), cut)

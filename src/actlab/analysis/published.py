@@ -25,13 +25,14 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
     """The published value of a column at a point.
 
     An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts. In
-    runs that are longer or shorter than the paper's, only entries at a stated epoch are of the same training.
+    runs that are longer or shorter than the paper's, only entries at a stated epoch are of the same training;
+    on samples none is.
 
     Raises:
         ActlabError: for an entry with an unknown key, without metric or value, or with an ``sd`` below 0.
     """
     check(study)
-    if study.cut and not isinstance(column.at, int | float):
+    if study.samples or (study.cut and not isinstance(column.at, int | float)):
         return None
     entries = study.published.get("values", ())
     fits = [

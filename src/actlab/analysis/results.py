@@ -134,6 +134,10 @@ class Results:
             remedy = "" if any(known) else "It was measured under none: leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
 
+    def has_diverged(self, run: Run) -> bool:
+        """Whether a run ended by diverging."""
+        return run.id in self.results and self.results[run.id]["status"] == DIVERGED
+
     def value(self, run: Run, column: Column) -> float | None:
         """One run's value of a column; the worst one for a diverged run, None where there is none.
 
@@ -141,7 +145,7 @@ class Results:
         """
         if run.id not in self.results:
             return None
-        if self.results[run.id]["status"] == DIVERGED:
+        if self.has_diverged(run):
             return column.worst
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None

@@ -10,12 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy.stats import rankdata
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer
 from actlab.files import DamagedError
-from actlab.studies.keys import identity, without
+from actlab.studies.keys import identity, mode_of, without
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
@@ -35,9 +36,14 @@ class Record:
     table: Mapping[str, Any]
 
     @property
-    def on_samples(self) -> bool:
+    def smoke(self) -> bool:
         """Whether it ran with ``--smoke``: such values say nothing about units."""
         return str(self.table["study"]).endswith(SMOKE_SUFFIX)
+
+    @property
+    def on_samples(self) -> bool:
+        """Whether its runs saw a part of their data alone."""
+        return self.smoke or bool(self.table.get("samples"))
 
     @property
     def compare(self) -> str:
@@ -128,11 +134,14 @@ def common_notes(records: Sequence[Record]) -> list[str]:
 
 
 def boards(records: Iterable[Record]) -> list[Board]:
-    """A scoreboard for each key that studies compare, the one over most studies first; without smoke runs."""
+    """A scoreboard for each key that studies compare, the one over most studies first.
+
+    Smoke runs are left out, and runs on samples beside others.
+    """
     by_key: dict[str, list[Record]] = {}
-    for record in records:
-        if not record.on_samples:
-            by_key.setdefault(record.compare, []).append(record)
+    known = [record for record in records if not record.smoke]
+    for record in [record for record in known if not record.on_samples] or known:
+        by_key.setdefault(record.compare, []).append(record)
     found = [_board(key, studies) for key, studies in by_key.items()]
     return sorted((b for b in found if b.tasks), key=lambda board: -len(board.tasks))
 
@@ -169,16 +178,15 @@ def _tasks(record: Record, compare: str, text: Any) -> list[Task]:
 def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) -> Task:
     first = next(iter(cells.values()))
     metric, at = first["metric"], first["at"]
-    guess = "max" if metric.endswith("accuracy") else "min"  # older tables do not say it
-    column = Column(
-        metric, at, bool(first.get("percent")), first.get("mode", guess), first.get("condition", "")
-    )
+    mode = first.get("mode") or mode_of(metric)  # older tables do not say it
+    column = Column(metric, at, bool(first.get("percent")), mode, first.get("condition", ""))
     medians = {
         unit: column.worst if cell["median"] is None else float(cell["median"]) for unit, cell in cells.items()
     }
     most = max(cell["n"] for cell in cells.values())
     whole = [unit for unit, cell in cells.items() if cell["n"] == most]
-    ranks = rankdata([medians[unit] if column.worst > 0 else -medians[unit] for unit in whole])
+    sign = 1 if column.worst > 0 else -1
+    ranks = rankdata([np.float32(sign * medians[unit]) for unit in whole])  # as precise as runs record values
     rank = dict(zip(whole, map(float, ranks), strict=True)) if len(whole) > 1 else {}
     places = {
         unit: Place(medians[unit], rank.get(unit, math.nan), cell["n"], most) for unit, cell in cells.items()

@@ -145,14 +145,14 @@ def epochs_of(checkpoint: Mapping[str, Any]) -> int:
     return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
 
 
-def summarise(logger: object, rows: Iterable[Row]) -> None:
+def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
     """Tell a logger that sums runs up what the whole run has recorded, before a resume too."""
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
         for row in rows:
             if not row.condition:
                 values.setdefault(row.name, []).append(row.value)
-        log_summary(values)
+        log_summary(values, diverged)
 
 
 def checkpoint_name(epoch: int) -> str:

@@ -143,7 +143,7 @@ class Recorder(TimedRecorder):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Sum the run up, before its loggers are closed."""
         for logger in trainer.loggers:
-            summarise(logger, self.folder.rows() if trainer.is_global_zero else ())
+            summarise(logger, self.folder.rows() if trainer.is_global_zero else (), self.diverged)
 
     def _take(self, trainer: pl.Trainer) -> None:
         """Add what was logged since the last call as rows at this step; Lightning keeps what is older."""

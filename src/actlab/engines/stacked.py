@@ -138,7 +138,7 @@ class StackRecorder(TimedRecorder):
         assert isinstance(task, StackedTask)
         self.check_rows(folder)
         if r in self.loggers:
-            summarise(self.loggers[r], folder.rows())
+            summarise(self.loggers[r], folder.rows(), status != FINISHED)
         network = task.network if status == FINISHED else self._last_good(task.network)
         if network is not None:
             state, config = state_of(network, r), task.members[r].config

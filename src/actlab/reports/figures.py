@@ -123,7 +123,7 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     median, low, high = (_drawable(v, panel.scale) for v in (band.median, band.low, band.high))
     if line.published:
         ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
-    dots = {} if panel.over_epochs or len(x) > _MANY else _DOTS
+    dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
     ax.plot(x, median, color=colour, zorder=3, **(_TRAINING if line.of_training else _HELD_OUT), **dots)
     if line.ours.n > 1 and len(x) > 1:
         ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.flips import EXACT
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
@@ -52,6 +53,8 @@ def _published(results: Results) -> str:
     if not study.published.get("values"):
         return ""
     shown = f" At the end theirs are left out, for these runs have {study.cut}." if study.cut else ""
+    if study.samples:
+        return "Published values are left out: these runs see samples, or a part of the data."
     return f"Published: {study.published.get('source', 'source not given')}.{shown}"
 
 
@@ -109,17 +112,18 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
             f"{pairs_needed(count)} for the table's {count} comparisons together."
         )
+    exact = "exact" if pairs <= EXACT else "by drawn patterns,"
     planned = f"{count} comparison{'s' * (count > 1)} that the table plans"
     text = (
-        f"p against {reference}, paired by seed: exact two-sided sign-flip test of the mean difference; the "
+        f"p against {reference}, paired by seed: {exact} two-sided sign-flip test of the mean difference; the "
         f"same corrected by Holm over the {planned} (a missing p counts as 1); Wilcoxon's "
         "signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
         "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
     if any(cell.paired.pairs >= FEWEST and cell.paired.mean is None for cell in cells):
         text += (
-            " Where a run of one side alone diverged its difference is infinite: there is no mean difference "
-            "and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
+            " Where a run of one side alone diverged or is infinite its difference is infinite: there is no "
+            "mean difference and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
         )
     return text
 

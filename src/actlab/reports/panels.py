@@ -79,7 +79,7 @@ class Plot:
 def limits(panel: Panel) -> tuple[float, float]:
     """The limits of the y axis, in the unit that is drawn.
 
-    Without limits of its own a panel shows from 0 to what our lines need; over epochs without their first
+    Without limits of its own a panel shows from 0 to what the lines need; over epochs without their first
     tenth, where a loss starts high. On a logarithmic axis it shows all that is above 0.
     """
     if panel.ylim:
@@ -92,8 +92,11 @@ def limits(panel: Panel) -> tuple[float, float]:
     tops = []
     for line in panel.lines:
         x, band = line.ours.x, line.ours.band
-        shown = x >= x[-1] / 10 if panel.over_epochs else np.full(len(x), True)
-        tops += [values[shown & np.isfinite(values)] for values in (band.high, band.low)]
+        first = x[-1] / 10 if panel.over_epochs else -np.inf
+        tops += [panel.scale * values[(x >= first) & np.isfinite(values)] for values in (band.high, band.low)]
+        if line.published:
+            theirs, values = map(np.asarray, line.published)
+            tops.append(values[(theirs >= first) & (theirs <= x[-1]) & np.isfinite(values)])
     known = np.concatenate(tops)
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    return min(0.0, 1.08 * low) * panel.scale, (max(0.0, 1.08 * high) or 1.0) * panel.scale
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, panel.scale)
+    return min(0.0, 1.08 * low), max(0.0, 1.08 * high) or panel.scale

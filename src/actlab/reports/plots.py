@@ -184,7 +184,7 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 else curves.over_conditions(results, group, shown, panel["x"], fixed)
             )
             if ours:
-                theirs = panel["published"], value, curve
+                theirs = None if results.study.samples else panel["published"], value, curve
                 yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs))
 
 

@@ -58,8 +58,18 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for label in labels:
         further = len([known for known in found if known not in _KNOWN])
-        found.setdefault(label, _KNOWN.get(label, _FURTHER[further % len(_FURTHER)]))
+        again, number = divmod(further, len(_FURTHER))
+        found.setdefault(label, _KNOWN.get(label) or _varied(_FURTHER[number], again))
     return found
+
+
+def _varied(colour: str, again: int) -> str:
+    """Another colour for each time that one is taken again."""
+    if not again:
+        return colour
+    hue, lightness, saturation = colorsys.rgb_to_hls(*_rgb(colour))
+    varied = (hue + 0.11 * again) % 1, 0.3 + (lightness + 0.17 * again) % 0.4, max(saturation, 0.5)
+    return _hex(*colorsys.hls_to_rgb(*varied))
 
 
 def on_dark(colour: str) -> str:
@@ -68,12 +78,21 @@ def on_dark(colour: str) -> str:
     >>> on_dark("#E69F00"), on_dark("#333333")
     ('#E69F00', '#878787')
     """
-    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = _rgb(colour)
     hue, lightness, saturation = colorsys.rgb_to_hls(r, g, b)
     while _luminance(r, g, b) < _LEAST_LUMINANCE:
         lightness += 0.01
         r, g, b = colorsys.hls_to_rgb(hue, lightness, saturation)
-    return "#" + "".join(f"{round(255 * c):02X}" for c in (r, g, b))
+    return _hex(r, g, b)
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return r, g, b
+
+
+def _hex(*rgb: float) -> str:
+    return "#" + "".join(f"{round(255 * c):02X}" for c in rgb)
 
 
 def _luminance(*rgb: float) -> float:

@@ -64,6 +64,7 @@ def to_json(results: Results) -> str:
         **facts(results),
         "published": study.published.get("source"),
         "cut": study.cut,
+        "samples": study.samples,
         "rows": rows,
         "notes": list(study.notes),
     }

@@ -132,9 +132,11 @@ def _brief(cell: Cell, reference: str) -> dict[str, str]:
 
 def ours(cell: Cell) -> str:
     """Median and interval; mean and standard deviation where a paper gives those."""
-    text, column = number(cell.median, cell.column), cell.column
+    column = cell.column
+    text = number(cell.median, column, diverged=cell.diverged)
     if cell.interval and len(cell.values) > 1:
-        text += f" [{number(cell.interval.low, column)}, {number(cell.interval.high, column)}]"
+        low, high = (number(end, column, diverged=cell.diverged) for end in cell.interval[:2])
+        text += f" [{low}, {high}]"
     if cell.mean_and_sd:
         text += f", {plus_minus(*cell.mean_and_sd, column)}"
     return text
@@ -171,18 +173,21 @@ def difference(cell: Cell, median: bool = True) -> str:
     return f"{text} / {middle}" if median else text
 
 
-def number(value: float | None, column: Column, signed: bool = False) -> str:
+def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
     """A value as printed: percent with two decimals, an epoch with one, others with three digits.
 
     Args:
-        value: None for a value that is missing; not finite for a diverged run.
+        value: None for a value that is missing; not finite for a diverged run, or as measured.
         column: says whether the value is a percentage or an epoch.
         signed: with a sign, for differences.
+        diverged: whether the value may be infinite because a run diverged.
     """
     if value is None:
         return NONE
     if not math.isfinite(value):
-        return "never" if str(column.at).startswith("below") else "diverged"
+        if diverged:
+            return "diverged"
+        return "never" if column.is_epoch else "∞" if value > 0 else "-∞"
     sign = "+" if signed else ""
     if column.in_percent:
         return f"{100 * value:{sign}.2f}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import netrc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
 from actlab.errors import one_line
 from actlab.files import id_in
-from actlab.studies.keys import label
+from actlab.studies.keys import label, mode_of
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"
@@ -47,6 +48,8 @@ class RunLogger(WandbLogger):
         log_model: upload checkpoints, ``all`` for every one; needs ``offline`` to be false.
         job_type: what kind of run it is among those of its group.
         system_metrics: log what processors, memory and accelerators do as well.
+        modes: ``max`` of metrics, with their split or by their last part, whose high values are good; of others
+            those of an accuracy alone are.
     """
 
     def __init__(
@@ -63,10 +66,13 @@ class RunLogger(WandbLogger):
         log_model: bool | str = False,
         job_type: str | None = None,
         system_metrics: bool = False,
+        modes: Mapping[str, str] | None = None,
     ) -> None:
         self._mode = mode(offline)
         self._system_metrics = system_metrics
         self._logged: dict[str, list[float]] = {}
+        self._modes = dict(modes or {})
+        self._diverged = False
         super().__init__(
             name=name,
             save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another current folder
@@ -130,24 +136,27 @@ class RunLogger(WandbLogger):
         super().log_metrics(metrics, step)
 
     @rank_zero_only
-    def log_summary(self, values: Mapping[str, Sequence[float]]) -> None:
+    def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
         """Sum up the whole run: ``last/val/loss`` and ``best/val/loss`` of each metric.
 
-        The best of an accuracy is the highest value, of anything else the lowest; a nan is the worst.
+        A nan is the worst value, and all that a diverged run has is the worst, as in tables.
 
         Args:
             values: of each metric, in the order of the steps; those before a resume too.
+            diverged: whether the run did.
         """
-        self._logged = {name: list(series) for name, series in values.items()}
+        self._logged, self._diverged = {name: list(series) for name, series in values.items()}, diverged
         self._sum_up()
 
     def _sum_up(self) -> None:
         for name, series in self._logged.items():
             if name not in _COUNTERS and series:
                 known = [value for value in series if value == value]
-                best = max if name.endswith("accuracy") else min
-                self.experiment.summary[f"last/{name}"] = series[-1]
-                self.experiment.summary[f"best/{name}"] = best(known) if known else series[-1]
+                high = mode_of(name, self._modes) == "max"
+                best = (max if high else min)(known) if known else series[-1]
+                worst = -math.inf if high else math.inf
+                self.experiment.summary[f"last/{name}"] = worst if self._diverged else series[-1]
+                self.experiment.summary[f"best/{name}"] = worst if self._diverged else best
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -160,26 +169,35 @@ class RunLogger(WandbLogger):
             self._experiment = None
 
 
-def publish(study: Study, root: Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Log a study's table and its figures, those of the units among them, as a run of its group.
+def publish(
+    study: Study,
+    folder: Path,
+    pictures: Iterable[Path],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    stage: str = "",
+) -> None:
+    """Log a study's table and pictures as a run of its group.
 
     Args:
         study: names the group.
-        root: its folder, with ``figures/*.png``.
+        folder: of what is published; the run has an id of its own there.
+        pictures: PNG files.
         head: of the table.
         rows: of the table, as text.
+        stage: of an earlier stage alone its name.
     """
     logger = RunLogger(
-        name=f"{study.name}-report",
-        save_dir=str(root),
+        name="-".join(filter(None, (study.name, stage, "report"))),
+        save_dir=str(folder),
         group=study.name,
         tags=study.tags,
         job_type="report",
-        id=id_in(root),
+        id=id_in(folder),
     )
-    pictures = {path.stem: wandb.Image(str(path)) for path in sorted((root / "figures").glob("*.png"))}
+    images = {f"figures/{path.stem}": wandb.Image(str(path)) for path in pictures}
     table = wandb.Table(columns=list(head), data=[list(row) for row in rows])
-    logger.experiment.log({"table": table, **{f"figures/{name}": image for name, image in pictures.items()}})
+    logger.experiment.log({"table": table, **images})
     logger.finalize("success")
 
 

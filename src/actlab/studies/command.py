@@ -13,9 +13,10 @@ from actlab.studies import schema, showing, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
 from actlab.studies.keys import identity, without
+from actlab.studies.loggers import logger_factory
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
-from actlab.studies.running import Engine, faults_of, logger_factory, run, updates_per_epoch
+from actlab.studies.running import Engine, faults_of, run, updates_per_epoch
 
 ENGINES = ("auto", "sequential")
 W_AND_B = "actlab.reports.wandb.RunLogger"
@@ -164,9 +165,9 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> None:
     if not (args.report or args.html):
         showing.keep(opened, folder)
         return
-    showing.report(opened, folder, args.html)
+    written = showing.report(opened, folder, args.html)
     if args.logger == W_AND_B:
-        showing.publish(opened[-1])
+        showing.publish(opened[-1], folder, written)
 
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:

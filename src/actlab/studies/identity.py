@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actlab import contents
+from actlab.studies.keys import as_number
 
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before
 # Keys below ``trainer`` and ``data`` that leave the numbers alone, up to the order of floating-point sums.
@@ -62,21 +63,7 @@ def _plain(value: Any, sources: Mapping[str, str]) -> Any:
     if isinstance(value, str) and value in sources:
         file, _, name = value.rpartition(":")
         return [sources[value], value if contents.module_of(value) else name if file else ""]
-    return number(value)
-
-
-def number(value: Any) -> Any:
-    """A whole number or a text that reads as a number as a float; anything else as it is.
-
-    >>> number("1e-3"), number(3), number("relu"), number(True)
-    (0.001, 3.0, 'relu', True)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return value
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return value
+    return as_number(value)
 
 
 def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:

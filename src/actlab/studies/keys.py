@@ -96,6 +96,21 @@ def in_full(value: Any) -> str:
     return label(value) if isinstance(value, float) and float(label(value)) == value else str(value)
 
 
+def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
+    """Whether low or high values of a metric are good, ``min`` or ``max``.
+
+    Args:
+        metric: with its split.
+        known: of metrics with their split, or by their last part; of any other, high values of an accuracy are
+            good and low ones of anything else.
+
+    >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
+    ('max', 'max', 'min')
+    """
+    known, last = known or {}, metric.rpartition("/")[2]
+    return known.get(metric) or known.get(last) or ("max" if last.endswith("accuracy") else "min")
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether two grid values are equal; a text also names the value that is written so in full.
 
@@ -142,13 +157,42 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def as_number(value: Any) -> Any:
+    """A whole number or a text that reads as a number as a float; anything else as it is.
+
+    >>> as_number("1e-3"), as_number(3), as_number("relu"), as_number(True)
+    (0.001, 3.0, 'relu', True)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some tuned values that may change what an update costs: all but learning rates.
+
+    >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
+    {'model.network.dropout': 0.5}
+    """
+    return {key: value for key, value in tuned.items() if short(key) != "lr"}
+
+
 def identity(values: Any) -> str:
     """A text that is the same for equal grid values, nested ones too, in any order of their keys.
 
-    >>> identity({"b": 1, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 1})
+    >>> identity({"b": 0, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 0.0})
     True
     """
-    return json.dumps(values, sort_keys=True, default=str)
+    return json.dumps(_as_numbers(values), sort_keys=True, default=str)
+
+
+def _as_numbers(values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _as_numbers(value) for key, value in values.items()}
+    return [_as_numbers(value) for value in values] if isinstance(values, list | tuple) else as_number(values)
 
 
 def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

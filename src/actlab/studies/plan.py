@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from actlab.errors import ActlabError, unknown
 from actlab.studies import identity
-from actlab.studies.keys import get_dotted, label, set_dotted, short
+from actlab.studies.keys import as_number, get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 MOST_RUNS = 20_000
@@ -124,6 +124,23 @@ class Stage:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
+    """How much longer or shorter the runs of a block are than those of another: ``25 epochs, not 250``.
+
+    Args:
+        blocks: pairs, as they were and as they are.
+
+    Returns:
+        Words about the first pair that differs; empty where none does.
+    """
+    for one, other in blocks:
+        for key, unit in ((EPOCHS, "epochs"), ("trainer.max_steps", "updates")):
+            own, given = (get_dotted(block.config({}), key) for block in (one, other))
+            if own != given:
+                return f"{given} {unit}" + (f", not {own}" if own else "")
+    return ""
+
+
 @dataclass(frozen=True)
 class Probe:
     """An evaluation of checkpoints.
@@ -139,6 +156,12 @@ class Probe:
     class_path: str
     init_args: dict[str, Any] = field(default_factory=dict)
     at: tuple[str | int, ...] = ("last",)
+
+
+def _partial(config: Mapping[str, Any]) -> bool:
+    limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
+    limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
+    return bool(get_dotted(config, "data.sample")) or any(limited)
 
 
 @dataclass(frozen=True)
@@ -204,6 +227,18 @@ class Study:
         """Whether it runs on samples, to show that it runs."""
         return self.name.endswith(SMOKE_SUFFIX)
 
+    @cached_property
+    def samples(self) -> bool:
+        """Whether runs see a part of their data alone: samples, or limited batches."""
+        return self.smoke or any(_partial(block.config({})) for block in self.blocks)
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """Whether low or high values are good, as selection and columns say it and `mode_of` takes it."""
+        said = {self.select.metric: self.select.mode}
+        said |= {str(c["metric"]): c["mode"] for c in self.table if "metric" in c and c.get("mode")}
+        return {**{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
+
     @property
     def keys(self) -> tuple[str, ...]:
         """All grid keys, in the order of the file; the name of the block first where blocks have names."""
@@ -244,14 +279,14 @@ class Study:
         sources = identity.sources_of(common, known)
         counted = identity.counted(common, sources)
         for seed in self.seeds:
-            config, counts = {**common, SEED: seed}, {**counted, SEED: identity.number(seed)}
+            config, counts = {**common, SEED: seed}, {**counted, SEED: as_number(seed)}
             name = f"{self._slug(full, seed)}-{identity.digest(counts, sources)}"
             yield Run(name, full, seed, config, self.keep, number, sources)
 
     def _slug(self, point: Mapping[str, Any], seed: int) -> str:
         """The readable part of a run's id."""
         plain = (self.compare, BLOCK)
-        values = {key: label(identity.number(value)) for key, value in point.items()}
+        values = {key: label(as_number(value)) for key, value in point.items()}
         words = [text if key in plain else short(key) + text for key, text in values.items()]
         slug = "-".join([*words, f"seed{seed}"])
         return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100]

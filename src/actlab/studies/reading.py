@@ -11,8 +11,8 @@ from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.keys import as_list, class_of, get_dotted, located, set_dotted, short, yaml_value
-from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study
+from actlab.studies.keys import as_list, class_of, located, mode_of, set_dotted, short, yaml_value
+from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 SMOKE_SEEDS = 2
@@ -53,7 +53,8 @@ def load(
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if activations and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no key of its grid ends in {UNIT!r}")
-    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, file.select.mode)
+    mode = file.select.mode or mode_of(file.select.metric)
+    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
@@ -70,7 +71,7 @@ def load(
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
         published=schema.given(file.published),
-        cut=_cut(whole, blocks),
+        cut=other_length(zip(whole, blocks, strict=True)),
         figures=tuple(schema.given(figure) for figure in file.figures),
         reference=Study.reference if asked is None else asked,
         reference_given=asked is not None,
@@ -121,16 +122,6 @@ def _with_units(block: Block, units: Sequence[Any]) -> Block:
     """A block with further units behind those it compares."""
     grid = {k: [*v, *units] if short(k) == UNIT else v for k, v in block.grid.items()}
     return Block(grid, block.base, block.settings, block.name)
-
-
-def _cut(file: Sequence[Block], changed: Sequence[Block]) -> str:
-    """How much longer or shorter runs are than in the file: ``25 epochs, not 250``; else empty."""
-    for key, unit in (("trainer.max_epochs", "epochs"), ("trainer.max_steps", "updates")):
-        for one, other in zip(file, changed, strict=True):
-            own, given = (get_dotted(block.config({}), key) for block in (one, other))
-            if own != given:
-                return f"{given} {unit}" + (f", not {own}" if own else "")
-    return ""
 
 
 def _stages(

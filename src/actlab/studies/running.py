@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import pydoc
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
-from actlab.analysis.points import in_words
 from actlab.analysis.reading import costs
 from actlab.engines import sharing
 from actlab.engines.folders import RunFolder
-from actlab.errors import ActlabError
 from actlab.files import DamagedError
 from actlab.studies import stages
 from actlab.studies.groups import groups, of_each_value
-from actlab.studies.keys import get_dotted, identity, label
+from actlab.studies.keys import get_dotted, identity, label, priced
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 
@@ -107,7 +102,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
             rounds = 1 if study.smoke else cost.ROUNDS
-            tuned = study.select.tune
+            tuned = [key for key in study.select.tune if not priced({key: None})]
             measured = cost.measure(unknown, study.compare, study.reference, tuned, rounds=rounds)
             cost.write(measured, root, kept=_costs(root))
         probes.execute(runs, root, study.probes, print)
@@ -119,16 +114,22 @@ def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:
-    """The finished runs, if what one of their grid points costs has not been measured; else none."""
+    """The finished runs, if what one of their grid points costs has not been measured; else none.
+
+    Points that differ in a learning rate alone cost the same.
+    """
     if not study.reference:
         return []
     known = {entry["run"] for entry in _costs(root)}
     finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
-    for group in groups(study):
-        runs = {run.id for setting in group.settings for run in setting.runs}
-        if runs & finished.keys() and not runs & known:
-            return list(finished.values())
-    return []
+    alike: dict[str, set[str]] = {}
+    for number, group in enumerate(groups(study)):
+        for setting in group.settings:
+            alike.setdefault(f"{number} {identity(priced(setting.tuned))}", set()).update(
+                r.id for r in setting.runs
+            )
+    unknown = any(runs & finished.keys() and not runs & known for runs in alike.values())
+    return list(finished.values()) if unknown else []
 
 
 def _costs(root: Path) -> list[Mapping[str, Any]]:
@@ -191,56 +192,6 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
     for run in todo:
         if failure := RunFolder(root, run).failure:
             print(f"{run.id} failed: {failure}")
-
-
-@dataclass(frozen=True)
-class Loggers:
-    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
-
-    A worker takes it along, so it holds plain values alone.
-
-    Args:
-        path: of the class.
-        group: name of the study.
-        root: the study's folder.
-        tags: of the study; the run's unit is one more.
-    """
-
-    path: str
-    group: str
-    root: Path
-    tags: tuple[str, ...] = ()
-
-    def __call__(self, run: Run) -> Any:
-        """The logger of a run."""
-        found = pydoc.locate(self.path)
-        known = RunFolder(self.root, run).logger_id
-        settings = {
-            **{"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known},
-            **{"tags": [*self.tags, label(_unit(run))[:64]], "job_type": "run"},
-        }
-        accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
-        logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
-        logger.log_hyperparams({**run.config, "setting": in_words(run.point)})
-        return logger
-
-
-def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
-    """Loggers of a class for the runs of a study; None without a class.
-
-    Raises:
-        ActlabError: when ``name`` is no class of Lightning loggers.
-    """
-    if name is None:
-        return None
-    from pytorch_lightning.loggers import Logger
-
-    found = pydoc.locate(name)
-    if not (isinstance(found, type) and issubclass(found, Logger)):
-        raise ActlabError(
-            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
-        )
-    return Loggers(name, study.name, root, study.tags)
 
 
 def faults_of(runs: Sequence[Run]) -> dict[str, str]:

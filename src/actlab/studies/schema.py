@@ -34,7 +34,10 @@ class Select(Part):
 
     tune: list[str] | str = Field(default=[], description="grid keys that are chosen rather than compared")
     metric: str = Field(default="val/loss", description="a validation quantity; its best value in a run counts")
-    mode: Literal["min", "max"] = "min"
+    mode: Literal["min", "max"] | None = Field(
+        default=None,
+        description="whether low or high values are good; by default high ones of an accuracy alone",
+    )
 
 
 class Block(Part):

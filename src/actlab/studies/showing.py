@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from actlab.analysis import results
+from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.studies import stages
-from actlab.studies.keys import get_dotted, label
+from actlab.studies.keys import get_dotted
 from actlab.studies.plan import Study
 
 
@@ -33,13 +34,16 @@ def show(shown: Results, form: str | None = None) -> None:
         print((table_files.to_json if form == "json" else table_files.to_csv)(shown), end="")
 
 
-def publish(shown: Results) -> None:
-    """Log the table, the figures and the curves of the compared units to W&B."""
+def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
+    """Log the table, the figures among the files ``written`` to ``folder``, and the units' curves to W&B."""
     from actlab.reports import tables, units, wandb
 
-    compared = {label(unit): unit for run in shown.runs if (unit := get_dotted(run.config, "model.activation"))}
-    units.plot_compared(compared, shown.root / "figures" / "units.png")
-    wandb.publish(shown.study, shown.root, *tables.grid(shown))
+    found = [unit for run in shown.runs if (unit := get_dotted(run.config, "model.activation"))]
+    text = printer(found)
+    picture = units.plot_compared({text(unit): unit for unit in found}, folder / "figures" / "units.png")
+    pictures = [*(path for path in written if path.suffix == ".png"), picture]
+    stage = "" if folder == shown.root else folder.name
+    wandb.publish(shown.study, folder, pictures, *tables.grid(shown), stage=stage)
 
 
 def dashboards(shown: Results, entity: str, project: str) -> None:
@@ -85,10 +89,12 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
         table_files.write(opened[-1], folder, ["table.json"])
 
 
-def report(opened: Sequence[Results], folder: Path, html: bool = False) -> None:
-    """Write the table, the figures and, where asked for, the page into a folder and say where."""
-    for path in write(opened, folder, html):
+def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
+    """Write the table, the figures and, where asked for, the page into a folder, say where and return it."""
+    written = write(opened, folder, html)
+    for path in written:
         print(path)
+    return written
 
 
 def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:

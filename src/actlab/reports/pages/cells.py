@@ -66,11 +66,11 @@ def _head(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
-    of, theirs = cell.column, cell.published
+    of, theirs, diverged = cell.column, cell.published, cell.diverged
     spread = cell.interval if cell.interval and len(cell.values) > 1 else None
     return {
-        "median": number(cell.median, of),
-        "interval": f"[{number(spread.low, of)}, {number(spread.high, of)}]" if spread else "",
+        "median": number(cell.median, of, diverged=diverged),
+        "interval": f"[{', '.join(number(v, of, diverged=diverged) for v in spread[:2])}]" if spread else "",
         "n": len(cell.values),
         "sd": tables.plus_minus(*cell.mean_and_sd, of) if cell.mean_and_sd else tables.NONE,
         "published": tables.plus_minus(*theirs, of) if theirs else tables.NONE,

@@ -12,7 +12,7 @@
 
   // Numbers as the table writes them: three digits, and no more after the point than they need.
   const number = (v) => (v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v === 0 ? "0" : String(Number(v.toPrecision(3))));
-  const padded = (v) => (v == null ? "diverged" : v.toPrecision(3).includes("e") ? number(v) : v.toPrecision(3));
+  const padded = (v) => (v == null ? "∞" : v.toPrecision(3).includes("e") ? number(v) : v.toPrecision(3));
 
   function element(name, text, className) {
     const made = document.createElement(name);
@@ -135,7 +135,8 @@
           else read(u, nearest(u.posToVal(u.cursor.left, "x")));
         }],
         draw: [(u) => {  // where a line has one place only, its band is a bar
-          for (const line of panel.lines.filter((l) => l.x.length === 1 && l.n > 1 && visible(l))) {
+          const bars = state.kinds.has("bands") ? [] : panel.lines.filter((l) => l.x.length === 1 && l.n > 1 && visible(l));
+          for (const line of bars) {
             const at = (v) => u.valToPos(v, "y", true), x = u.valToPos(line.x[0], "x", true);
             u.ctx.save();
             u.ctx.strokeStyle = faint(colourOf(line.label), 0.5);

@@ -1,0 +1,85 @@
+"""Loggers for the runs of a study: one a run, grouped, told what the runs are compared by."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis.points import in_words, printer
+from actlab.engines.folders import RunFolder
+from actlab.errors import ActlabError
+from actlab.studies.keys import get_dotted, identity, label
+from actlab.studies.plan import Run, Study
+
+
+@dataclass(frozen=True)
+class Loggers:
+    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+
+    A worker takes it along, so it holds plain values alone.
+
+    Args:
+        path: of the class.
+        group: name of the study.
+        root: the study's folder.
+        tags: of the study; the run's unit is one more.
+        modes: as of `actlab.studies.plan.Study`.
+        texts: of grid values that would look alike, by `identity`.
+    """
+
+    path: str
+    group: str
+    root: Path
+    tags: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, run: Run) -> Any:
+        """The logger of a run."""
+        found = pydoc.locate(self.path)
+        known = RunFolder(self.root, run).logger_id
+        settings = {
+            **{"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known},
+            **{
+                "tags": [*self.tags, label(get_dotted(run.config, "model.activation", ""))[:64]],
+                "job_type": "run",
+                "modes": self.modes,
+            },
+        }
+        accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
+        logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
+        point = {key: self.texts.get(identity(value), value) for key, value in run.point.items()}
+        logger.log_hyperparams({**run.config, "setting": in_words(point)})
+        return logger
+
+
+def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
+    """Loggers of a class for the runs of a study; None without a class.
+
+    Raises:
+        ActlabError: when ``name`` is no class of Lightning loggers.
+    """
+    if name is None:
+        return None
+    from pytorch_lightning.loggers import Logger
+
+    found = pydoc.locate(name)
+    if not (isinstance(found, type) and issubclass(found, Logger)):
+        raise ActlabError(
+            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
+        )
+    return Loggers(name, study.name, root, study.tags, study.modes, _told_apart(study.runs()))
+
+
+def _told_apart(runs: Sequence[Run]) -> dict[str, str]:
+    """Grid values that have the label of another, with their file: ``a.py:Unit``, without its folder."""
+    found: dict[str, str] = {}
+    for key in runs[0].point if runs else ():
+        values = [run.point[key] for run in runs]
+        text = printer(values)
+        found |= {identity(v): text(v).rpartition("/")[2] for v in values if text(v) != label(v)}
+    return found
