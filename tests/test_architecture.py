@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "series": {"files", "errors"},
     "contents": {"files", "errors"},
     "hashing": set(),
-    "seeding": set(),
+    "seeding": {"hashing"},
     "streams": {"errors", "hashing", "seeding"},
     "audio": set(),
     "draws": {"hashing", "errors"},

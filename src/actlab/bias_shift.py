@@ -72,7 +72,8 @@ class BiasShift:
         """Yield everything, by layer."""
         index = torch.arange(min(self.samples, len(data.train)))
         position = Position((0,), 0, index)
-        batch = tuple(tensor.to(subject.device) for tensor in data.train.__getitems__(position))
+        source = getattr(data, "training_samples", data.train)
+        batch = tuple(tensor.to(subject.device) for tensor in source.__getitems__(position))
         found: dict[tuple[str, str], list[float]] = {}
         for task in subject.apart():
             for number, layer in enumerate(layers_of(task, batch, position)[1:], 2):
@@ -95,9 +96,15 @@ def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
     """
     network = copy.deepcopy(task.network).double()
     seen: list[tuple[Tensor, Tensor]] = []
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+
+    def note(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        seen.append((given[0], output))
+        return output.clone()  # which a unit may overwrite
+
+    sites = tuple(f"{name}." for name in task.sites)
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear) and not name.startswith(sites):  # those of a unit are no layers
+            module.register_forward_hook(note)
     *inputs, labels = (*task.inputs(batch), batch[-1])
     device = labels.device.type
     with torch.enable_grad(), torch.autocast(device, enabled=False):

@@ -116,7 +116,8 @@ class UnitStatistics(Callback):
     """Mean and median activation of every unit, after each training epoch, on fixed training samples.
 
     (ELU §4.1.1, Fig 2; appendix C.) A unit is one output of an activation function: a feature, or a channel
-    with its values at all places. Networks are looked at in evaluation mode. What each unit shows is in
+    with its values at all places. Networks are looked at in evaluation mode, images as they are without
+    augmentation where they are in memory. What each unit shows is in
     `latest`, and in a study's run folders in ``units.parquet``; medians over all units are logged as
     ``units/median_of_means`` and ``units/median_of_medians``, their distances from zero as
     ``units/distance_of_means`` and ``units/distance_of_medians``. A median of an even number of values is the
@@ -152,7 +153,7 @@ class UnitStatistics(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure and log."""
         data = trainer.datamodule  # type: ignore[attr-defined]
-        source: Any = getattr(data, "train", None)
+        source: Any = getattr(data, "training_samples", None) or getattr(data, "train", None)
         if not hasattr(source, "__getitems__"):
             raise ActlabError(
                 f"unit statistics ask for training samples by number, which {type(data).__name__} has not: "
@@ -164,7 +165,13 @@ class UnitStatistics(Callback):
 
             def batches() -> Iterator[Any]:
                 for index in torch.split(torch.arange(number), self.batch_size):
-                    yield placed(source.__getitems__(Position((0,), 0, index)))
+                    batch = source.__getitems__(Position((0,), 0, index))
+                    if len(batch[0]) != len(index):
+                        raise ActlabError(
+                            f"unit statistics ask for one row a sample; of {len(index)} samples "
+                            f"{type(data).__name__} makes {len(batch[0])}"
+                        )
+                    yield placed(batch)
 
             self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
         for name, values in self.latest.values.items():

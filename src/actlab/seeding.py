@@ -9,12 +9,24 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from actlab.hashing import seed_for
+
 
 def seed_generators(seed: int) -> None:
     """Seed torch's, numpy's and Python's global generators."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+def seed_epoch(seed: int, epoch: int) -> None:
+    """Seed them for an epoch of a run."""
+    seed_generators(seed_for(seed, "epoch", epoch))
+
+
+def seed_loader(seed: int, epoch: int, batch: int) -> None:
+    """Seed them for what a loader does after a batch of a run."""
+    seed_generators(seed_for(seed, "loader", epoch, batch))
 
 
 @contextmanager

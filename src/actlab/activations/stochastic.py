@@ -211,7 +211,8 @@ class AdaptiveDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Random in training; its expectation in evaluation."""
-        y: Tensor = self.activation(x)
+        given = x.clone() if getattr(self.activation, "inplace", False) else x
+        y: Tensor = self.activation(given)
         if not self.training:
             return (y * self.probability(x)).to(y.dtype)
         with torch.no_grad():

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.utils.data import Dataset
 
 from actlab.datamodules.base import Batch, TensorDataset
 from actlab.draws import Position, integers_at, normal_at, uniform_at
@@ -68,7 +67,7 @@ class Augmentation:
         return images, labels
 
 
-class BothWays(Dataset[Batch]):
+class BothWays(TensorDataset):
     """Every image twice: sample n + N is sample n mirrored left to right.
 
     Args:
@@ -78,19 +77,15 @@ class BothWays(Dataset[Batch]):
     """
 
     def __init__(self, images: Tensor, labels: Tensor, transform: Augmentation) -> None:
-        self.once, self.transform = TensorDataset(images, labels), transform
-
-    @property
-    def device(self) -> torch.device:
-        """Where the images lie."""
-        return self.once.device
+        super().__init__(images, labels)
+        self.augmentation = transform
 
     def __len__(self) -> int:
-        return 2 * len(self.once)
+        return 2 * super().__len__()
 
     def __getitems__(self, position: Position) -> Batch:
         """The batch of samples ``position.index``, each below 2N."""
         position = position._replace(index=position.index.to(self.device))
-        n = len(self.once)
-        images, labels = self.once.__getitems__(position._replace(index=position.index % n))
-        return self.transform((mirrored(images, position.index >= n), labels), position)
+        n = super().__len__()
+        images, labels = super().__getitems__(position._replace(index=position.index % n))
+        return self.augmentation((mirrored(images, position.index >= n), labels), position)

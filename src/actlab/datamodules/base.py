@@ -277,14 +277,20 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         in_order = SequentialSampler(samples)
         return _loader(samples, BatchesInOrder(in_order, self.eval_batch_size, drop_last=False))
 
+    @property
+    def training_samples(self) -> BatchSource:
+        """The training samples, where they are in memory as validation shows them: not augmented."""
+        train, val = self._part("train"), self._part("val")
+        if not (isinstance(train, TensorDataset) and isinstance(val, TensorDataset)):
+            return train
+        return TensorDataset(*train.tensors, transform=val.transform)
+
     def _part(self, part: str) -> BatchSource:
         if getattr(self, part) is None:
             self.setup("fit")
         source: BatchSource | None = getattr(self, part)
         if source is None:
-            raise ActlabError(
-                f"{type(self).__name__}.load left {part!r} empty; it must fill train, val and test"
-            )
+            raise ActlabError(f"{type(self).__name__}.load must fill train, val and test; {part!r} is empty")
         return source
 
 

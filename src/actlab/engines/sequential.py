@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
-from actlab import experiments, hashing
+from actlab import experiments
 from actlab.checkpoints import AtomicCheckpointIO, config_of
 from actlab.engines import unit_records
 from actlab.engines.devices import SMALL, rank, threads, threads_for
@@ -26,7 +26,7 @@ from actlab.engines.recording import (
     summarise,
     write_checkpoint,
 )
-from actlab.seeding import seed_generators
+from actlab.seeding import seed_epoch
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 
@@ -87,7 +87,7 @@ class Recorder(TimedRecorder):
     def _seed(self, module: pl.LightningModule, epoch: int) -> None:
         """Begin an epoch alike with and without a resume before it; tasks of this package do so themselves."""
         if not isinstance(module, Task):
-            seed_generators(hashing.seed_for(self.folder.run.seed, "epoch", epoch))
+            seed_epoch(self.folder.run.seed, epoch)
 
     def on_train_batch_end(
         self,

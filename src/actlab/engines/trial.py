@@ -5,9 +5,6 @@ And what of a user's own task would be lost in a stack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +16,7 @@ from actlab.experiments import Experiment
 from actlab.modes import evaluating
 from actlab.seeding import own_generators
 from actlab.tasks import Task
+from actlab.tasks.building import fault_of_learning
 from actlab.tasks.randomness import is_random
 
 SAMPLES = 8
@@ -48,7 +46,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     try:
         with torch.random.fork_rng(devices=[]):
             loss = task.train().loss(batch)
-            learning = list(_leaves(loss))  # before the graph is freed
+            stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()})
             loss.backward()  # type: ignore[no-untyped-call]
     except ActlabError as error:
         return f"activation {name} {error}"
@@ -59,29 +57,12 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
             f"activation {name} makes a parameter in its first call ({made[0]}), too late for the optimiser: "
             "make it in the constructor, as an UninitializedParameter where its shape is not known"
         )
-    trained = {id(parameter) for parameter in task.parameters()}
-    if strays := [leaf for leaf in learning if id(leaf) not in trained]:
-        return (
-            f"activation {name} learns a tensor of shape {tuple(strays[0].shape)} that the optimiser is not "
-            "given: make it a Parameter of the module, or one in a ParameterList or ParameterDict"
-        )
+    if stray:
+        return f"activation {name} {stray}"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     if first is not None and (first.grad is None or not first.grad.any()):
         return f"activation {name} lets no gradient pass: the layers below it would never learn"
     return None
-
-
-def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """The tensors that a loss asks a gradient of."""
-    waiting, seen = [loss.grad_fn], set[Any]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting += [below for below, _ in node.next_functions]
-        if (leaf := getattr(node, "variable", None)) is not None:
-            yield leaf
 
 
 def reason_against_loss(experiment: Experiment) -> str | None:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 import torch
 from torch import Generator, Tensor, nn
 
-from actlab.errors import unknown
+from actlab.errors import ActlabError, unknown
 from actlab.hashing import generator
 
 Rule = Callable[[Tensor, Generator | None], Tensor]
@@ -79,7 +79,7 @@ def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | 
         others: layers with a rule of their own.
 
     Raises:
-        ActlabError: when a rule is not in `INIT_RULES`.
+        ActlabError: when a rule is not in `INIT_RULES`, and for a transposed convolution, which none is for.
     """
     others = others or {}
     for name in (rule, *others.values()):
@@ -87,7 +87,10 @@ def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | 
             raise unknown("init rule", name, INIT_RULES)
     seed, units = _building.get() or (None, ())
     inside_units = {id(part) for unit in units for part in unit.modules()}
-    layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    for layer in network.modules():
+        if isinstance(layer, nn.modules.conv._ConvTransposeNd):
+            raise ActlabError(f"there is no init rule for {type(layer).__name__}: set its weights yourself")
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
     for ordinal, layer in enumerate(m for m in layers if id(m) not in inside_units):
         draw = INIT_RULES[others.get(layer, rule)]
         draw(layer.weight, None if seed is None else generator(seed, "weights", ordinal))

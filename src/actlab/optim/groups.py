@@ -53,16 +53,17 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
         ``units``; ``gains`` and ``shifts`` of normalisation layers; ``biases``; else ``weights``.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
+    names = {name for name, _ in network.named_parameters()}  # a shared one has its first name alone
     found: dict[str, Kind] = {}
     for path, module in network.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            kind: Kind = "biases" if name.startswith("bias") else "weights"
+            kind: Kind = "biases" if "bias" in name.split("_") or name.startswith("bias") else "weights"
             if id(parameter) in of_units:
                 kind = "units"
             elif isinstance(module, NORMS):
                 kind = "shifts" if kind == "biases" else "gains"
             found[f"{path}.{name}" if path else name] = kind
-    return found
+    return {name: kind for name, kind in found.items() if name in names}
 
 
 def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:

@@ -35,7 +35,7 @@ class Scheduler:
         states: what plateau schedules have seen, by ``member setting``; filled here, kept in checkpoints.
 
     Raises:
-        ActlabError: for a setting that cannot be scheduled or that the optimiser does not have.
+        ActlabError: for a setting that cannot be scheduled, that the optimiser does not have, or that is 0.
     """
 
     def __init__(
@@ -57,6 +57,11 @@ class Scheduler:
                 name = type(optimizer).__name__
                 raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
         self.start = [{s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups]
+        for run, schedules in enumerate(members):
+            own = [start for start, owner in zip(self.start, owners, strict=True) if owner == run]
+            for setting in (s for s in schedules if s in OF_GROUPS and own):
+                if not any(start[setting] for start in own):
+                    raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
         """The factor of one run's setting."""

@@ -72,7 +72,7 @@ class StackedTask(pl.LightningModule):
     @property
     def _random(self) -> bool:
         """Whether any member's training differs from evaluation: one without dropout may stand first."""
-        return any(member.random for member in self.members)
+        return any(member.differs for member in self.members)
 
     @property
     def sites(self) -> dict[str, nn.Module]:
@@ -129,7 +129,7 @@ class StackedTask(pl.LightningModule):
         return means.sum()
 
     def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
-        with evaluating(self.network):
+        with evaluating(self):
             loss = self.quantities(batch, shared=False)["loss"]
         return loss.mean(runs=True), loss.weight(runs=True)
 
@@ -238,6 +238,11 @@ def reason_against(task: pl.LightningModule) -> str | None:
         return f"{type(optimizer).__name__} is not known to act elementwise"
     if len(optimizer.param_groups) > 1:
         return "its optimizer makes groups of its own, by what a stack's parameters do not have"
+    if task.ragged and (name := layers.mixing_rows(task.network)):
+        return (
+            f"{name} may let rows of a batch depend on each other, and a stack fills up the shorter batches; "
+            "declare 'elementwise = True' on the class if it does not"
+        )
     return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
 
 

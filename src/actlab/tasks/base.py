@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self, cast
 
-import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
@@ -23,18 +22,18 @@ from actlab.modes import evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
-from actlab.seeding import own_generators, seed_generators
-from actlab.tasks import plain_state
-from actlab.tasks.building import check_devices, check_optimizer, check_schedules, materialise, recorded
+from actlab.seeding import own_generators
+from actlab.tasks import building, plain_state
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
+from actlab.tasks.seeded import Seeded
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, ...]
 
 
-class Task(pl.LightningModule, ABC):
+class Task(Seeded, ABC):
     """A LightningModule that says what it measures of a batch; see `quantities`.
 
     Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
@@ -64,7 +63,6 @@ class Task(pl.LightningModule, ABC):
     metric_names: tuple[str, ...] = ("loss",)
     ragged = False  # devices may hold parts of a batch that differ in size
     config: Mapping[str, Any] | None = None  # that it was built from, as its checkpoints keep it
-    _resumed: int | None = None  # the epoch that is gone on with
 
     def __init__(
         self,
@@ -81,22 +79,22 @@ class Task(pl.LightningModule, ABC):
         training_metrics: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(seed)
         if strange := set(training_metrics) - set(self.metric_names):
             raise unknown("training metric", min(strange), self.metric_names)
-        self.seed = seed
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
         init = own_generators(hashing.seed_for(seed, "init"))
         with torch.random.fork_rng(), init, weights_of_run(seed, self.units):
-            act = recorded(activations.factory(activation), self.units, seed)
+            act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
-            materialise(self.network, input_shape)
+            building.materialise(self.network, input_shape)
         plain_state.keep(self.network)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
             module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
         self.random, self.clean_training_loss = is_random(self.network), clean_training_loss
+        self.differs = self.random or not type(self).quantities.__module__.startswith("actlab.")
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.moving: optim.Scheduler | None = None
@@ -108,7 +106,8 @@ class Task(pl.LightningModule, ABC):
         self.metrics = nn.ModuleDict(
             {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
         )
-        check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
+        building.check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
+        self._checked = False
 
     @property
     def stackable(self) -> tuple[str, ...]:
@@ -165,16 +164,9 @@ class Task(pl.LightningModule, ABC):
         return self.quantities(self(*self.inputs(batch)), batch)
 
     def setup(self, stage: str) -> None:
-        """Check that the network can be trained on the Trainer's devices."""
-        check_devices(self.trainer, self.network)
-
-    def on_train_epoch_start(self) -> None:
-        """Seed the global generators, from which a user's loader takes the order of the epoch.
-
-        Evaluating a unit that draws from them has left them at the same place after every epoch.
-        """
-        if self._resumed != self.current_epoch:  # that one's loader has begun
-            seed_generators(hashing.seed_for(self.seed, "epoch", self.current_epoch))
+        """Check that the network can be trained as the Trainer is told to."""
+        building.check_devices(self.trainer, self.network)
+        building.check_accumulation(self.trainer, self)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of the batch, in training mode."""
@@ -183,12 +175,15 @@ class Task(pl.LightningModule, ABC):
             self.moving.move(self.current_epoch, self.global_step)
         if self.random:
             self.stream.seed_global()
-        if self.clean_training_loss and self.random:
-            with evaluating(self.network):
+        if self.clean_training_loss and self.differs:
+            with evaluating(self):
                 clean = self._step(batch)["loss"]
             self._seen.add("clean_loss", clean.mean(), clean.weight())
         found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()
+        if not self._checked:
+            building.check_learning(mean, self.trainer)
+            self._checked = True
         for name in self.trained:
             self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())
         if self.l2 is not None:
@@ -211,7 +206,7 @@ class Task(pl.LightningModule, ABC):
         return mean * (weight * self.trainer.world_size / everywhere.clamp_min(1e-30))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Accumulate ``val/…``."""
+        """Add up ``val/…``."""
         self._accumulate("val", batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
@@ -234,7 +229,7 @@ class Task(pl.LightningModule, ABC):
         collected = self.collect("train", (*self.trained, *penalised))
         if self.clean_training_loss:  # where nothing is random both losses are the same number
             same = {"train/clean_loss": collected["train/loss"]}
-            collected |= self.collect("train", ("clean_loss",)) if self.random else self._observed(same)
+            collected |= self.collect("train", ("clean_loss",)) if self.differs else self._observed(same)
         self.log_dict(collected, prog_bar=True)
 
     def on_validation_epoch_end(self) -> None:
@@ -262,7 +257,7 @@ class Task(pl.LightningModule, ABC):
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
         optimizer = self.optimizer([{"params": [named[n] for n in names], **own} for names, own in parts])
-        check_optimizer(optimizer, self.l2, self.scheduler, self.schedules)
+        building.check_optimizer(optimizer, self.l2, self.scheduler, self.schedules)
         if self.schedules:
             dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
             owners = [0] * len(optimizer.param_groups)
@@ -282,9 +277,7 @@ class Task(pl.LightningModule, ABC):
         self._seen.load(checkpoint.get("seen", {}))
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
-        if loops := checkpoint.get("loops"):  # the loader of the coming epoch begins before it does
-            self._resumed = loops["fit_loop"]["epoch_progress"]["current"]["processed"]
-            seed_generators(hashing.seed_for(self.seed, "epoch", self._resumed))
+        self.resume(checkpoint)
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from actlab import hashing
 from actlab.errors import ActlabError, unknown
@@ -20,11 +20,18 @@ from actlab.seeding import own_generators
 def check_optimizer(
     optimizer: Optimizer, l2: L2 | None, scheduler: object, schedules: Mapping[str, Any]
 ) -> None:
-    """Refuse settings of a task of which one would silently win over another.
+    """Refuse settings of a task of which one would silently win over another, or do nothing.
 
     Raises:
-        ActlabError: when decay or learning rate are given twice.
+        ActlabError: when decay or learning rate are given twice, or decay is not what ``l2`` says.
     """
+    name = type(optimizer).__name__
+    if l2 is not None and "weight_decay" not in optimizer.defaults:
+        raise ActlabError(f"{name} has no 'weight_decay', by which 'l2' acts: leave 'l2' out, or give another")
+    if l2 is not None and (optimizer.defaults.get("decoupled_weight_decay") or isinstance(optimizer, AdamW)):
+        raise ActlabError(
+            f"{name} decays apart from the gradient, so 'l2' would be no penalty: give its own 'weight_decay'"
+        )
     if l2 is not None and optimizer.defaults.get("weight_decay"):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
     if scheduler is not None and "lr" in schedules:
@@ -39,11 +46,12 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
         logged: names of its metrics, such as ``val/loss``.
 
     Raises:
-        ActlabError: for a metric that is none of them.
+        ActlabError: for a metric that is none of them, or of the test set, which trains nothing.
     """
+    allowed = [name for name in logged if not name.startswith("test/")]
     for schedule in schedules.values():
-        if isinstance(schedule, Plateau) and schedule.metric not in logged:
-            raise unknown("metric of a plateau schedule", schedule.metric, logged)
+        if isinstance(schedule, Plateau) and schedule.metric not in allowed:
+            raise unknown("metric of a plateau schedule", schedule.metric, allowed)
 
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
@@ -58,6 +66,61 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
             f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
             "trainer.sync_batchnorm true, on CPUs trainer.devices 1"
         )
+
+
+def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
+    """Refuse batches of unequal weight in one update: each would count alike.
+
+    Raises:
+        ActlabError: for a task with ragged batches whose Trainer accumulates gradients.
+    """
+    if task.ragged and trainer.accumulate_grad_batches > 1:
+        raise ActlabError(
+            f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches}: the batches of "
+            f"{type(task).__name__} differ in size, and each would count alike; give a larger data.batch_size"
+        )
+
+
+def check_learning(loss: Tensor, trainer: pl.Trainer) -> None:
+    """Refuse a network that learns what the optimiser is not given: it would never change.
+
+    On several devices a strategy may have put others in the parameters' place: there nothing is refused.
+
+    Raises:
+        ActlabError: for a parameter in a plain list, or made in the first call.
+    """
+    given = {id(p) for one in trainer.optimizers for group in one.param_groups for p in group["params"]}
+    if trainer.world_size == 1 and (fault := fault_of_learning(loss, given)):
+        raise ActlabError(f"the network {fault}")
+
+
+def fault_of_learning(loss: Tensor, given: Collection[int]) -> str | None:
+    """What is wrong with the parameters that a loss asks a gradient of, in words.
+
+    Args:
+        loss: before its backward pass.
+        given: ids of the parameters that the optimiser has.
+    """
+    strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given]
+    if not strays:
+        return None
+    return (
+        f"learns a tensor of shape {tuple(strays[0].shape)} that the optimiser is not given: make it a "
+        "Parameter of the module in its constructor, or one in a ParameterList or ParameterDict"
+    )
+
+
+def _leaves(loss: Tensor) -> Iterator[Tensor]:
+    """The tensors that a loss asks a gradient of."""
+    waiting, seen = [loss.grad_fn], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [below for below, _ in node.next_functions]
+        if (leaf := getattr(node, "variable", None)) is not None:
+            yield leaf
 
 
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:

@@ -1,0 +1,293 @@
+"""Users' units, losses, optimisers and data: what a task does with them is what it says, or it is refused."""
+
+from functools import partial
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from actlab import activations, experiments
+from actlab.bias_shift import BiasShift
+from actlab.callbacks import UnitStatistics, unit_statistics
+from actlab.draws import Position
+from actlab.engines.probes import Apart
+from actlab.errors import ActlabError
+from actlab.modes import evaluating
+from actlab.networks import MLP
+from actlab.networks.init import initialise
+from actlab.optim import L2, Plateau, Steps
+from actlab.optim.groups import kinds
+from actlab.stacking.task import reason_against
+from actlab.tasks import ClassificationTask, FrameTask, Quantity
+
+QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+
+
+LEARNING = """\
+import torch
+from torch import nn
+
+
+class Late(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "a"):
+            self.a = nn.Parameter(torch.full((), 0.1))
+        return torch.where(x > 0, x, self.a * x)
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slopes = [nn.Parameter(torch.full((), 0.1))]
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slopes[0] * x)
+"""
+
+
+class Centred(nn.Module):
+    """Its output for a sample depends on the others."""
+
+    stochastic = False
+
+    def forward(self, x):
+        return (x - x.mean(0)).relu()
+
+
+def dropped(x):
+    return F.dropout(x.relu(), 0.5, training=True)
+
+
+class Mixed(nn.Module):
+    """A unit with a layer inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.inner(x.unsqueeze(-1)).squeeze(-1))
+
+
+class Smoothed(ClassificationTask):
+    """Another loss in training than in evaluation."""
+
+    def quantities(self, output, batch):
+        found = super().quantities(output, batch)
+        values = F.cross_entropy(output, batch[1], label_smoothing=0.5 * self.training, reduction="none")
+        return {**found, "loss": Quantity(values)}
+
+
+class Drawn(Dataset):
+    """Samples that are augmented by torch's global generator, and a note of what was drawn."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        self.seen.append((i, float(torch.rand(()))))
+        return torch.full((1, 28, 28), i / 64), i % 10
+
+
+class DrawnData(pl.LightningDataModule):
+    num_classes, input_shape = 10, (1, 28, 28)
+
+    def __init__(self):
+        super().__init__()
+        self.train = Drawn()
+
+    def train_dataloader(self):
+        return DataLoader(self.train, batch_size=16, shuffle=True)
+
+    def val_dataloader(self):
+        return DataLoader(Drawn(), batch_size=32)
+
+
+def small(**arguments):
+    return ClassificationTask(**{"activation": "relu", "network": partial(MLP, hidden=(8, 8)), **arguments})
+
+
+def run(task, data, tmp_path, **options):
+    trainer = pl.Trainer(
+        **{"accelerator": "cpu", "max_epochs": 1, "num_sanity_val_steps": 0, **QUIET, **options},
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(task, datamodule=data)
+    return trainer
+
+
+@pytest.mark.parametrize("unit", ["relu", f"{__name__}:dropped"])
+@pytest.mark.parametrize("every", [1.0, 0.5])
+def test_a_users_loader_draws_the_same_whatever_the_unit_and_the_evaluation_draw(tmp_path, unit, every):
+    first, data = DrawnData(), DrawnData()
+    run(small(seed=3), first, tmp_path, max_epochs=2)
+    run(small(activation=unit, seed=3), data, tmp_path, max_epochs=2, val_check_interval=every)
+    assert data.train.seen == first.train.seen
+    assert len({drawn for _, drawn in data.train.seen}) == 128
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dropout):
+    network = partial(MLP, hidden=(8,), dropout=dropout)
+    task = Smoothed(activation="relu", network=network, optimizer=partial(torch.optim.SGD, lr=0.0))
+    found = run(task, DrawnData(), tmp_path).callback_metrics
+    torch.testing.assert_close(found["train/clean_loss"], found["val/loss"], atol=0.3, rtol=0)
+    batch = torch.arange(64).view(-1, 1, 1, 1).expand(64, 1, 28, 28) / 64, torch.arange(64) % 10
+    with evaluating(task):
+        torch.testing.assert_close(found["train/clean_loss"], task.loss(batch).detach())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"optimizer": torch.optim.Rprop, "l2": L2(0.1)}, "Rprop has no 'weight_decay', by which 'l2' acts"),
+        ({"optimizer": partial(torch.optim.AdamW, weight_decay=0), "l2": L2(0.1)}, "AdamW decays apart from"),
+        (
+            {
+                "optimizer": partial(torch.optim.SGD, lr=0.1),
+                "schedules": {"momentum": Steps({1: 0.5})},
+            },
+            "momentum is 0: a schedule multiplies it",
+        ),
+    ],
+)
+def test_what_would_do_nothing_is_refused(tmp_path, arguments, message):
+    with pytest.raises(ActlabError, match=message):
+        run(small(**arguments), DrawnData(), tmp_path)
+
+
+def test_test_data_moves_no_learning_rate():
+    with pytest.raises(ActlabError, match=r"unknown metric of a plateau schedule 'test/loss'.*val/loss"):
+        small(schedules={"lr": Plateau("test/loss")})
+
+
+def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
+    config = {
+        "model": {"class_path": "actlab.tasks.FrameTask", "init_args": {"activation": "relu"}},
+        "data": {"class_path": "actlab.datamodules.TIMITDataModule", "init_args": {"sample": True}},
+        "trainer": {"accumulate_grad_batches": 2, "max_epochs": 1, **QUIET},
+    }
+    trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
+    with pytest.raises(ActlabError, match="accumulate_grad_batches 2: the batches of FrameTask differ in size"):
+        trainer.fit(task, datamodule=data)
+
+
+def test_frames_that_fill_up_a_stack_meet_no_unit_that_looks_at_others():
+    reason = reason_against(FrameTask(activation=f"{__name__}:Centred", input_shape=(11, 26)))
+    assert reason is not None
+    assert "Centred may let rows of a batch depend on each other" in reason
+    assert reason_against(FrameTask(activation="gelu", input_shape=(11, 26))) is None
+    assert reason_against(small(activation=f"{__name__}:Centred")) is None
+
+
+@pytest.mark.parametrize("name", ["relu", "elu"])
+def test_a_unit_that_acts_in_place_has_the_bias_shift_of_the_other(name):
+    torch.manual_seed(0)
+    images, labels = torch.rand(300, 1, 28, 28), torch.randint(0, 10, (300,))
+
+    class Data:
+        class train:  # noqa: N801
+            @staticmethod
+            def __getitems__(position):
+                return images[position.index], labels[position.index]
+
+            def __len__(self):
+                return 300
+
+        train = train()
+
+    in_place = {"name": {"relu": "torch.nn:ReLU", "elu": "torch.nn:ELU"}[name], "inplace": True}
+    found = []
+    for unit in (name, in_place):
+        task = small(activation=unit).eval()
+        found.append(
+            {(m.metric, m.condition): m.values.tolist() for m in BiasShift(300)(Apart([task]), Data())}
+        )
+    assert found[0].keys() == found[1].keys()
+    for key, values in found[0].items():
+        assert found[1][key] == pytest.approx(values, nan_ok=True), key
+    mixed = BiasShift(300)(Apart([small(activation=f"{__name__}:Mixed").eval()]), Data())
+    assert {m.condition.partition(",")[0] for m in mixed} == {"layer=2"}
+
+
+def test_units_are_looked_at_on_images_as_they_are(tmp_path):
+    arguments = {"sample": True, "batch_size": 50, "crop": 4, "flip": "random", "noise": 0.15}
+    for flip in ("random", "both"):
+        config = {
+            "model": {
+                "class_path": "actlab.tasks.ClassificationTask",
+                "init_args": {
+                    "activation": "relu",
+                    "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [8]}},
+                },
+            },
+            "data": {
+                "class_path": "actlab.datamodules.CIFARDataModule",
+                "init_args": {**arguments, "flip": flip, "cache_dir": str(tmp_path)},
+            },
+            "trainer": {"max_epochs": 1, **QUIET},
+        }
+        watch = UnitStatistics(samples=100)
+        trainer, task, data = experiments.build(config, callbacks=[watch], default_root_dir=str(tmp_path))
+        trainer.fit(task, datamodule=data)
+        images, labels = (tensor[:100] for tensor in data.train.tensors)
+        with evaluating(task):
+            expected = unit_statistics(task, lambda: iter([(images, labels)]), 100, 2**29)  # noqa: B023
+        assert watch.latest is not None
+        for name, values in expected.values.items():
+            torch.testing.assert_close(watch.latest.values[name], values)
+        assert len(data.train) == 150 * (1 + (flip == "both"))
+        assert data.train.__getitems__(Position((0,), 0, torch.arange(3)))[0].shape == (3, 3, 32, 32)
+
+
+def test_adaptive_dropout_asks_the_input_of_a_unit_that_acts_in_place():
+    x = torch.tensor([-3.0, -1.0, 1.0, 3.0])
+    plain, in_place = (
+        activations.create({"name": "adaptive_dropout", "activation": inner}).eval()
+        for inner in ("elu", {"name": "torch.nn:ELU", "inplace": True})
+    )
+    torch.testing.assert_close(in_place(x.clone()), plain(x))
+
+
+def test_biases_of_any_name_are_biases_and_shared_weights_count_once():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, add_bias_kv=True)
+            self.first = self.second = nn.Linear(4, 4)
+
+    network = Shared()
+    network.third = nn.Linear(4, 4)
+    network.third.weight = network.first.weight
+    found = kinds(network)
+    assert {name for name, kind in found.items() if kind == "biases"} == {
+        *("attention.in_proj_bias", "attention.bias_k", "attention.bias_v", "attention.out_proj.bias"),
+        *("first.bias", "third.bias"),
+    }
+    assert found.keys() == dict(network.named_parameters()).keys()
+
+
+def test_every_convolution_is_drawn_by_the_rule_or_refused():
+    volume = nn.Conv3d(2, 3, 3)
+    initialise(volume, "unit_norm_rows")
+    torch.testing.assert_close(volume.weight.flatten(1).norm(dim=1), torch.ones(3))
+    assert not volume.bias.any()
+    with pytest.raises(ActlabError, match="no init rule for ConvTranspose2d"):
+        initialise(nn.Sequential(nn.ConvTranspose2d(2, 2, 3)), "he")
+
+
+@pytest.mark.parametrize("unit", ["Late", "Listed"])
+def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, tmp_path, monkeypatch, unit):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "units.py").write_text(LEARNING)
+    words = ["--data.sample", "true", "--model.activation", f"./units.py:{unit}", "--trainer.max_epochs", "1"]
+    words += ["--model.network.hidden", "[8]", "--trainer.logger", "false"]
+    found = cli("fit", "-c", "mnist_classifier", *words)
+    assert found.code == 2
+    assert "learns a tensor of shape () that the optimiser is not given" in found.err
