@@ -13,6 +13,7 @@ from actlab.callbacks import by_unit, unit_statistics
 from actlab.draws import Position
 from actlab.engines import packing
 from actlab.engines.folders import RunFolder
+from actlab.files import DamagedError
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
 OVERRIDES = [
@@ -116,6 +117,12 @@ def test_damage_is_named(trained, tmp_path):
     shutil.rmtree(path.parent)
     execute(runs[:1], tmp_path, False)
     assert len(units(tmp_path, runs[0])) == 3 * 32
+    folder = RunFolder(tmp_path, runs[0])
+    (folder.path / "units.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DamagedError, match=r"units\.parquet is damaged or missing"):
+        folder.result()
+    (folder.path / "units.parquet").unlink()  # as in folders that are kept for long
+    assert folder.result()["status"] == "finished"
 
 
 def test_little_memory_takes_several_passes_to_the_same_numbers(trained):

@@ -127,6 +127,11 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
     values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
     assert axes[1].get_ylim() == pytest.approx((100 * values.min() / 1.5, 100 * values.max() * 1.5))
+    line = plot.panels[1].lines[0]
+    line.ours.band.median[0] = 0.0
+    lowest = figures.figure_of(loaded, plot).axes[1].get_lines()[0].get_ydata()
+    assert np.isnan(lowest[0])  # a gap, not a line down to the axis
+    assert np.isfinite(lowest[1:]).all()
 
 
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:

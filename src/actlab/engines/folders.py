@@ -125,6 +125,8 @@ class RunFolder:
     def result(self) -> dict[str, Any]:
         """What ``result.json`` of a finished run says; its checkpoints, which may be large, are not checked.
 
+        The table of all units, which no other part needs, may be missing.
+
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
@@ -136,7 +138,8 @@ class RunFolder:
         for name, digest in files.items():
             if not _PARTS.fullmatch(name):
                 raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
-            if not name.endswith(".ckpt"):
+            gone = name == UNITS and not (self.path / name).exists()  # left out of what is kept for long
+            if not (gone or name.endswith(".ckpt")):
                 self._check(self.path / name, digest)
         return found
 

@@ -120,7 +120,7 @@ def _place_axis(ax: Axes, panel: Panel) -> None:
 def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     """Our band, the published curve over it and our median on top; with dots at a few conditions."""
     x, band = line.ours.x, line.ours.band
-    median, low, high = (_drawable(v, panel.scale) for v in (band.median, band.low, band.high))
+    median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
         ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
@@ -131,9 +131,10 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
         ax.vlines(x, low, high, color=colour, alpha=0.5, lw=1.4, zorder=1)
 
 
-def _drawable(values: Any, scale: float) -> Any:
-    """Values to draw: scaled, with gaps where they are not finite."""
-    return np.where(np.isfinite(values), values, np.nan) * scale
+def _drawable(values: Any, panel: Panel) -> Any:
+    """Values to draw: scaled, with gaps where they are not finite, or not above 0 on a logarithmic axis."""
+    shown = np.isfinite(values) & ((values > 0) | (not panel.log))
+    return np.where(shown, values, np.nan) * panel.scale
 
 
 def _units(plot: Plot, width: float) -> list[list[Any]]:

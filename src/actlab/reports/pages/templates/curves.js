@@ -14,6 +14,13 @@
   const number = (v) => (v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v === 0 ? "0" : String(Number(v.toPrecision(3))));
   const padded = (v) => (v == null ? "∞" : v.toPrecision(3).includes("e") ? number(v) : v.toPrecision(3));
 
+  // The words at an axis: none at the odd number with which a logarithmic one begins.
+  function tick(v, log) {
+    if (v == null || (log && Number(v.toPrecision(1)) !== Number(v.toPrecision(4)))) return "";
+    const far = Math.abs(v) >= 1e5 || (v !== 0 && Math.abs(v) < 1e-3);
+    return far ? Number(v.toPrecision(3)).toExponential() : String(Number(v.toPrecision(6)));
+  }
+
   function element(name, text, className) {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -31,8 +38,9 @@
   // Series are in layers, so that medians lie on top: all bands, all published curves, all medians.
   function layers(panel, colourOf) {
     const tables = [], series = [{}], bands = [];
+    const above = (v) => (panel.log && !(v > 0) ? null : v);  // a logarithmic axis has no 0
     const add = (line, what, xs, columns, options) => {
-      tables.push([xs, ...columns]);
+      tables.push([xs, ...columns.map((column) => column.map(above))]);
       for (const _ of columns) series.push({ line, what, spanGaps: false, points: { show: false }, ...options });
     };
     for (const line of panel.lines) {
@@ -122,7 +130,7 @@
       scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y, distr: panel.log ? 3 : 1 } },
       axes: [
         axis(panel.xlabel, { size: 28, space: 45, incrs: wholeNumbers ? [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] : undefined }),
-        axis(panel.ylabel, { size: 50, values: (u, splits) => splits.map((v) => (v == null ? "" : Math.abs(v) >= 1e5 ? v.toExponential(0) : String(Number(v.toPrecision(6))))) }),
+        axis(panel.ylabel, { size: 50, values: (u, splits) => splits.map((v) => tick(v, panel.log)) }),
       ],
       cursor: {
         points: { show: false }, drag: { x: true, y: true, uni: 24 },
