@@ -21,7 +21,7 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.reports.plots import read
 
 _PER_ROW = 3
-_WIDE, _HIGH = 46, 30  # characters along the sides of a panel
+_WIDE, _HIGH = 14, 30  # characters an inch below a panel, and along its height
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
@@ -64,7 +64,7 @@ def figure_of(results: Results, plot: Plot) -> Figure:
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax, panel in zip(axes.flat, plot.panels, strict=False):
-        _draw_panel(ax, panel, _palette(plot))
+        _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
     for ax in list(axes.flat)[len(plot.panels) :]:
         ax.set_visible(False)
     _words(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
@@ -94,12 +94,12 @@ def _palette(plot: Plot) -> dict[str, str]:
     return style.colours(line.label for panel in plot.panels for line in panel.lines)
 
 
-def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str]) -> None:
+def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -> None:
     for line in panel.lines:
         _draw_line(ax, line, panel, palette[line.label])
     if panel.log:
         ax.set_yscale("log")
-    ax.set(title=textwrap.fill(panel.title, _WIDE), xlabel=textwrap.fill(panel.xlabel, _WIDE))
+    ax.set(title=textwrap.fill(panel.title, wide), xlabel=textwrap.fill(panel.xlabel, wide))
     ax.set(ylabel=textwrap.fill(panel.ylabel, _HIGH), ylim=limits(panel))
     _place_axis(ax, panel)
 
