@@ -109,6 +109,13 @@ class DrawnData(pl.LightningDataModule):
         return DataLoader(Drawn(), batch_size=32)
 
 
+class Chosen(ClassificationTask):
+    """Trains its last layer alone."""
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.network[-1].parameters(), lr=0.1)
+
+
 def small(**arguments):
     return ClassificationTask(**{"activation": "relu", "network": partial(MLP, hidden=(8, 8)), **arguments})
 
@@ -280,6 +287,14 @@ def test_every_convolution_is_drawn_by_the_rule_or_refused():
     assert not volume.bias.any()
     with pytest.raises(ActlabError, match="no init rule for ConvTranspose2d"):
         initialise(nn.Sequential(nn.ConvTranspose2d(2, 2, 3)), "he")
+
+
+def test_a_task_may_choose_what_it_trains(tmp_path):
+    task = Chosen(network=partial(MLP, hidden=(8,)))
+    before = [parameter.detach().clone() for parameter in task.network.parameters()]
+    run(task, DrawnData(), tmp_path)
+    same = [old.equal(new) for old, new in zip(before, task.network.parameters(), strict=True)]
+    assert same == [True, True, False, False]
 
 
 @pytest.mark.parametrize("unit", ["Late", "Listed"])

@@ -182,7 +182,7 @@ class Task(Seeded, ABC):
         found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()
         if not self._checked:
-            building.check_learning(mean, self.trainer)
+            building.check_learning(mean, self)
             self._checked = True
         for name in self.trained:
             self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())
