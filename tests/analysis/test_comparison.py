@@ -31,11 +31,15 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
         select=Selection(),
         published={"source": "P", "values": values},
         seeds=(0,),
+        table=tuple({"metric": "test/error", "at": at} for at in ("last", "best")),
     )
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5, 0.15]})
     cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
+    typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
+    with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
+        comparison.rows(results.load(typo, tmp_path))
     assert [cell.beyond_published for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 

@@ -50,9 +50,14 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
 
 
 def check(study: Study) -> None:
-    """Raise an ActlabError for a published value that is not understood."""
+    """Raise an ActlabError for a published value that is not understood, or that no column shows."""
+    shown = [(c["metric"], c.get("at", "last"), c.get("condition") or "") for c in study.table if "metric" in c]
     for entry in study.published.get("values", ()):
         _check(entry, study)
+        if (place := (entry["metric"], entry.get("at", "last"), entry.get("condition", ""))) not in shown:
+            words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
+            remedy = "These are the table's columns, as metric, at and condition."
+            raise unknown("column of a published value", words[0], words[1:], remedy)
 
 
 def _check(entry: Mapping[str, Any], study: Study) -> None:

@@ -84,8 +84,8 @@ def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
 def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     """Refuse a network that learns what the optimiser is not given: it would never change.
 
-    Not where a task of a user's chooses the optimiser's parameters, nor on several devices, where a strategy may
-    have put others in their place.
+    Not where a task of a user's chooses the optimiser's parameters, nor on several devices, where a strategy
+    may have put others in their place.
 
     Raises:
         ActlabError: for a parameter in a plain list, or made in the first call.
