@@ -108,6 +108,23 @@ def test_a_broken_unit_is_told_before_training_and_the_study_goes_on(study, tmp_
     assert study("plan", "--activation", f"./units.py:{unit}").out.count("failed ") == 2
 
 
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        ("", "'elementwise = True' and 'stochastic = False' on the class"),
+        ("    stochastic = False\n", "'elementwise = True' on the class"),
+        ("    elementwise, stochastic = True, False\n", ""),
+    ],
+)
+def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path, lines, hint):
+    text = f"import torch\n\n\nclass Bent(torch.nn.Module):\n{lines}    def forward(self, x):\n"
+    (tmp_path / "bent.py").write_text(f"{text}        return x.relu()\n")
+    found = study("run", "--activation", "./bent.py:Bent").out
+    assert ("activation Bent is called run by run" in found) == bool(hint)
+    assert hint in found
+    assert "activation relu" not in found
+
+
 def test_a_broken_unit_leaves_out_no_other_that_prints_alike(study, tmp_path):
     (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
     outcome = study("run", "--activation", "./mine.py:relu")

@@ -18,6 +18,7 @@ from actlab.activations.registry import (
     factory,
     is_elementwise,
     is_stochastic,
+    left_open,
     names,
     register,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "gates",
     "is_elementwise",
     "is_stochastic",
+    "left_open",
     "names",
     "register",
     "stochastic",

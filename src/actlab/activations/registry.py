@@ -205,6 +205,22 @@ def declared(module: nn.Module, name: str) -> Any:
     return None
 
 
+def left_open(module: nn.Module) -> list[str]:
+    """What a user's unit could say of itself and does not, of ``elementwise`` and ``stochastic``.
+
+    >>> left_open(create("gelu")), left_open(factory("torch.special:expit")())
+    ([], ['elementwise', 'stochastic'])
+    """
+    if type(module) in _DETERMINISTIC or type(module) is nn.Sequential:
+        return []
+    if isinstance(module, plugins.Function):
+        return [name for name in ("elementwise", "stochastic") if not hasattr(module.function, name)]
+    alone = next(module.parameters(), None) is None and next(module.buffers(), None) is None
+    names = ["elementwise"] * alone + ["stochastic"]
+    drawing = any(isinstance(part, Uniform) for part in module.modules())
+    return [name for name in names if declared(module, name) is None and not (name == "stochastic" and drawing)]
+
+
 def is_stochastic(module: nn.Module) -> bool:
     """Whether a unit may draw random numbers in training: True unless it is known not to.
 

@@ -197,6 +197,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None
 def faults_of(runs: Sequence[Run]) -> dict[str, str]:
     """Build one run for each value of each grid key, so that a mistake shows before anything is trained.
 
+    A unit that could say more of itself is told how to be trained faster.
+
     Returns:
         What is wrong with units that can be built but not trained, by run id.
 
@@ -210,7 +212,10 @@ def faults_of(runs: Sequence[Run]) -> dict[str, str]:
     for run in of_each_value(runs):
         experiment = experiments.build(run.config)
         if identity(_unit(run)) not in faults:
-            faults[identity(_unit(run))] = trial.fault_of(experiment, label(_unit(run)))
+            hint = trial.hint_of(experiment, label(_unit(run)))
+            faults[identity(_unit(run))] = fault = trial.fault_of(experiment, label(_unit(run)))
+            if hint and not fault:
+                print(hint)
     return {run.id: fault for run in runs if (fault := faults.get(identity(_unit(run))))}
 
 
