@@ -344,3 +344,17 @@ def test_a_page_fits_its_window(written: Any, opened: Any, width: int, scheme: A
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
         page.pdf()
+
+
+def test_samples_are_ranked_among_themselves_alone(cli: Any, tmp_path: Path) -> None:
+    leave(tmp_path, {**table_of("a", {"gelu": 0.1, "relu": 0.2}), "samples": True})
+    cli("report", "--runs-dir", tmp_path)
+    page = Page(tmp_path / study.INDEX).text("tbody")
+    assert "gelu 100 % 1 10.00 rank 1" in page
+    assert "on samples" in page
+    assert "not ranked" not in page
+    leave(tmp_path, table_of("b", {"gelu": 0.4, "relu": 0.3}))
+    cli("report", "--runs-dir", tmp_path)
+    page = Page(tmp_path / study.INDEX).text("tbody")
+    assert "gelu 0 % 1 40.00 rank 2" in page
+    assert "on samples, not ranked" in page

@@ -50,17 +50,19 @@ def write(runs: Path) -> Path:
             f"no study under {runs} has a {scoreboard.TABLE}: run one, such as `actlab study run demo`, or let "
             "`actlab study report` write it for one that has run"
         )
+    boards = scoreboard.boards(records)
+    ranked = {task.record.folder for board in boards for task in board.tasks}
     return rendering.write(
         "index.html",
         runs / page.INDEX,
-        boards=[_board(board) for board in scoreboard.boards(records)],
-        studies=[_study(record) for record in records],
+        boards=[_board(board) for board in boards],
+        studies=[_study(record, record.folder in ranked) for record in records],
         notes=scoreboard.common_notes(records),
     )
 
 
-def _study(record: Record) -> dict[str, Any]:
-    """What the list of studies says about one."""
+def _study(record: Record, ranked: bool) -> dict[str, Any]:
+    """What the list of studies says about one, and whether it has a place among the ranks."""
     table = record.table
     return {
         "name": table["study"],
@@ -71,6 +73,7 @@ def _study(record: Record) -> dict[str, Any]:
         "diverged": table["diverged"],
         "seeds": len(table.get("seeds", ())),
         "on_samples": record.on_samples,
+        "ranked": ranked,
     }
 
 
