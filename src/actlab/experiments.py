@@ -22,6 +22,8 @@ from actlab.tasks import Task
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
+# Workers that read files wait for disks: more of them than cores is no mistake.
+warnings.filterwarnings("ignore", "This DataLoader will create")
 # Lightning 2.6 asks torch by a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
