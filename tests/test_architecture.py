@@ -66,8 +66,10 @@ MAY_IMPORT = {
     "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
     "mistakes": {"configs", "errors"},
+    "parsing": {"configs", "contents"},
     "experiments": {
         "mistakes",
+        "parsing",
         "configs",
         "records",
         "signatures",
@@ -111,7 +113,7 @@ MAY_IMPORT = {
     "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},
     "studies.scoreboard": {"studies", "analysis", "reports", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
-    "members": {"experiments", "mistakes", "configs", "records", "tasks", *LEAVES},
+    "members": {"experiments", "mistakes", "parsing", "configs", "records", "tasks", *LEAVES},
     "engines": {
         "callbacks",
         *(

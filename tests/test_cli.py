@@ -257,6 +257,7 @@ def test_two_fits_at_a_time_do_not_share_a_folder(fit, tmp_path):
     assert fit().code == 0
 
 
+@pytest.mark.slow  # tests/tasks and tests/studies/test_foreign.py train on two devices too
 def test_two_devices_train_what_one_trains(tmp_path, fit):
     """DDP starts its ranks from the words of the process, so it needs one of its own."""
 

@@ -17,6 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from actlab import activations, configs, mistakes, records
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
+from actlab.parsing import parsed
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -74,7 +75,10 @@ class ActlabCLI(LightningCLI):
         """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "LightningCLI's args parameter")
-            super().parse_arguments(parser, args)
+            if isinstance(args, dict):
+                self.config = parsed(args, args.get(configs.SEED), parser.parse_object)
+            else:
+                super().parse_arguments(parser, args)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seed to both sides, and to the model each shape of the data that the config leaves out.

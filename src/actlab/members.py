@@ -14,6 +14,7 @@ from actlab import configs, contents, records
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment, run_seed
 from actlab.mistakes import one_line_errors
+from actlab.parsing import parsed
 from actlab.tasks import Task
 
 
@@ -44,12 +45,13 @@ def _task(parser: LightningArgumentParser, config: Mapping[str, Any], first: Exp
     given = {
         name: value for name, value in arguments.items() if value is not None or name not in configs.SHAPES
     }
-    parsed = parser.parse_object({"model": {**model, "init_args": {**shapes, **given, "seed": seed}}})
+    told = {"model": {**model, "init_args": {**shapes, **given, "seed": seed}}}
+    found = parsed(told, seed, parser.parse_object)
     seed_everything(seed, verbose=False)
-    task = parser.instantiate_classes(parsed).model
+    task = parser.instantiate_classes(found).model
     if not isinstance(task, Task):
         raise ActlabError(f"{model['class_path']} is no actlab.tasks.Task: it cannot be a member of a stack")
-    trained = records.plain(parsed.model)
+    trained = records.plain(found.model)
     trained["init_args"].pop("seed")  # it follows the config's seed
     task.config = {**known, configs.SEED: seed, "model": trained, records.CODE: contents.named_in(trained)}
     return task
