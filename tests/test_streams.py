@@ -4,6 +4,7 @@ The p-values here are of fixed keys, so nothing varies; thresholds are set for t
 """
 
 import itertools
+import random
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from actlab import activations, streams
 from actlab.errors import ActlabError
 from actlab.hashing import generator, hash_words, seed_for
+from actlab.seeding import seed_generators
 from actlab.streams import Stream, Uniform, attach
 
 N = 100_000
@@ -252,3 +254,13 @@ def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant
     output = checkpoint(network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant)
     with pytest.raises(ActlabError, match="leave layers with random units"):
         output.sum().backward()
+
+
+def test_the_global_generators_are_seeded_as_by_their_own_functions():
+    seed_generators(2**40 + 7)
+    found = torch.rand(3), np.random.rand(), random.random()
+    torch.manual_seed(2**40 + 7)
+    np.random.seed((2**40 + 7) % 2**32)
+    random.seed(2**40 + 7)
+    assert found[0].equal(torch.rand(3))
+    assert found[1:] == (np.random.rand(), random.random())

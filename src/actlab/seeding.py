@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -14,9 +15,17 @@ from actlab.hashing import seed_for
 
 def seed_generators(seed: int) -> None:
     """Seed torch's, numpy's and Python's global generators."""
-    torch.manual_seed(seed)
+    if _accelerated():
+        torch.manual_seed(seed)
+    else:  # that asks for every kind of device first, which takes a hundred times as long
+        torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+@cache
+def _accelerated() -> bool:
+    return torch.accelerator.is_available()
 
 
 def seed_epoch(seed: int, epoch: int) -> None:

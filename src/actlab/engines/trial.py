@@ -78,7 +78,7 @@ def hint_of(experiment: Experiment, name: str) -> str | None:
         return None
     return (
         f"activation {name} is called run by run, since it may be random or mix elements; if it is not so, "
-        f"{' and '.join(said[one] for one in missing)} on the class or function trains it several times faster"
+        f"{' and '.join(said[one] for one in missing)} on the class or function trains it faster"
     )
 
 
