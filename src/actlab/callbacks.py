@@ -153,7 +153,7 @@ class UnitStatistics(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure and log."""
         data = trainer.datamodule  # type: ignore[attr-defined]
-        source: Any = getattr(data, "training_samples", None) or getattr(data, "train", None)
+        source: Any = getattr(data, "training_samples", getattr(data, "train", None))
         if not hasattr(source, "__getitems__"):
             raise ActlabError(
                 f"unit statistics ask for training samples by number, which {type(data).__name__} has not: "
@@ -164,6 +164,7 @@ class UnitStatistics(Callback):
         with looking(trainer, pl_module) as placed:
 
             def batches() -> Iterator[Any]:
+                """The samples anew, for each pass through the network."""
                 for index in torch.split(torch.arange(number), self.batch_size):
                     batch = source.__getitems__(Position((0,), 0, index))
                     if len(batch[0]) != len(index):

@@ -183,11 +183,19 @@ def is_elementwise(module: nn.Module) -> bool:
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
     """
-    if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
+    if _holds_tensors(module):
         return False
     if type(module) is nn.Sequential:
         return all(map(is_elementwise, module))
     return type(module) in _ELEMENTWISE or declared(module, "elementwise") is True
+
+
+def _holds_tensors(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+
+
+def _draws_uniform(module: nn.Module) -> bool:
+    return any(isinstance(part, Uniform) for part in module.modules())
 
 
 def declared(module: nn.Module, name: str) -> Any:
@@ -215,10 +223,9 @@ def left_open(module: nn.Module) -> list[str]:
         return []
     if isinstance(module, plugins.Function):
         return [name for name in ("elementwise", "stochastic") if not hasattr(module.function, name)]
-    alone = next(module.parameters(), None) is None and next(module.buffers(), None) is None
-    names = ["elementwise"] * alone + ["stochastic"]
-    drawing = any(isinstance(part, Uniform) for part in module.modules())
-    return [name for name in names if declared(module, name) is None and not (name == "stochastic" and drawing)]
+    names = [] if _holds_tensors(module) else ["elementwise"]
+    names += [] if _draws_uniform(module) else ["stochastic"]
+    return [name for name in names if declared(module, name) is None]
 
 
 def is_stochastic(module: nn.Module) -> bool:
@@ -230,7 +237,7 @@ def is_stochastic(module: nn.Module) -> bool:
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)
     """
-    if any(isinstance(part, Uniform) for part in module.modules()):
+    if _draws_uniform(module):
         return True
     if isinstance(found := declared(module, "stochastic"), bool):
         return found

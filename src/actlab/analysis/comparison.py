@@ -164,8 +164,10 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 
 def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """What was measured at the chosen setting, or at one that differs from it in a learning rate alone."""
-    wanted = priced((results.chosen(group) or group.settings[0]).tuned)
-    runs = {run.id for s in group.settings if identity(priced(s.tuned)) == identity(wanted) for run in s.runs}
+    if not results.costs:
+        return None
+    wanted = identity(priced((results.chosen(group) or group.settings[0]).tuned))
+    runs = {run.id for s in group.settings if identity(priced(s.tuned)) == wanted for run in s.runs}
     return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 

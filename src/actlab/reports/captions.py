@@ -28,7 +28,8 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
         parts.append(f"Drawn at {in_words(fixed, study.compare)}.")
     if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
         parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
-    if cut := list(dict.fromkeys(line.label for panel in panels for line in panel.lines if _cut(panel, line))):
+    over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
+    if cut := list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut)):
         parts.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
     if chosen := _chosen(panels):
         parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(chosen)}.")
@@ -42,10 +43,6 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if results.missing:
         parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
     return " ".join(parts)
-
-
-def _cut(panel: Panel, line: Line) -> bool:
-    return panel.over_epochs and line.ours.cut
 
 
 def _spread(results: Results, lines: Sequence[Line]) -> str:

@@ -171,13 +171,18 @@ def as_number(value: Any) -> Any:
         return value
 
 
+def is_rate(key: str) -> bool:
+    """Whether a config key is a learning rate, which changes nothing of what an update costs."""
+    return short(key) == "lr"
+
+
 def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
     """Those of some tuned values that may change what an update costs: all but learning rates.
 
     >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
     {'model.network.dropout': 0.5}
     """
-    return {key: value for key, value in tuned.items() if short(key) != "lr"}
+    return {key: value for key, value in tuned.items() if not is_rate(key)}
 
 
 def identity(values: Any) -> str:

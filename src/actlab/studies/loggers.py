@@ -12,7 +12,7 @@ from typing import Any
 from actlab.analysis.points import in_words, printer
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
-from actlab.studies.keys import get_dotted, identity, label
+from actlab.studies.keys import identity, label
 from actlab.studies.plan import Run, Study
 
 
@@ -43,12 +43,13 @@ class Loggers:
         found = pydoc.locate(self.path)
         known = RunFolder(self.root, run).logger_id
         settings = {
-            **{"save_dir": str(self.root), "name": run.id, "group": self.group, "id": known},
-            **{
-                "tags": [*self.tags, label(get_dotted(run.config, "model.activation", ""))[:64]],
-                "job_type": "run",
-                "modes": self.modes,
-            },
+            "save_dir": str(self.root),
+            "name": run.id,
+            "group": self.group,
+            "id": known,
+            "tags": [*self.tags, label(run.unit)[:64]],
+            "job_type": "run",
+            "modes": self.modes,
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]

@@ -79,6 +79,11 @@ class Run:
     sources: dict[str, str] = field(default_factory=dict)
 
     @property
+    def unit(self) -> Any:
+        """The activation as its config has it, for two that print alike are two; empty where it has none."""
+        return get_dotted(self.config, "model.activation", "")
+
+    @property
     def epochs(self) -> int | None:
         """How many epochs it trains; None when only updates limit it."""
         value = get_dotted(self.config, EPOCHS)

@@ -16,7 +16,7 @@ from actlab.engines.folders import RunFolder
 from actlab.files import DamagedError
 from actlab.studies import stages
 from actlab.studies.groups import groups, of_each_value
-from actlab.studies.keys import get_dotted, identity, label, priced
+from actlab.studies.keys import identity, is_rate, label, priced
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 
@@ -102,7 +102,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
             train(study, todo, root, engine)
         if unknown := uncosted(study, root):
             rounds = 1 if study.smoke else cost.ROUNDS
-            tuned = [key for key in study.select.tune if not priced({key: None})]
+            tuned = list(filter(is_rate, study.select.tune))
             measured = cost.measure(unknown, study.compare, study.reference, tuned, rounds=rounds)
             cost.write(measured, root, kept=_costs(root))
         probes.execute(runs, root, study.probes, print)
@@ -211,17 +211,12 @@ def faults_of(runs: Sequence[Run]) -> dict[str, str]:
     faults: dict[str, str | None] = {}  # by unit, each tried once
     for run in of_each_value(runs):
         experiment = experiments.build(run.config)
-        if identity(_unit(run)) not in faults:
-            hint = trial.hint_of(experiment, label(_unit(run)))
-            faults[identity(_unit(run))] = fault = trial.fault_of(experiment, label(_unit(run)))
+        if identity(run.unit) not in faults:
+            hint = trial.hint_of(experiment, label(run.unit))
+            faults[identity(run.unit)] = fault = trial.fault_of(experiment, label(run.unit))
             if hint and not fault:
                 print(hint)
-    return {run.id: fault for run in runs if (fault := faults.get(identity(_unit(run))))}
-
-
-def _unit(run: Run) -> Any:
-    """The activation of a run, as its config has it: two that print alike are two."""
-    return get_dotted(run.config, "model.activation", "")
+    return {run.id: fault for run in runs if (fault := faults.get(identity(run.unit)))}
 
 
 def updates_per_epoch(experiment: Experiment) -> int | None:

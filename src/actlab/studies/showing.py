@@ -10,7 +10,6 @@ from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.studies import stages
-from actlab.studies.keys import get_dotted
 from actlab.studies.plan import Study
 
 
@@ -38,7 +37,7 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
     """Log the table, the figures among the files ``written`` to ``folder``, and the units' curves to W&B."""
     from actlab.reports import tables, units, wandb
 
-    found = [unit for run in shown.runs if (unit := get_dotted(run.config, "model.activation"))]
+    found = [run.unit for run in shown.runs if run.unit]
     text = printer(found)
     picture = units.plot_compared({text(unit): unit for unit in found}, folder / "figures" / "units.png")
     pictures = [*(path for path in written if path.suffix == ".png"), picture]

@@ -17,7 +17,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError, read_sealed, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
-from actlab.studies.plan import Block, Selection, Stage, Study, other_length
+from actlab.studies.plan import Selection, Stage, Study, other_length
 
 FILE = "selection.json"
 REMEDY = "delete it; later stages are then selected for anew"
@@ -66,6 +66,7 @@ def until(study: Study, root: Path, name: str) -> list[Study]:
 
 
 def _first(study: Study, stage: Stage) -> Study:
+    """The stage as a study: the whole grid, with what the stage sets."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
     cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
     return replace(study, blocks=blocks, cut=cut, seeds=stage.seeds, title=f"{study.title}, stage {stage.name}")
@@ -80,27 +81,18 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
         stage: what it sets, and its seeds.
         chosen: for it.
     """
-    blocks, cut = [], study.cut
+    whole, blocks = _first(study, stage), []
     tried: dict[str, int] = {}
     chosen_on = set(before[-1].chosen_on)
     for group in groups(before[0]):
         entry = chosen[identity(group.point)]
-        own = study.blocks[_block(group, entry["chosen"])]
+        own = whole.blocks[_block(group, entry["chosen"])]
         values = {**group.point, **entry["chosen"]}
         grid = {key: [values[key]] for key in own.grid}
-        blocks.append(Block(grid, own.base, {**own.settings, **stage.settings}, own.name))
-        cut = cut or other_length([(own, blocks[-1])])
+        blocks.append(replace(own, grid=grid))
         tried[identity(group.point)] = entry["tried"]
         chosen_on |= set(entry["seeds"])
-    return replace(
-        study,
-        blocks=tuple(blocks),
-        cut=cut,
-        seeds=stage.seeds,
-        title=f"{study.title}, stage {stage.name}",
-        tried=tried,
-        chosen_on=frozenset(chosen_on),
-    )
+    return replace(whole, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on))
 
 
 def _block(group: Group, chosen: Mapping[str, Any]) -> int:
