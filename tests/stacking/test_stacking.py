@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.networks import MLP
-from actlab.optim import AdamEpsilonInRoot
+from actlab.networks import MLP, Dropout
+from actlab.optim import AdamEpsilonInRoot, Steps
 from actlab.stacking import StackedNetwork, StackedTask, layers
 from actlab.tasks import ClassificationTask
 
@@ -189,6 +189,32 @@ def test_a_member_that_diverges_does_not_disturb_the_others():
     assert not with_wild[2].isfinite().all()
     others = [0, 1, 3, 4, 5]
     assert torch.equal(with_wild[others], without[others])
+
+
+@pytest.mark.parametrize("rates", [(0.3,) * 6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)])
+def test_dropout_moves_by_each_members_own_schedule(rates):
+    def tasks():
+        for factor, p, (seed, lr) in zip((1.1, 0.7, 1.3, 0.9, 1.0, 0.3), rates, MEMBERS, strict=True):
+            task = member(seed, lr, dropout=p).float()
+            task.schedules = {"dropout": Steps({0: factor}, by="update")}
+            yield task
+
+    def dropped(task, x):
+        task.configure_optimizers()
+        task.moving.move(0, 0)
+        task.stream.move(0, 0)
+        return next(m for m in task.network.modules() if isinstance(m, Dropout)).train()(x)
+
+    x = torch.ones(len(MEMBERS), 16, 12)
+    alone = [dropped(task, x[r]) for r, task in enumerate(tasks())]
+    assert torch.equal(dropped(StackedTask(list(tasks())), x), torch.stack(alone))
+
+
+def test_a_stacks_dropout_is_moved_to_its_inputs():
+    dropout = Dropout(0.3)
+    dropout.set_scale(torch.tensor([[0.5], [1.0]], dtype=torch.float64))
+    x = torch.ones(2, 3, 4, device="meta")  # refuses tensors of another device, as an accelerator does
+    assert dropout(x).device == x.device
 
 
 def test_schedules_follow_each_members_own_rate():

@@ -25,26 +25,23 @@ class Dropout(nn.Module):
         super().__init__()
         self.setting = setting
         self.p = _checked(p)  # no buffer: a network's precision must not round it
-        self.scale: float | Tensor = 1.0  # a schedule's factor of p, or one a run, (R, 1)
+        self.probability = self.p  # now: p times the scale
         self.uniform = Uniform()
 
-    @property
-    def probability(self) -> float | Tensor:
-        """The drop probability now: p as given, times the factor of a schedule.
+    def set_scale(self, scale: float | Tensor) -> None:
+        """Multiply ``p``, as given, by the factor of a schedule, or by one a run: float64, ``(R, 1)``.
 
         Raises:
-            ActlabError: when a schedule has moved it out of [0, 1).
+            ActlabError: when that moves it out of [0, 1).
         """
-        if isinstance(self.scale, float) and self.scale == 1:
-            return self.p
-        return _checked(self.p * self.scale)
+        self.probability = _checked(self.p * scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as ``x``."""
-        if not self.training or (isinstance(self.scale, float) and self.scale == 0):
+        if not self.training or (isinstance(self.probability, float) and self.probability == 0):
             return x
-        if isinstance(self.p, Tensor) and self.p.device != x.device:
-            self.p = self.p.to(x.device)
+        if isinstance(self.probability, Tensor) and self.probability.device != x.device:
+            self.probability = self.probability.to(x.device)
         return x * self.uniform.keep(x, self.probability)
 
     def extra_repr(self) -> str:

@@ -21,7 +21,9 @@ class ScaledDropout(Protocol):
     """A dropout layer whose probability can be multiplied."""
 
     setting: str
-    scale: float | Tensor
+
+    def set_scale(self, scale: float | Tensor) -> None:
+        """Multiply the probability as it was given, for all runs or each of them, ``(R, 1)``."""
 
 
 class Scheduler:
@@ -81,7 +83,7 @@ class Scheduler:
             if layers and any(setting in schedules for schedules in self.members):
                 scale = self._dropout_scale(setting, epoch, update)
                 for layer in layers:
-                    layer.scale = scale
+                    layer.set_scale(scale)
 
     def _dropout_scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
         """One factor for all runs, or one a run, ``(R, 1)``."""
@@ -89,7 +91,7 @@ class Scheduler:
             self.factor(r, setting, epoch, update) if setting in schedules else 1.0
             for r, schedules in enumerate(self.members)
         ]
-        return factors[0] if len(set(factors)) == 1 else torch.tensor(factors).view(-1, 1)
+        return factors[0] if len(set(factors)) == 1 else torch.tensor(factors, dtype=torch.float64).view(-1, 1)
 
     def observe(self, metrics: Mapping[str, Tensor]) -> None:
         """Tell plateau schedules what was measured: by name, one number or one a run, ``(R,)``."""
