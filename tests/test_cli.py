@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from filelock import FileLock
+from hub_folders import write_hub_folder
 
 from actlab.activations import names
 from actlab.datamodules import MNISTDataModule
@@ -317,6 +318,25 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     assert resumed.code == 2
     assert "my_unit.py:MyUnit has changed since" in resumed.err
     assert "restore it" in resumed.err
+
+
+def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, cli, tmp_path):
+    digits = write_hub_folder(tmp_path)
+    small = ("--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5", "--data.dataset")
+    small = (*small, str(digits))
+    assert fit(*small).code == 0
+    last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
+    longer = ("--ckpt_path", last, "--trainer.max_epochs")
+    assert fit(*small, *longer, "2").code == 0
+    write_hub_folder(tmp_path, change=lambda files, labels: labels.reverse())
+    tested = cli("test", "--ckpt_path", last)
+    assert tested.code == 0
+    assert f"note: {digits} has changed since" in tested.err
+    resumed = fit(*small, *longer, "3")
+    assert resumed.code == 2
+    assert f"{digits} has changed since" in resumed.err
+    moved = str(digits.rename(tmp_path / "moved"))
+    assert fit(*small, "--data.dataset", moved, *longer, "3").code == 0  # of another place nothing is known
 
 
 @pytest.mark.parametrize(

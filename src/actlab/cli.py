@@ -144,7 +144,7 @@ class CommandLine(ActlabCLI):
                     f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
                     + (f"give --{where} {other}" if command == "fit" else f"leave {where}, or -c, out")
                 )
-        for text in records.changed_code(trained):
+        for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if command == "fit":
                 raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train anew")

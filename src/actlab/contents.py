@@ -38,15 +38,20 @@ def texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def named_in(value: Any) -> dict[str, str]:
-    """The texts in nested values that name something outside actlab, each with the digest of its content."""
-    found = {text: content_of(text, of_data=False) for text in texts(value)}
+def named_in(value: Any, of_data: bool) -> dict[str, str]:
+    """The texts in nested values that name something outside actlab, each with the digest of its content.
+
+    Args:
+        value: of the config.
+        of_data: as of `content_of`.
+    """
+    found = {text: content_of(text, of_data) for text in texts(value)}
     return {text: content for text, content in found.items() if content}
 
 
-def changed(known: Mapping[str, str]) -> list[str]:
+def changed(known: Mapping[str, str], of_data: bool) -> list[str]:
     """Those of some texts whose content is another than when `named_in` gave its digest."""
-    return [text for text, content in known.items() if content_of(text, of_data=False) != content]
+    return [text for text, content in known.items() if content_of(text, of_data) != content]
 
 
 def content_of(text: str, of_data: bool) -> str | None:

@@ -133,7 +133,8 @@ class ActlabCLI(LightningCLI):
         for name in configs.SHAPES if issubclass(self._model, Task) else ():
             if configs.gives(self.given, name):
                 check_shape(name, self._arguments.get(name), self.datamodule)
-        config = records.record(self.config.get(str(self.subcommand), self.config), self._linked_shapes())
+        config = self.config.get(str(self.subcommand), self.config)
+        config = records.with_digests(records.record(config, self._linked_shapes()))
         if isinstance(self.model, Task):
             self.model.config = config
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):

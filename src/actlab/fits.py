@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.checkpoints import read
-from actlab.configs import SECTIONS, SEED
+from actlab.configs import READING, SECTIONS, SEED
 from actlab.errors import ActlabError
 
 # Arguments of the Trainer that name no other run.
@@ -35,7 +35,6 @@ _SHOWN = (
     *("logger", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"),
     *("profiler", "barebones", "num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
 )
-_READING = ("cache_dir", "workers")
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     trainer = config.get("trainer") or {}
     apart = (*_LENGTHS, *_WHERE, *_SHOWN, "callbacks")
     callbacks = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
-    arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in _READING}
+    arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in READING}
     return {
         **found,
         "data": {**config["data"], "init_args": arguments},

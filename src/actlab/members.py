@@ -53,5 +53,10 @@ def _task(parser: LightningArgumentParser, config: Mapping[str, Any], first: Exp
         raise ActlabError(f"{model['class_path']} is no actlab.tasks.Task: it cannot be a member of a stack")
     trained = records.plain(found.model)
     trained["init_args"].pop("seed")  # it follows the config's seed
-    task.config = {**known, configs.SEED: seed, "model": trained, records.CODE: contents.named_in(trained)}
+    task.config = {
+        **known,
+        configs.SEED: seed,
+        "model": trained,
+        records.CODE: contents.named_in(trained, of_data=False),
+    }
     return task

@@ -1,7 +1,7 @@
 """What was trained, as its checkpoint keeps it: the resolved config's seed, model, data and precision.
 
-The digests of the user's code that the model names are kept, too: the config names the file alone, which can be
-edited.
+The digests of the user's code that the model names and of the files that the data are read from are kept, too:
+the config only names them, and they can be edited.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Any
 from jsonargparse import Namespace
 
 from actlab import contents
-from actlab.configs import SECTIONS, SEED, SHAPES
+from actlab.configs import READING, SECTIONS, SEED, SHAPES
 
-CODE = "code"  # the key of the record under which the digests stand
+CODE, FILES = (
+    "code",
+    "files",
+)  # the keys of the record under which the digests stand: of the model's, the data's
 _NOTHING = "nothing"  # how a key that one side lacks is shown
 
 
@@ -47,17 +50,35 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     found["model"]["init_args"].update(plain(shapes))
     if config.trainer.precision is not None:
         found["trainer"] = {"precision": plain(config.trainer.precision)}
-    return {**found, CODE: contents.named_in(found["model"])}
+    return found
+
+
+def with_digests(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the digests of what its model and its data name, as checkpoints keep it."""
+    code = contents.named_in(found["model"], of_data=False)
+    return {**found, CODE: code, FILES: contents.named_in(_read(found), of_data=True)}
+
+
+def _read(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says of the data, without what leaves them as they are."""
+    return {k: v for k, v in found["data"]["init_args"].items() if k not in READING}
 
 
 def changed_code(found: Mapping[str, Any]) -> list[str]:
     """The code that a record's model names which is not what was trained: edited since, or gone."""
-    return contents.changed(found.get(CODE) or {})
+    return contents.changed(found.get(CODE) or {}, of_data=False)
+
+
+def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
+    """The files and folders of a record's data that another names, too, and that are not as they were."""
+    named = set(contents.texts(_read(used)))
+    known = {text: content for text, content in (found.get(FILES) or {}).items() if text in named}
+    return contents.changed(known, of_data=True)
 
 
 def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
     """A record as a config that can be run."""
-    return copy.deepcopy({key: value for key, value in found.items() if key != CODE})
+    return copy.deepcopy({key: value for key, value in found.items() if key not in (CODE, FILES)})
 
 
 def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits
 from PIL import Image
 from torch import Tensor
 
@@ -199,6 +199,15 @@ def test_impossible_settings_are_refused(module: Build, options: dict[str, Any],
 def test_another_dataset_is_named(module: Build, hub_folder: HubFolder) -> None:
     grey = hub_folder("mnist", shape=(28, 28))
     assert "has Pillow mode 'L'; 'RGB' is needed" in refusal(lambda: module(grey))
+
+
+def test_colours_of_16_bits_are_refused(hub_folder: HubFolder, module: Build) -> None:
+    def change(files: list[Any], labels: list[Any]) -> None:
+        files[3] = png_of_16_bits(32)
+
+    deep = hub_folder(shape=(32, 32, 3), change=change)
+    assert "image 3 of the train split" in (message := refusal(lambda: module(deep)))
+    assert "has Pillow mode 'RGB of 16 bits'; 'RGB' is needed, 8 bits" in message
     small = hub_folder("small", shape=(28, 28, 3))
     assert "has images of 3×28×28, CIFAR has 3×32×32" in refusal(lambda: module(small))
     fewer = hub_folder("fewer", shape=(32, 32, 3), classes=3, names=None)

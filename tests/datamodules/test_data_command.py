@@ -1,5 +1,7 @@
 """``actlab data``: what there is, how to get it, whether a copy is whole."""
 
+import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -39,10 +41,43 @@ def test_a_copy_that_is_not_whole_is_told(cli, name, counts):
 
 def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
     folder = write_hub_folder(tmp_path)
-    digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1))
+    digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1, 10))
     monkeypatch.setitem(DATA, "mnist", digits)
     outcome = cli("data", "check", "mnist", folder)
     assert (outcome.code, outcome.out) == (0, "train 30, test 12\nmnist: as expected\n")
+
+
+def test_another_number_of_classes_is_told(cli, tmp_path, monkeypatch):
+    digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1, 100))
+    monkeypatch.setitem(DATA, "mnist", digits)
+    outcome = cli("data", "check", "mnist", write_hub_folder(tmp_path))
+    assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected are 100"])
+
+
+def test_files_that_are_not_the_authors_are_told(cli, tmp_path, monkeypatch):
+    sizes = {"oct27.train": 120, "oct27.dev": 40, "oct27.test": 40}
+    monkeypatch.setattr(command, "TWEETS", sizes)
+    sample = resource("data/samples") / "twitter_pos"
+    for file in sample.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    digests = {
+        name: hashlib.sha256(unpacked(twitter_pos.part_of(tmp_path, name))) for name in twitter_pos.FILES
+    }
+    files = {name: twitter_pos.Remote("", digest.hexdigest()) for name, digest in digests.items()}
+    monkeypatch.setattr(twitter_pos, "FILES", files)
+    assert cli("data", "check", "twitter_pos", tmp_path).out.endswith("twitter_pos: as expected\n")
+    clusters = twitter_pos.part_of(tmp_path, twitter_pos.CLUSTERS)
+    clusters.write_bytes(gzip.compress(unpacked(clusters)[:300]))
+    outcome = cli("data", "check", "twitter_pos", tmp_path)
+    assert (outcome.code, outcome.out.splitlines()[1:]) == (
+        2,
+        [f"{clusters} is not the authors' file: its lines are others"],
+    )
+
+
+def unpacked(path):
+    content = path.read_bytes()
+    return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
 
 
 def test_what_timit_lacks_is_told(cli, tmp_path):

@@ -265,6 +265,12 @@ def empty(tree: Path) -> None:
         path.unlink()
 
 
+def nested(tree: Path) -> None:
+    shutil.move(tree / "train" / "bee", tree / "bees")
+    (tree / "train" / "bee").mkdir()
+    shutil.move(tree / "bees", tree / "train" / "bee" / "more")
+
+
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
@@ -274,6 +280,7 @@ def empty(tree: Path) -> None:
         (without_classes, {}, "val has no class folders; .* Sort the files into folders"),
         (lambda tree: shutil.rmtree(tree / "val" / "bee"), {}, "differ: 'bee' is in .*train alone, 1 of this"),
         (empty, {}, "train has no pictures in its class folders"),
+        (nested, {}, r"train/bee has no pictures \(.*\), as 1 of \d classes; unpack them anew"),
         (None, {"batch_size": 19}, "has 18 samples, fewer than one batch of 19; give a smaller batch_size"),
         (None, {"val_images": 9}, "val_images 9: .* has 9 validation images; give fewer, at least 1"),
         (None, {"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hub_folders import HubFolder
+from hub_folders import HubFolder, png_of_16_bits
 from PIL import Image
 from torch import Tensor
 
@@ -55,6 +55,13 @@ def test_a_picture_of_another_mode_than_8_bits_a_channel_is_named(tmp_path: Path
         module(tmp_path / "pictures").setup("fit")
     assert str(caught.value).startswith(f"{path} cannot be decoded (Pillow mode '{mode}', not 1, L, P, RGB")
     assert "convert it to 8 bits a channel" in str(caught.value)
+
+
+def test_a_picture_of_16_bits_a_channel_is_named(tmp_path: Path) -> None:
+    write_tree(tmp_path / "pictures", 0)
+    (tmp_path / "pictures" / "train" / "b" / "1.png").write_bytes(png_of_16_bits(SIDE))
+    with pytest.raises(ActlabError, match=r"1.png cannot be decoded \(Pillow mode 'RGB' of 16 bits, not 1"):
+        module(tmp_path / "pictures").setup("fit")
 
 
 def translucent(alpha: int, kind: str) -> bytes:

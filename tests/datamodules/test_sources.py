@@ -295,6 +295,22 @@ def test_splits_of_different_sizes_are_refused(hub_folder: HubFolder, cache: str
     assert "different sizes" in refusal(hub_folder(splits=("test",), shape=(9, 9)), cache)
 
 
+def test_a_folder_that_changes_while_it_is_read_is_not_kept(
+    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = hub_folder()
+    decode = sources.decode
+
+    def slowly(*arguments: Any) -> Images:
+        found = decode(*arguments)
+        hub_folder(change=at(5, png(np.zeros((8, 8), np.uint8))))
+        return found
+
+    monkeypatch.setattr(sources, "decode", slowly)
+    assert "changed while it was read; run again" in refusal(folder, cache)
+    assert not list(Path(cache).glob("*.safetensors"))
+
+
 FUZZ = settings(
     max_examples=25,
     deadline=None,

@@ -124,6 +124,8 @@ def test_phones_of_a_file(tmp_path):
         ("-5 900 h#\n", ["begin end label"]),
         ("0 9.5 h#\n", ["begin end label"]),
         ("0 900 h# aa\n", ["begin end label"]),
+        ("0 900 h#\n900 2800 e", ["line 2", "unknown phone 'e'"]),
+        ("0 900 h#\n900 2800 en", ["is cut off", "'en' up to audio sample 2,800 of 3,000"]),
         ("\n\n", ["no phones"]),
         ("", ["no phones"]),
         (b"0 900 \xff\n", ["no text"]),
@@ -134,6 +136,18 @@ def test_a_damaged_phone_file_is_named(tmp_path, text, parts):
     path = phn(tmp_path, text)
     message = refusal(read_phones, path, 3000)
     assert all(part in message for part in [str(path), *parts])
+
+
+def test_phones_that_end_long_before_the_audio_are_cut_off(tmp_path):
+    path = phn(tmp_path, "0 900 h#\n900 4000 ae\n")
+    assert len(read_phones(path, 12_000)) == 2
+    assert "is cut off: its last phone is 'ae' up to audio sample 4,000 of 12,001" in refusal(
+        read_phones, path, 12_001
+    )
+
+
+def test_the_last_line_of_a_whole_file_may_have_no_end(tmp_path):
+    assert len(read_phones(phn(tmp_path, "0 900 ae\n900 3000 h#"), 3000)) == 2
 
 
 ANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from actlab.datamodules import twitter_pos
 from actlab.datamodules.cache import cache_folder
+from actlab.datamodules.lines import lines
 from actlab.datamodules.speech import reading as speech
 from actlab.datamodules.tweets import read_tweets
 from actlab.errors import ActlabError, Parser, unknown
@@ -116,15 +118,18 @@ def check(name: str, folder: str) -> None:
     print(f"{name}: as expected")
 
 
-def _images(wanted: dict[str, int], channels: int, label: str | None = None) -> Callable[[str], Found]:
-    """A check of a data set of images: numbers of images of each part, every one decoded."""
+def _images(
+    wanted: dict[str, int], channels: int, classes: int, label: str | None = None
+) -> Callable[[str], Found]:
+    """A check of a data set of images: numbers of images of each part, every one decoded, and of classes."""
 
     def look(folder: str) -> Found:
         from actlab.datamodules.sources import load_images
 
         images = load_images(folder, tuple(wanted), channels, label)
         counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
-        return Found(counts, _differences(counts, wanted))
+        found = {**counts, "classes": images.num_classes}
+        return Found(counts, _differences(found, {**wanted, "classes": classes}))
 
     return look
 
@@ -145,10 +150,16 @@ def _tweets(folder: str) -> Found:
             problems += _differences({part: counts[part]}, {part: number})
         except ActlabError as error:
             problems.append(str(error))
-    try:
-        twitter_pos.part_of(Path(folder), twitter_pos.CLUSTERS)
-    except ActlabError as error:
-        problems.append(str(error))
+    for part, remote in twitter_pos.FILES.items():
+        try:
+            path = twitter_pos.part_of(Path(folder), part)
+            digest = hashlib.sha256()
+            for _, line in lines(path):
+                digest.update(line + b"\n")
+            if digest.hexdigest() != remote.sha256:
+                problems.append(f"{path} is not the authors' file: its lines are others")
+        except ActlabError as error:
+            problems.append(str(error))
     return Found(counts, problems)
 
 
@@ -171,16 +182,16 @@ DATA = {
         "70,000 handwritten digits, 28×28",
         "the hub, ylecun/mnist",
         _HUB,
-        _images({"train": 60_000, "test": 10_000}, 1),
+        _images({"train": 60_000, "test": 10_000}, 1, 10),
     ),
     "cifar10": DataSet(
-        "60,000 photographs of 10 classes, 32×32", "the hub, uoft-cs/cifar10", _HUB, _images(_CIFAR, 3)
+        "60,000 photographs of 10 classes, 32×32", "the hub, uoft-cs/cifar10", _HUB, _images(_CIFAR, 3, 10)
     ),
     "cifar100": DataSet(
         "60,000 photographs of 100 classes, 32×32",
         "the hub, uoft-cs/cifar100",
         _HUB,
-        _images(_CIFAR, 3, "fine_label"),
+        _images(_CIFAR, 3, 100, "fine_label"),
     ),
     "imagenet": DataSet(
         "1,331,167 photographs of 1,000 classes, any size",

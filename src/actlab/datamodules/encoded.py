@@ -186,13 +186,20 @@ def _files(top: Path, classes: Sequence[str]) -> Files:
     """The pictures of one part, by class and name."""
     names: list[str] = []
     labels: list[int] = []
+    empty: list[str] = []
     for label, kind in enumerate(classes):
         found = _visible(entry.name for entry in os.scandir(top / kind))
         pictures = [f"{kind}/{name}" for name in found if name.lower().endswith(SUFFIXES)]
+        empty += [] if pictures else [kind]
         names += pictures
         labels += [label] * len(pictures)
     if not names:
         raise ActlabError(f"{top} has no pictures in its class folders; {LAYOUT}")
+    if empty:
+        raise ActlabError(
+            f"{top / empty[0]} has no pictures ({', '.join(SUFFIXES)}), as {len(empty)} of {len(classes)} "
+            "classes; unpack them anew, or take these folders out of all parts"
+        )
     return Files(top, names, labels, len(classes))
 
 

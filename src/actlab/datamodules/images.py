@@ -24,7 +24,10 @@ IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels
 MODES = {1: "L", 3: "RGB"}  # Pillow's names of 8-bit greyscale and 8-bit colour
 MAX_CLASSES = 100_000  # more is a damaged file
 # What a damaged picture makes Pillow raise besides ValueError and OSError.
-PICTURE_ERRORS = (SyntaxError, TypeError, EOFError, IndexError, OverflowError, struct.error, zlib.error)
+PICTURE_ERRORS = (
+    *(SyntaxError, TypeError, EOFError, IndexError, OverflowError, struct.error, zlib.error),
+    *(RuntimeError, AttributeError),
+)
 
 
 class Images(NamedTuple):
@@ -178,13 +181,18 @@ def _stack(pictures: list[bytes | None], channels: int, where: str) -> Tensor:
     return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
 
 
+def is_deep(image: Any) -> bool:
+    """Whether an opened picture has 16 bits a channel, of which Pillow gives the upper eight without a word."""
+    return ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile)
+
+
 def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.ndarray[Any, Any]:
     """One image, uint8 ``(H, W, C)``."""
     from PIL import Image
 
     try:
         image: Image.Image = Image.open(io.BytesIO(picture or b""))
-        mode = image.mode
+        mode = image.mode + " of 16 bits" * is_deep(image)
         if mode in ("1", "P"):  # a lossless packer's forms: MNIST's few pure black and white digits have 1 bit
             image = image.convert("L" if mode == "1" else "RGB")
         array = np.asarray(image)
@@ -194,7 +202,7 @@ def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.
         ) from error
     if mode == "P" and channels == 1 and (array == array[..., :1]).all():
         return array[..., :1]
-    if image.mode != MODES[channels]:
+    if image.mode != MODES[channels] or mode.endswith("16 bits"):
         raise ActlabError(
             f"image {number} of the {where} has Pillow mode {mode!r}; {MODES[channels]!r} is needed, "
             f"8 bits and {channels} channel{'s' * (channels > 1)}"

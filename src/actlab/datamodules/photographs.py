@@ -20,7 +20,7 @@ from actlab.datamodules.augmentation import mirrored
 from actlab.datamodules.base import Batch, BatchesInOrder, Transform, as_it_is
 from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.encoded import Encoded, unreadable
-from actlab.datamodules.images import PICTURE_ERRORS
+from actlab.datamodules.images import PICTURE_ERRORS, is_deep
 from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.steps import mean_of
 from actlab.draws import Position, integers_at, uniform_at
@@ -101,8 +101,9 @@ def square(file: bytes, size: int) -> Tensor:
     from PIL import Image
 
     image: Image.Image = Image.open(io.BytesIO(file))
-    if image.mode not in MODES:
-        raise ValueError(f"Pillow mode {image.mode!r}, not {', '.join(MODES)}; convert it to 8 bits a channel")
+    if image.mode not in MODES or is_deep(image):
+        mode = f"Pillow mode {image.mode!r}{' of 16 bits' * is_deep(image)}"
+        raise ValueError(f"{mode}, not {', '.join(MODES)}; convert it to 8 bits a channel")
     if _transparent(image):
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert("RGB")

@@ -15,9 +15,10 @@ from typing import Any
 
 from actlab.datamodules.cache import Cached, cache_folder, made_once
 from actlab.datamodules.images import Images, check_class_names, decode, words
+from actlab.datamodules.listing import check_parts, check_splits, names_files
 from actlab.errors import ActlabError
 
-FORMAT = 3  # of the cache: raised when decoding changes
+FORMAT = 4  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files
 CARD = "README.md"  # whose header may say which files a split has, and what the classes are called
 END = 2**20  # bytes at either end of a file that `ends_digest` reads
@@ -65,6 +66,8 @@ def load_images(
             # names and times, a file replaced by another of equal time would be served from it.
             with tempfile.TemporaryDirectory(dir=cache.parent, prefix="reading-") as scratch:
                 images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
+            if content_digest(folder) != source:
+                raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
         return Cached(images.tensors, {"num_classes": str(images.num_classes)})
 
     tensors, metadata = made_once(cache, names, make)
@@ -140,7 +143,7 @@ def parquet_files(folder: Path) -> list[Path]:
     """All parquet files below a folder, sorted; nothing that is no regular file, which might never end.
 
     Raises:
-        ActlabError: when there are none, or far too many files.
+        ActlabError: when there are none, far too many files, or a link that leads nowhere.
     """
     found: list[Path] = []
     seen = 0
@@ -150,7 +153,11 @@ def parquet_files(folder: Path) -> list[Path]:
             raise ActlabError(
                 f"{folder} holds more than {MOST_FILES:,} files; give the folder of the dataset alone"
             )
-        files = (Path(top, name) for name in names if name.endswith(".parquet"))
+        files = [Path(top, name) for name in names if name.endswith(".parquet")]
+        if dangling := [file for file in files if file.is_symlink() and not file.exists()]:
+            raise ActlabError(
+                f"{dangling[0]} is a link to {dangling[0].readlink()}, which is not there; fetch it"
+            )
         found += [file for file in files if file.is_file()]
     if found:
         return sorted(found)
@@ -227,14 +234,21 @@ def open_folder(folder: Path, scratch: str) -> Any:
         scratch: where the reader may write; must live until the splits are decoded.
 
     Raises:
-        ActlabError: when a file is damaged, or the files do not fit together.
+        ActlabError: when a file is damaged or missing, or the files do not fit together.
     """
     import datasets
     import pyarrow
 
+    files = parquet_files(folder)
+    check_parts(files)
     try:
         with quiet():
-            return datasets.load_dataset(str(_plainly_named(folder, Path(scratch))), cache_dir=scratch)
+            place = _plainly_named(folder, Path(scratch))
+            builder = datasets.load_dataset_builder(str(place), cache_dir=scratch)
+            found = (builder.config.data_files or {}).items()
+            splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
+            check_splits(splits, files, folder, stated=names_files(folder / CARD))
+            return datasets.load_dataset(str(place), cache_dir=scratch)
     except (
         datasets.exceptions.DatasetsError,
         pyarrow.ArrowException,
@@ -247,6 +261,10 @@ def open_folder(folder: Path, scratch: str) -> Any:
         OverflowError,
     ) as error:
         cause = error.__cause__ or error
+        if "Config name is missing" in str(error):
+            raise ActlabError(
+                f"{folder} holds several datasets, as its {CARD} says; give a folder of one"
+            ) from error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
         raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it anew") from error
 
@@ -259,7 +277,9 @@ def _plainly_named(folder: Path, scratch: Path) -> Path:
     for file in (file for file in sorted(folder.rglob("*")) if file.is_file()):
         link = links / file.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(file.resolve())
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")  # put into place at once: others may come, too
+        fresh.symlink_to(file.resolve())
+        fresh.replace(link)
     return links
 
 

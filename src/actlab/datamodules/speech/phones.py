@@ -35,7 +35,7 @@ pau   sil  sil
 _KEPT = """
 aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z
 """
-DELETED = "q"
+DELETED, SILENCE = "q", "h#"  # SILENCE begins and ends a sentence
 
 FOLDING: dict[str, tuple[str, str]] = {phone: (phone, phone) for phone in _KEPT.split()} | {
     phone: (of_48, of_39) for phone, of_48, of_39 in map(str.split, _FOLDED.strip().splitlines())

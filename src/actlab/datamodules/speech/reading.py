@@ -114,8 +114,13 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
     def read() -> Cached:
         with one_thread():
             parts = {part: part_of(corpus.part(part)) for part in PARTS}
+        if digest_of(corpus) != content:
+            raise ActlabError(
+                f"{corpus.folder} changed while it was read; run again when its files are complete"
+            )
         return Cached({f"{part}_{kind}": parts[part][kind] for part in PARTS for kind in KINDS}, {})
 
-    key = hashlib.sha256(repr((FORMAT, digest_of(corpus))).encode()).hexdigest()[:24]
+    content = digest_of(corpus)
+    key = hashlib.sha256(repr((FORMAT, content)).encode()).hexdigest()[:24]
     names = [f"{part}_{kind}" for part in PARTS for kind in KINDS]
     return made_once(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read).tensors

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
-from actlab.datamodules.speech.phones import CLASS_OF
+from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
 from actlab.errors import ActlabError, unknown
 
 SPHERE = b"NIST_1A\n"
 REMEDY = "copy it from the corpus anew"
+_MOST_UNLABELLED = RATE // 2  # audio samples after the last phone
 
 
 def contents(path: Path) -> bytes:
@@ -104,17 +105,23 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
         ActlabError: for a line that is no phone, an unknown label, times that go back or lie beyond the audio.
     """
     try:
-        lines = contents(path).decode("ascii").splitlines()
+        text = contents(path).decode("ascii")
     except UnicodeDecodeError as error:
         raise ActlabError(f"{path} is no text ({error.reason}); {REMEDY}") from error
     phones: list[Phone] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             phone = _phone(f"{path}, line {number}", line)
             _check_times(f"{path}, line {number}", phone, phones[-1][1] if phones else 0, samples)
             phones.append(phone)
     if not phones:
         raise ActlabError(f"{path} holds no phones; {REMEDY}")
+    _, end, label = phones[-1]
+    if end < samples - _MOST_UNLABELLED or (label != SILENCE and not text.endswith("\n")):
+        raise ActlabError(
+            f"{path} is cut off: its last phone is {label!r} up to audio sample {end:,} of {samples:,}; "
+            + REMEDY
+        )
     return phones
 
 

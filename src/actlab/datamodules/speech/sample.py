@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from actlab.datamodules.speech.corpus import CORE
 from actlab.datamodules.speech.features import RATE, Phone
-from actlab.datamodules.speech.phones import PHONES
+from actlab.datamodules.speech.phones import PHONES, SILENCE
 
 LENGTH = 6400  # audio samples of a sentence
 SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx361")
-SILENCE = "h#"
 
 
 def speakers() -> list[str]:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,17 @@ def png(pixels: np.ndarray, mode: str | None = None) -> bytes:
     file, image = io.BytesIO(), Image.fromarray(pixels)
     (image.convert(mode) if mode else image).save(file, "PNG")
     return file.getvalue()
+
+
+def png_of_16_bits(side: int) -> bytes:
+    """A colour image of 16 bits a channel, which Pillow cannot write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 16, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x01\x02" * 3 * side) * side)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def pixels_of(split: str, *shape: int) -> np.ndarray:

@@ -1,0 +1,99 @@
+"""Which files of a folder are read as which split: none twice, none left out, none missing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hub_folders import SIZES, HubFolder
+
+from actlab.datamodules.sources import load_images
+from actlab.errors import ActlabError
+
+TRAIN, TEST = "data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"
+
+
+@pytest.fixture
+def laid_out(hub_folder: HubFolder, tmp_path: Path) -> Callable[..., Path]:
+    """A folder whose files lie under other names: each name, and the split that it holds."""
+
+    def build(**names: str) -> Path:
+        source, folder = hub_folder(), tmp_path / "laid out"
+        for split, places in names.items():
+            for place in places.split():
+                (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                (folder / place).write_bytes((source / "data" / f"{split}-00000-of-00001.parquet").read_bytes())
+        return folder
+
+    return build
+
+
+def load(folder: Path, tmp_path: Path) -> dict[str, int]:
+    images = load_images(str(folder), ("train", "test"), 1, cache_dir=str(tmp_path / "cache"))
+    return {split: len(images.tensors[f"{split}_labels"]) for split in ("train", "test")}
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("train/0.parquet", "test/0.parquet"),
+        ("train.parquet", "test.parquet"),
+        ("default/train/0000.parquet", "default/test/0000.parquet"),
+        ("digits_train_1.parquet", "digits_test_1.parquet"),
+        (TRAIN, TEST),
+    ],
+)
+def test_layouts_that_are_read(laid_out: Callable[..., Path], tmp_path: Path, train: str, test: str) -> None:
+    assert load(laid_out(train=train, test=test), tmp_path) == {"train": SIZES["train"], "test": SIZES["test"]}
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words"),
+    [
+        ("train/digits_train/0.parquet", "test/digits_test/0.parquet", "would be read twice, as '"),
+        ("mnist-test/train/0.parquet", "mnist-test/test/0.parquet", "would be read twice, as '"),
+        ("split.train.parquet", "test.parquet train/x_test.parquet", "would be"),
+        (
+            f"digits/{TRAIN} letters/{TRAIN}",
+            f"digits/{TEST} letters/{TEST}",
+            "would be put together from 'digits",
+        ),
+        (
+            f"{TRAIN} more/train-00000-of-00001.parquet",
+            TEST,
+            "more/train-00000-of-00001.parquet would be left out",
+        ),
+        ("data/train-00000-of-00002.parquet", TEST, "train-00001-of-00002.parquet is missing, 1 of 2 parts"),
+        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "holds 'train' in 1 and in 2 parts; take one"),
+    ],
+)
+def test_layouts_that_would_be_read_wrongly(
+    laid_out: Callable[..., Path], tmp_path: Path, train: str, test: str, words: str
+) -> None:
+    with pytest.raises(ActlabError) as caught:
+        load(laid_out(train=train, test=test), tmp_path)
+    assert words in str(caught.value)
+
+
+def test_a_card_may_say_which_files_a_split_has(laid_out: Callable[..., Path], tmp_path: Path) -> None:
+    folder = laid_out(train="a/one.parquet b/train-2.parquet c/train-3.parquet", test="a/two.parquet")
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - {split: train, path: [a/one.parquet, b/train-2.parquet]}\n"
+        "  - {split: test, path: a/two.parquet}\n---\n"
+    )
+    assert load(folder, tmp_path) == {"train": 2 * SIZES["train"], "test": SIZES["test"]}
+
+
+def test_several_datasets_of_one_card_are_refused(laid_out: Callable[..., Path], tmp_path: Path) -> None:
+    folder = laid_out(train="one/train.parquet two/train.parquet", test="one/test.parquet two/test.parquet")
+    configs = "".join(f"- config_name: {name}\n  data_dir: {name}\n" for name in ("one", "two"))
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    with pytest.raises(ActlabError, match="holds several datasets, as its README"):
+        load(folder, tmp_path)
+
+
+def test_a_link_that_leads_nowhere_is_refused(hub_folder: HubFolder, tmp_path: Path) -> None:
+    folder = hub_folder()
+    (folder / "data" / "train-1.parquet").symlink_to("not-there")
+    with pytest.raises(ActlabError, match=r"train-1.parquet is a link to not-there, which is"):
+        load(folder, tmp_path)
