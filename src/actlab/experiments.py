@@ -79,6 +79,8 @@ class ActlabCLI(LightningCLI):
                 self.config = parsed(args, args.get(configs.SEED), parser.parse_object)
             else:
                 super().parse_arguments(parser, args)
+        config = self.config.get(str(self.config.get("subcommand")), self.config)
+        configs.restore_batches(config.trainer, self.given.get("trainer") or {})
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seed to both sides, and to the model each shape of the data that the config leaves out.
@@ -164,6 +166,7 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: for a value that Lightning refuses, such as an unknown strategy.
         """
+        configs.restore_batches(self._get(self.config_init, "trainer"), self.given.get("trainer") or {})
         try:
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:

@@ -68,6 +68,18 @@ def test_a_group_of_which_all_diverged_at_once_is_infinite_where_others_were_mea
     assert over_epochs(loaded, loaded.groups[1], Column("val/none")) is None
 
 
+def test_a_group_of_which_all_diverged_later_is_infinite_to_the_end(tmp_path: Path) -> None:
+    plan = study(grids=({ACT: ["relu", "elu"]},), select=Selection())
+    for run in plan.runs():
+        bad = run.point[ACT] == "elu"
+        values, status = ([1.0, 0.9], DIVERGED) if bad else ([1.0, 0.9, 0.8, 0.7], FINISHED)
+        write(tmp_path, run, {"val/loss": values}, status)
+    loaded = results.load(plan, tmp_path)
+    curve = over_epochs(loaded, loaded.groups[1], LOSS)
+    assert curve is not None
+    assert (curve.x.tolist(), curve.band.median.tolist()) == ([1, 2, 3, 4], [1, 0.9, math.inf, math.inf])
+
+
 def test_a_recorded_nan_is_the_worst_value_and_cuts_no_epoch(tmp_path: Path) -> None:
     plan = one_unit(seeds=3)
     for run in plan.runs():

@@ -63,6 +63,11 @@ def test_what_changes_the_numbers_counts(ids, override):
     assert not set(ids(overrides=[override])) & set(ids())
 
 
+def test_one_batch_is_no_whole_epoch(ids):
+    for key in ("limit_train_batches", "val_check_interval"):
+        assert ids(overrides=[f"trainer.{key}=1"]) != ids(overrides=[f"trainer.{key}=1.0"])
+
+
 def test_two_classes_of_one_module_are_two(ids, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("two", "three"):

@@ -34,6 +34,58 @@ def study(tmp_path):
     return write
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        (
+            TEXT.replace(
+                "model.network.dropout: [0.0, 0.5]", "model.network: [{class_path: actlab.networks.MLP}]"
+            ),
+            {"overrides": ["model.network.dropout=0.5"]},
+            "model.network.dropout would be lost, as model.network is",
+        ),
+        (
+            TEXT + "  \n",
+            {"overrides": ["seed_everything=7"]},
+            "set by a study for each of its runs: give 'seeds'",
+        ),
+        (TEXT.replace("model.network.dropout: [0.0, 0.5]", "seed_everything: [1, 2]"), {}, "give 'seeds'"),
+        (
+            TEXT + "stages: [{name: a, set: {model.network.init_args.dropout: 0.1}}, {name: b}]\n",
+            {},
+            "model.network.init_args.dropout would be lost, as model.network.dropout is set after it",
+        ),
+        (TEXT + "figures: [{y: {val/loss: null}}, {y: {val/error: null}}]\n", {}, "two figures in .* 'curves'"),
+        (
+            TEXT + "figures: [{y: {val/loss: null}, panels: [{title: a}, {title: a, log: true}]}]\n",
+            {},
+            "two panels of the figure 'curves' in .* are called 'a'",
+        ),
+    ],
+)
+def test_what_would_be_lost_is_refused(study, text, options, words):
+    with pytest.raises(ActlabError, match=words):
+        study(text, **options)
+
+
+def test_a_key_within_another_that_is_given_before_it_is_set(study):
+    text = TEXT.replace(
+        "model.activation", "model.network: [{class_path: actlab.networks.MLP}]\n  model.activation"
+    )
+    dropouts = {keys.get_dotted(run.config, "model.network.dropout") for run in study(text).runs()}
+    assert dropouts == {0.0, 0.5}
+
+
+@pytest.mark.parametrize("key", ["fast_dev_run=true", "overfit_batches=1", "limit_train_batches=1"])
+def test_brief_runs_are_a_part_of_the_data(study, key):
+    assert study(overrides=[f"trainer.{key}"]).samples
+    assert not study().samples
+
+
+def test_runs_of_limited_time_are_of_another_length(study):
+    assert study(overrides=["trainer.max_time='00:00:01:00'"]).cut == "00:00:01:00 of time"
+
+
 def test_there_are_studies():
     assert {"demo", "gelu_mnist_classifier", "soi_mnist"} <= set(STUDIES)
 

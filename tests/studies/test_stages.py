@@ -109,6 +109,17 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
 
 
+def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
+    trial = study(STAGED, "run", "--set", "model.optimizer.lr=1e-5")
+    assert trial.code == 0, trial.err
+    assert "chosen by other runs" not in trial.out
+    outcome = study(STAGED, "run")
+    assert outcome.code == 0, outcome.err
+    words = " ".join(outcome.out.split())
+    assert "2 of 2 settings were chosen by other runs than" in words
+    assert "are kept in selection.json: delete it to choose anew." in words
+
+
 @pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
 def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained, content):
     shutil.copytree(trained, tmp_path / "runs")

@@ -70,10 +70,11 @@ def over_epochs(
 
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
-    """The epochs at which the runs recorded a column; where none of them did, those of any run of the study."""
+    """The epochs at which the runs recorded a column; where all diverged, those of any run of the study."""
     key = column.metric, column.condition
     own = [(run.id, *key) for run in runs if (run.id, *key) in results.series]
-    recorded = own or [of for of in results.series if of[1:] == key]
+    ended = all(results.has_diverged(run) for run in runs)
+    recorded = own if own and not ended else [of for of in results.series if of[1:] == key]
     return np.unique(np.concatenate([np.empty(0), *(results.series[of].epochs for of in recorded)]))
 
 

@@ -177,7 +177,8 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
     """A value as printed: percent with two decimals, an epoch with one, others with three digits.
 
     Args:
-        value: None for a value that is missing; not finite for a diverged run, or as measured.
+        value: None for a value that is missing; not finite for a diverged run, as measured, or for an epoch
+            that no run came to.
         column: says whether the value is a percentage or an epoch.
         signed: with a sign, for differences.
         diverged: whether the value may be infinite because a run diverged.
@@ -185,9 +186,9 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
     if value is None:
         return NONE
     if not math.isfinite(value):
-        if diverged:
-            return "diverged"
-        return "never" if column.is_epoch else "∞" if value > 0 else "-∞"
+        if column.is_epoch:
+            return "never"
+        return "diverged" if diverged else "∞" if value > 0 else "-∞"
     sign = "+" if signed else ""
     if column.in_percent:
         return f"{100 * value:{sign}.2f}"

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actlab import contents
+from actlab.configs import BATCHES
 from actlab.studies.keys import as_number
 
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before
@@ -50,7 +51,8 @@ def _counting(config: Mapping[str, Any], read: bool = False) -> dict[str, Any]:
         left_out = _DATA if read or "." not in name or name.startswith("actlab.") else ()
         data = {**data, "init_args": {k: v for k, v in arguments.items() if k not in left_out}}
     if isinstance(trainer, Mapping):
-        trainer = {k: v for k, v in trainer.items() if k not in _TRAINER and (v is not None or k in _NULLS)}
+        counting = ((k, v) for k, v in trainer.items() if k not in _TRAINER and (v is not None or k in _NULLS))
+        trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
     return {**config, "data": data, "trainer": trainer}
 
 

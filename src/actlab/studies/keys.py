@@ -49,6 +49,26 @@ def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
     return arguments
 
 
+def check_order(keys: Sequence[str]) -> None:
+    """Refuse keys of which one is lost: each is set in its turn, and a later one may hold an earlier one.
+
+    >>> check_order(["model.optimizer", "model.optimizer.lr"])
+
+    Raises:
+        ActlabError: for the first such key, and for the seed, which a study gives by itself.
+    """
+    plain = [[part for part in key.split(".") if part != "init_args"] for key in keys]
+    for number, (key, parts) in enumerate(zip(keys, plain, strict=True)):
+        if parts == ["seed_everything"]:
+            raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")
+        for other, wider in zip(keys[number + 1 :], plain[number + 1 :], strict=True):
+            if parts[: len(wider)] == wider:
+                raise ActlabError(
+                    f"{key} would be lost, as {other} is set after it and holds it: give {other} first, or "
+                    f"{key} within the values of {other}"
+                )
+
+
 def short(key: str) -> str:
     """The last part of a dotted key, as tables and run ids show it."""
     return key.rpartition(".")[2]

@@ -20,6 +20,7 @@ from actlab.studies import identity
 from actlab.studies.keys import as_number, get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
+_LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
 MOST_RUNS = 20_000
 SMOKE_SUFFIX = "-smoke"  # ends the name of a study that runs on samples
 BLOCK = "block"  # the point's key for the name of a block
@@ -139,7 +140,7 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
         Words about the first pair that differs; empty where none does.
     """
     for one, other in blocks:
-        for key, unit in ((EPOCHS, "epochs"), ("trainer.max_steps", "updates")):
+        for key, unit in _LENGTHS.items():
             own, given = (get_dotted(block.config({}), key) for block in (one, other))
             if own != given:
                 return f"{given} {unit}" + (f", not {own}" if own else "")
@@ -166,7 +167,8 @@ class Probe:
 def _partial(config: Mapping[str, Any]) -> bool:
     limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
     limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
-    return bool(get_dotted(config, "data.sample")) or any(limited)
+    brief = ("data.sample", "trainer.fast_dev_run", "trainer.overfit_batches")
+    return any(get_dotted(config, key) for key in brief) or any(limited)
 
 
 @dataclass(frozen=True)

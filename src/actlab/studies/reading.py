@@ -11,7 +11,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.keys import as_list, class_of, located, mode_of, set_dotted, short, yaml_value
+from actlab.studies.keys import as_list, check_order, class_of, located, mode_of, set_dotted, short, yaml_value
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
@@ -58,6 +58,10 @@ def load(
     for key in select.tune:
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
+    for stage in ({}, *(stage.set for stage in file.stages)):
+        for block in blocks:
+            check_order(list(dict.fromkeys([*block.settings, *stage, *block.grid])))
+    _check_names(file.figures, path)
     asked = file.reference if reference is None else _unit(reference)
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
@@ -78,6 +82,16 @@ def load(
         notes=tuple(file.notes),
         tags=tuple(file.tags),
     )
+
+
+def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
+    """Refuse figures of one name, of which one file would be left, and panels that curves.csv would mix."""
+    for what, names in (
+        ("figures", [figure.name for figure in figures]),
+        *((f"panels of the figure {f.name!r}", [p.title for p in f.panels if p.title]) for f in figures),
+    ):
+        if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+            raise ActlabError(f"two {what} in {path} are called {twice[0]!r}: give each a name of its own")
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:

@@ -5,7 +5,7 @@ What was selected is stored once, in ``selection.json``, and kept by every later
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,24 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
         blocks.append(replace(own, grid=grid))
         tried[identity(group.point)] = entry["tried"]
         chosen_on |= set(entry["seeds"])
-    return replace(whole, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on))
+    notes = (*whole.notes, *_other_runs(before[-1], chosen))
+    return replace(whole, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on), notes=notes)
+
+
+def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
+    """What to say where settings were chosen by other runs than a stage has now: fewer seeds, another grid."""
+    held = [(chosen[identity(group.point)], group) for group in groups(before)]
+    differ = [g for entry, g in held if set(entry.get("runs", ids := _ids(g))) != set(ids)]
+    if differ:
+        yield (
+            f"{len(differ)} of {len(held)} settings were chosen by other runs than {before.title!r} has, and "
+            f"are kept in {FILE}: delete it to choose anew."
+        )
+
+
+def _ids(group: Group) -> list[str]:
+    """The runs of a group, by setting."""
+    return [run.id for setting in group.settings for run in setting.runs]
 
 
 def _block(group: Group, chosen: Mapping[str, Any]) -> int:
@@ -135,7 +152,7 @@ def _entry(loaded: Results, group: Group) -> dict[str, Any]:
         "metric": loaded.study.select.metric,
         "mode": loaded.study.select.mode,
         "seeds": [run.seed for run in setting.runs],
-        "runs": [run.id for one in group.settings for run in one.runs],
+        "runs": _ids(group),
     }
 
 
@@ -146,7 +163,7 @@ def _check(entry: Any, group: Group, rule: Selection, root: Path) -> None:
     whole = (
         isinstance(entry, dict) and entry.keys() >= {"chosen", "tried"} and isinstance(entry["chosen"], dict)
     )
-    ids = {run.id for setting in group.settings for run in setting.runs}
+    ids = set(_ids(group))
     if not whole or ids.isdisjoint(entry.get("runs", ids)):
         what = "was selected by runs of other settings" if whole else "is damaged (it holds no selection)"
         raise DamagedError(f"{root / FILE} {what}: {REMEDY}")
