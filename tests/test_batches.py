@@ -6,7 +6,6 @@ import sys
 PROGRAM = """
 import rich.progress
 from actlab import experiments
-from actlab.configs import BATCHES
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
 

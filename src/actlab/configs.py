@@ -20,28 +20,12 @@ SEED = "seed_everything"
 SHAPES = ("num_classes", "input_shape")  # of the model: what the config leaves out comes from the data
 READING = ("cache_dir", "workers")  # of the data: they leave what is read as it is
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
-# Of the Trainer: numbers of batches, or shares of an epoch, so that 1 and 1.0 differ.
-BATCHES = (
-    *("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"),
-    *("overfit_batches", "val_check_interval"),
-)
 # LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 SPEC = ("class_path", "init_args", "dict_kwargs")
 KEPT = "kept"  # beside a class path: the arguments of another class that stood there before
 FILES = (".yaml", ".yml", ".json")
 _FOLLOWS_SEED = ("model.seed", "data.seed")
-
-
-def restore_batches(trainer: Any, given: Mapping[str, Any]) -> None:
-    """Give a parsed Trainer its whole numbers of `BATCHES` back, in place.
-
-    Lightning takes an int or a float there. Which of them the parser tries first depends on what was imported
-    before, as Python keeps one object for both orders of a union; then 1 batch becomes 1.0, the whole epoch.
-    """
-    for key in BATCHES:
-        if type(given.get(key)) is int and isinstance(trainer.get(key), float):
-            trainer[key] = given[key]
 
 
 class Node(NamedTuple):

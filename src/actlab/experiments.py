@@ -15,6 +15,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations, configs, mistakes, records
+from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
 from actlab.parsing import parsed
@@ -80,7 +81,7 @@ class ActlabCLI(LightningCLI):
             else:
                 super().parse_arguments(parser, args)
         config = self.config.get(str(self.config.get("subcommand")), self.config)
-        configs.restore_batches(config.trainer, self.given.get("trainer") or {})
+        restore_batches(config.trainer, self.given.get("trainer") or {})
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seed to both sides, and to the model each shape of the data that the config leaves out.
@@ -166,7 +167,7 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: for a value that Lightning refuses, such as an unknown strategy.
         """
-        configs.restore_batches(self._get(self.config_init, "trainer"), self.given.get("trainer") or {})
+        restore_batches(self._get(self.config_init, "trainer"), self.given.get("trainer") or {})
         try:
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:

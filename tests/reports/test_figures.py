@@ -188,7 +188,8 @@ def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
 
 def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -> None:
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
-    loaded = written(edit=lambda text: text.replace(panel, 4 * panel), overrides=["seeds=1"])
+    more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))
+    loaded = written(edit=lambda text: text.replace(panel, more), overrides=["seeds=1"])
     assert "Shaded" not in read_entry(loaded, loaded.study.figures[0]).caption
     assert figures.draw(loaded, tmp_path / "f")
 

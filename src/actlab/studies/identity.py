@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actlab import contents
-from actlab.configs import BATCHES
+from actlab.batches import BATCHES
 from actlab.studies.keys import as_number
 
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before

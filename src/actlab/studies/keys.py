@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from actlab.errors import ActlabError
@@ -49,24 +49,29 @@ def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
     return arguments
 
 
-def check_order(keys: Sequence[str]) -> None:
-    """Refuse keys of which one is lost: each is set in its turn, and a later one may hold an earlier one.
+def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
+    """Refuse keys that are lost: the grid's are set in their order after the settings, and may hold others.
 
-    >>> check_order(["model.optimizer", "model.optimizer.lr"])
+    >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
 
     Raises:
         ActlabError: for the first such key, and for the seed, which a study gives by itself.
     """
-    plain = [[part for part in key.split(".") if part != "init_args"] for key in keys]
-    for number, (key, parts) in enumerate(zip(keys, plain, strict=True)):
-        if parts == ["seed_everything"]:
-            raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")
-        for other, wider in zip(keys[number + 1 :], plain[number + 1 :], strict=True):
-            if parts[: len(wider)] == wider:
+    before: list[str] = []
+    for wider, of_grid in [*((key, False) for key in settings), *((key, True) for key in grid)]:
+        if _parts(wider) == ["seed_everything"]:
+            raise ActlabError(f"{wider} is set by a study for each of its runs: give 'seeds'")
+        for key in before if of_grid else ():
+            if key != wider and _parts(key)[: len(_parts(wider))] == _parts(wider):
                 raise ActlabError(
-                    f"{key} would be lost, as {other} is set after it and holds it: give {other} first, or "
-                    f"{key} within the values of {other}"
+                    f"{key} would be lost, as {wider} is set after it and holds it: give {wider} first, or "
+                    f"{key} within the values of {wider}"
                 )
+        before.append(wider)
+
+
+def _parts(key: str) -> list[str]:
+    return [part for part in key.split(".") if part != "init_args"]
 
 
 def short(key: str) -> str:

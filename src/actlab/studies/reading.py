@@ -60,7 +60,7 @@ def load(
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
     for stage in ({}, *(stage.set for stage in file.stages)):
         for block in blocks:
-            check_order(list(dict.fromkeys([*block.settings, *stage, *block.grid])))
+            check_order({**block.settings, **stage}, block.grid)
     _check_names(file.figures, path)
     asked = file.reference if reference is None else _unit(reference)
     return Study(
