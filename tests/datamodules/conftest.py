@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from hub_folders import HubFolder, write_hub_folder
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits
 from PIL import Image
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from actlab.engines import packing, queue
 from actlab.errors import ActlabError
 from actlab.resources import resource
 from actlab.studies import reading
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits
 
 VALIDATION = 6
 AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "flip": "random", "noise": 0.15}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub_folders import SIZES, HubFolder, labels_of
 
 from actlab.datamodules import ImageNetDataModule
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import content_digest, load_images
 from actlab.errors import ActlabError
+from hub_folders import SIZES, HubFolder, labels_of
 
 ANIMALS, OTHERS = ("cat", "dog", "bird"), ("cat", "bird", "dog")
 CARD = """\

@@ -5,12 +5,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hub_folders import write_hub_folder
 
 from actlab.datamodules import command, twitter_pos
 from actlab.datamodules.command import DATA
 from actlab.datamodules.speech.sample import write_sample
 from actlab.resources import resource
+from hub_folders import write_hub_folder
 
 
 def test_every_data_set_is_listed_with_how_to_get_it(cli):

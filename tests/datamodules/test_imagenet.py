@@ -11,7 +11,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
-from hub_folders import HubFolder
 from PIL import Image
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from actlab.errors import ActlabError
 from actlab.networks import PyramidNet
 from actlab.resources import resource
 from actlab.tasks import ClassificationTask
+from hub_folders import HubFolder
 
 SIZE, CROP, BATCH = 12, 8, 4
 CLASSES, TRAIN, VAL = ("ant", "bee", "cow"), 6, 3  # pictures a class

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hub_folders import SIZES, HubFolder
 
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
+from hub_folders import SIZES, HubFolder
 
 TRAIN, TEST = "data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of
 from torch import Tensor, nn
 
 from actlab.datamodules import MNISTDataModule, decoded
 from actlab.errors import ActlabError
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of
 
 
 def module(folder: Path, **options: Any) -> MNISTDataModule:

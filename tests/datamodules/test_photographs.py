@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hub_folders import HubFolder, png_of_16_bits
 from PIL import Image
 from torch import Tensor
 
 from actlab.datamodules import ImageNetDataModule
 from actlab.datamodules.photographs import square
 from actlab.errors import ActlabError
+from hub_folders import HubFolder, png_of_16_bits
 
 SIDE = 6
 RED = (255, 0, 0)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from actlab.datamodules import sources
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
 
 SPLITS = ("train", "test")
 
