@@ -15,10 +15,7 @@ from jsonargparse import Namespace
 from actlab import contents
 from actlab.configs import READING, SECTIONS, SEED, SHAPES
 
-CODE, FILES = (
-    "code",
-    "files",
-)  # the keys of the record under which the digests stand: of the model's, the data's
+CODE, FILES = "code", "files"  # the keys under which the digests of what model and data name stand
 _NOTHING = "nothing"  # how a key that one side lacks is shown
 
 

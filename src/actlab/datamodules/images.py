@@ -192,7 +192,8 @@ def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.
 
     try:
         image: Image.Image = Image.open(io.BytesIO(picture or b""))
-        mode = image.mode + " of 16 bits" * is_deep(image)
+        deep = is_deep(image)
+        mode = image.mode + " of 16 bits" * deep
         if mode in ("1", "P"):  # a lossless packer's forms: MNIST's few pure black and white digits have 1 bit
             image = image.convert("L" if mode == "1" else "RGB")
         array = np.asarray(image)
@@ -202,7 +203,7 @@ def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.
         ) from error
     if mode == "P" and channels == 1 and (array == array[..., :1]).all():
         return array[..., :1]
-    if image.mode != MODES[channels] or mode.endswith("16 bits"):
+    if deep or image.mode != MODES[channels]:
         raise ActlabError(
             f"image {number} of the {where} has Pillow mode {mode!r}; {MODES[channels]!r} is needed, "
             f"8 bits and {channels} channel{'s' * (channels > 1)}"

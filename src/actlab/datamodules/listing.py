@@ -23,9 +23,7 @@ _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 
 def names_files(card: Path) -> bool:
     """Whether a dataset's ``README.md`` says itself which files its splits have."""
-    return (
-        card.is_file() and re.search("^configs:", card.read_text("utf-8", "replace"), re.MULTILINE) is not None
-    )
+    return card.is_file() and _CONFIGS.search(card.read_text("utf-8", "replace")) is not None
 
 
 def check_splits(

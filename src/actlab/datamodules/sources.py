@@ -59,6 +59,7 @@ def load_images(
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
     def make() -> Cached:
+        """The images, decoded."""
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
         else:
@@ -248,7 +249,8 @@ def open_folder(folder: Path, scratch: str) -> Any:
             found = (builder.config.data_files or {}).items()
             splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
             check_splits(splits, files, folder, stated=names_files(folder / CARD))
-            return datasets.load_dataset(str(place), cache_dir=scratch)
+            builder.download_and_prepare()
+            return builder.as_dataset()
     except (
         datasets.exceptions.DatasetsError,
         pyarrow.ArrowException,

@@ -98,11 +98,11 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
     """What to say where settings were chosen by other runs than a stage has now: fewer seeds, another grid."""
-    held = [(chosen[identity(group.point)], group) for group in groups(before)]
-    differ = [g for entry, g in held if set(entry.get("runs", ids := _ids(g))) != set(ids)]
+    known = {identity(group.point): set(_ids(group)) for group in groups(before)}
+    differ = [point for point, ids in known.items() if set(chosen[point].get("runs", ids)) != ids]
     if differ:
         yield (
-            f"{len(differ)} of {len(held)} settings were chosen by other runs than {before.title!r} has, and "
+            f"{len(differ)} of {len(known)} settings were chosen by other runs than {before.title!r} has, and "
             f"are kept in {FILE}: delete it to choose anew."
         )
 

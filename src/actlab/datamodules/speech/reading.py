@@ -112,6 +112,7 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
     """
 
     def read() -> Cached:
+        """Every part, its sentences read."""
         with one_thread():
             parts = {part: part_of(corpus.part(part)) for part in PARTS}
         if digest_of(corpus) != content:
