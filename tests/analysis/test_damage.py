@@ -11,10 +11,9 @@ from written_runs import curves_of, study, write
 
 from actlab import checkpoints
 from actlab.analysis import results
-from actlab.engines import probes
+from actlab.engines import probed
 from actlab.engines.folders import Row, RunFolder
 from actlab.files import DamagedError, read_sealed, write_sealed
-from actlab.studies.plan import Probe
 from damaging import WAYS, damaged
 
 
@@ -32,7 +31,7 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
         file = root / run.id / name
         file.write_bytes(damaged(file.read_bytes(), how, source))
         loaded = results.load(plan, root)
-        (line,) = loaded.damaged
+        (line,) = loaded.left_out
         assert str(root / run.id) in line
         assert "run the study again" in line
         assert loaded.results == {k: v for k, v in whole.results.items() if k != run.id}
@@ -48,7 +47,7 @@ def test_damaged_costs_are_named(tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_text('{"digest": "x", "content": []}')
     loaded = results.load(study(), tmp_path)
     assert loaded.costs == []
-    assert "cost.json is damaged" in loaded.damaged[0]
+    assert "cost.json is damaged" in loaded.left_out[0]
 
 
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     for file in (tmp_path / "cost.json", tmp_path / run.id / "result.json"):
         file.unlink(missing_ok=True)
         os.mkfifo(file)
-    assert all("no regular file" in line for line in results.load(plan, tmp_path).damaged)
+    assert all("no regular file" in line for line in results.load(plan, tmp_path).left_out)
     os.mkfifo(tmp_path / "x.ckpt")
     with pytest.raises(DamagedError, match="no regular file"):
         checkpoints.read(tmp_path / "x.ckpt")
@@ -70,18 +69,18 @@ def test_a_result_of_another_kind_is_named(tmp_path: Path, content: str) -> None
     run = plan.runs()[0]
     write(tmp_path, run, curves_of(run))
     (tmp_path / run.id / "result.json").write_text(content)
-    assert "lacks status, id" in results.load(plan, tmp_path).damaged[0]
+    assert "lacks status, id" in results.load(plan, tmp_path).left_out[0]
 
 
 def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
     one, other = study().runs()[:2]
-    probe, rows = Probe("noise", "a.B"), [Row(1.0, 1, "test", "loss", "noise=1", 0.25)]
+    rows = [Row(1.0, 1, "test", "loss", "noise=1", 0.25)]
     for run in (one, other):
         write(tmp_path, run, curves_of(run))
-        probes._write(probes.path_of(tmp_path, run, probe), rows, "asked")
-    assert not results.load(study(), tmp_path).damaged
-    shutil.copy(probes.path_of(tmp_path, one, probe), probes.path_of(tmp_path, other, probe))
-    (line,) = results.load(study(), tmp_path).damaged
+        probed.write(probed.file_of(tmp_path / run.id, "noise"), rows, ["asked"], [])
+    assert not results.load(study(), tmp_path).left_out
+    shutil.copy(probed.file_of(tmp_path / one.id, "noise"), probed.file_of(tmp_path / other.id, "noise"))
+    (line,) = results.load(study(), tmp_path).left_out
     assert f"{other.id}/probes/noise.parquet is damaged" in line
 
 

@@ -137,7 +137,7 @@ def test_older_runs_are_shown_as_those_with_summaries(tmp_path: Path) -> None:
 
     def shown() -> list[Any]:
         loaded = results.load(plan, tmp_path)
-        assert not loaded.damaged
+        assert not loaded.left_out
         drawn = []
         for group in loaded.groups:
             for metric in ("val/loss", "test/error"):
@@ -195,8 +195,8 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path, entry: Any) -> None:
     write_sealed(folder.path / "result.json", {**folder.result(), SUMMARY: entry})
     loaded = results.load(plan, tmp_path)
     assert loaded.missing == 1
-    assert str(folder.path) in loaded.damaged[0]
-    assert "run the study again" in loaded.damaged[0]
+    assert str(folder.path) in loaded.left_out[0]
+    assert "run the study again" in loaded.left_out[0]
 
 
 def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:

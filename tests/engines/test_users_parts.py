@@ -8,6 +8,7 @@ import torch
 from tiny_study import KilledError, execute, kill_after, metrics, packed, result
 
 from actlab import experiments
+from actlab.analysis import results
 from actlab.engines import probes
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
@@ -332,6 +333,34 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
         rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes/noise.parquet")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
         assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(last, rel=1e-5)
+
+
+@pytest.mark.parametrize("change", ["its arguments", "its code"])
+def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path, monkeypatch, change):
+    name = f"probing_by_{change.split()[1]}"  # what is imported stays so in later tests
+    code = tmp_path / "modules" / f"{name}.py"
+    code.parent.mkdir()
+    code.write_text("from actlab.probes import InputNoise as Mine\n")
+    monkeypatch.syspath_prepend(code.parent)
+    probe = PROBE.replace("AT", "last").replace("actlab.probes.InputNoise", f"{name}.Mine")
+    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n"
+    study = load(text + probe)
+    execute(study.runs(), tmp_path, stacked=False)
+    probes.execute(study.runs(), tmp_path, study.probes, print)
+    before = results.load(study, tmp_path)
+    assert before.left_out == ()
+    assert before.conditions["noise/test/loss"] == ["noise=0"]
+    if change == "its code":
+        code.write_text("from actlab.probes import InputNoise as Mine  # edited\n")
+    else:
+        study = load(text + probe.replace("[0.0]", "[0.5]"))
+    (line,) = results.load(study, tmp_path).left_out
+    assert "probe noise: what it measured in 2 runs is left out" in line
+    assert results.load(study, tmp_path).awaits("noise/test/loss")
+    probes.execute(study.runs(), tmp_path, study.probes, print)
+    assert results.load(study, tmp_path).left_out == ()
+    condition = "noise=0" if change == "its code" else "noise=0.5"
+    assert results.load(study, tmp_path).conditions["noise/test/loss"] == [condition]
 
 
 def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab import series
+from actlab.engines import probed
 from actlab.engines.folders import COSTS, SUMMARY, Row, RunFolder
 from actlab.errors import ActlabError
 from actlab.files import DamagedError, read_sealed
@@ -70,34 +72,44 @@ class Read(NamedTuple):
         series: what training and probes recorded. A name is ``split/metric``, or the metric alone where there
             is no split; in front of it, for a probe, the name of its file and a slash.
         results: the ``result.json`` of each run, without the summaries.
-        damaged: a line about each run that is left out because a file of it is damaged, with the remedy.
+        left_out: a line about each run that is left out because a file of it is damaged, and about each probe
+            that asks something else now, with the remedy.
     """
 
     series: AllSeries
     results: Sequence[Mapping[str, Any]]
-    damaged: list[str]
+    left_out: list[str]
 
 
-def read(root: Path, runs: Iterable[Run]) -> Read:
+def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:
     """The series and results of the finished runs among ``runs``.
 
     Args:
         root: the study's folder.
         runs: planned ones, finished or not.
+        asked: what the study's probes ask, by name; what they measured when they asked otherwise is left out.
 
     Raises:
         ActlabError: for a file without the columns of a row, or a probe with a name that training recorded.
     """
-    recorded, results, damaged = {}, [], []
+    recorded, results, left_out = {}, [], []
+    outdated: Counter[str] = Counter()
     for folder in (folder for run in runs if (folder := RunFolder(root, run)).finished):
         try:
             result = folder.result()
-            recorded[folder.run.id] = _recorded(folder, result.pop(SUMMARY, None))
+            old = {name for name in asked if probed.is_outdated(probed.file_of(folder.path, name), asked[name])}
+            recorded[folder.run.id] = _recorded(folder, result.pop(SUMMARY, None), old)
         except DamagedError as error:
-            damaged.append(str(error))
+            left_out.append(str(error))
         else:
             results.append(result)
-    return Read(AllSeries(recorded), results, damaged)
+            outdated.update(old)
+    left_out += (
+        f"probe {name}: what it measured in {number} runs is left out, for the study asks something else now: "
+        "run it again, and they are probed anew"
+        for name, number in outdated.items()
+    )
+    return Read(AllSeries(recorded), results, left_out)
 
 
 def costs(root: Path) -> list[Mapping[str, Any]]:
@@ -115,11 +127,11 @@ def costs(root: Path) -> list[Mapping[str, Any]]:
     return [entry for entry in entries if entry.get("run") and (root / str(entry["run"])).is_dir()]
 
 
-def _recorded(folder: RunFolder, entry: Any) -> Recorded:
+def _recorded(folder: RunFolder, entry: Any, outdated: Container[str]) -> Recorded:
     """What a run recorded, its rows unread where its result sums them up; those from before do not."""
     found = Recorded(folder.metrics, {}, {})
     trained = series.summaries(found.trained) if entry is None else _summed(folder, entry)
-    found.probed = dict(_probed(folder.path, {name for name, _ in trained}))
+    found.probed = dict(_probed(folder.path, {name for name, _ in trained}, outdated))
     found.summaries = trained | series.summaries(found.probed)
     return found
 
@@ -132,9 +144,11 @@ def _summed(folder: RunFolder, entry: Any) -> dict[Key, Summary]:
         raise DamagedError(f"{folder.path} has a result of unknown form: {folder.remedy}") from error
 
 
-def _probed(folder: Path, trained: Container[str]) -> Iterator[tuple[Key, Series]]:
-    """What probes measured in a run, whose training recorded other names."""
+def _probed(folder: Path, trained: Container[str], outdated: Container[str]) -> Iterator[tuple[Key, Series]]:
+    """What probes measured in a run, whose training recorded other names; without outdated ones."""
     for file in sorted((folder / "probes").glob("[!.]*.parquet")):
+        if file.stem in outdated:
+            continue
         probed = series.read(file, Row._fields, f"{file.stem}/", folder.name)
         if both := [name for name, _ in probed if name in trained]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")

@@ -20,6 +20,7 @@ from actlab.analysis import reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import printer
 from actlab.analysis.statistics import median
+from actlab.engines import probed
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError
@@ -38,7 +39,7 @@ class Results:
         results: ``result.json`` of each finished run, by run id.
         series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
         costs: entries of ``cost.json``, empty without one.
-        damaged: a line about each damaged file, with the remedy.
+        left_out: a line about each damaged file, and what else is left out, with the remedy.
         declared: the metrics that runs will record, where that is known before any has.
     """
 
@@ -47,7 +48,7 @@ class Results:
     results: dict[str, Mapping[str, Any]]
     series: reading.AllSeries
     costs: list[Mapping[str, Any]] = field(default_factory=list)
-    damaged: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
 
     @cached_property
@@ -217,17 +218,18 @@ def load(study: Study, root: Path) -> Results:
             hub dataset.
     """
     runs = study.runs()
-    found = reading.read(root, runs)
+    asked = {probe.name: probed.asked(probe, study.keep) for probe in study.probes}
+    found = reading.read(root, runs, asked)
     _check_revisions(found.results)
-    damaged = list(found.damaged)
+    left_out = list(found.left_out)
     costs: list[Mapping[str, Any]] = []
     try:
         measured = {run.id for run in runs}
         costs = [c for c in reading.costs(root) if c["run"] in measured and not c.get("failed")]
     except DamagedError as error:
-        damaged.append(str(error))
+        left_out.append(str(error))
     results = {result["id"]: result for result in found.results}
-    return Results(study, root, results, found.series, costs, tuple(damaged))
+    return Results(study, root, results, found.series, costs, tuple(left_out))
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

@@ -1,45 +1,37 @@
 """Probes are runs' second life: evaluations of their checkpoints, after training and without touching it.
 
-A probe of a run is a file ``probes/<name>.parquet`` in its folder: rows as in ``metrics.parquet``, and a digest
-of what was asked. Where it exists with the same digest nothing is done, so a probe may be added to finished
-runs, and an interrupted study goes on with those that are missing.
+A probe of a run is a file in its folder, see `actlab.engines.probed`. Where it holds what is asked nothing is
+done, so a probe may be added to finished runs, and an interrupted study goes on with those that are missing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.hooks import DataHooks
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments, series
-from actlab.engines import packing
-from actlab.engines.folders import Row, RunFolder, frame_of
+from actlab import checkpoints, experiments
+from actlab.engines import packing, probed
+from actlab.engines.folders import Row, RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.recording import best_of, checkpoint_name, epochs_of
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.experiments import Experiment
-from actlab.files import is_regular, replacing
 from actlab.probes import Measured
 from actlab.signatures import find, parameters
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against, stacked_quantity
-from actlab.studies import identity
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 
 TOGETHER = 15  # most runs that are evaluated as one
-_DIGEST = b"actlab_probe"
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
@@ -48,7 +40,11 @@ def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tu
     finished = [run for run in runs if RunFolder(root, run).finished]
     found = []
     for probe in probes:
-        left = [run for run in finished if read_digest(path_of(root, run, probe)) != digest(probe, run)]
+        left = [
+            run
+            for run in finished
+            if not probed.answers(probed.file_of(root / run.id, probe.name), *_asked(probe, run))
+        ]
         if left:
             found.append((probe, left))
     return found
@@ -122,7 +118,7 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
             for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
-        _write(path_of(root, run, probe), rows[run.id], digest(probe, run))
+        probed.write(probed.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
 
 
 def _kept(folder: RunFolder, name: str) -> bool:
@@ -207,39 +203,7 @@ def _add(
         rows[run].append(Row(epoch, step, measured.split, measured.metric, measured.condition, value))
 
 
-def path_of(root: Path, run: Run, probe: Probe) -> Path:
-    """The file of one probe of one run."""
-    return root / run.id / "probes" / f"{probe.name}.parquet"
-
-
-def digest(probe: Probe, run: Run) -> str:
-    """Of what is asked: class, arguments and checkpoints, and the contents of what they name outside actlab.
-
-    A class says by a ``version`` that it measures otherwise than before.
-    """
-    sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args})
-    asked: list[Any] = [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values())]
-    if "best" in probe.at:
-        asked += [run.keep.best, run.keep.mode]
-    if (version := getattr(find(probe.class_path, (object,), "probe"), "version", None)) is not None:
-        asked.append(version)
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def read_digest(path: Path) -> str | None:
-    """The digest in a probe's file; None when there is no such file or it cannot be read."""
-    if not is_regular(path):
-        return None
-    try:
-        metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowException):
-        return None
-    return str(metadata.get(_DIGEST, b"").decode())
-
-
-def _write(path: Path, rows: Sequence[Row], asked: str) -> None:
-    table = pa.Table.from_pandas(frame_of(rows), preserve_index=False)
-    added = {_DIGEST: asked.encode(), series.SEAL: series.seal(table, path.parent.parent.name).encode()}
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **added})
-    with replacing(path) as partial:
-        pq.write_table(table, partial)
+def _asked(probe: Probe, run: Run) -> tuple[list[Any], list[Any]]:
+    """What is asked of a run, and the ``version`` by which a class says that it measures anew."""
+    version = getattr(find(probe.class_path, (object,), "probe"), "version", None)
+    return probed.asked(probe, run.keep), [] if version is None else [version]

@@ -24,7 +24,7 @@ def remarks(results: Results) -> list[str]:
     rows = comparison.rows(results)
     texts = [
         state(results),
-        *results.damaged,
+        *results.left_out,
         _gaps(results, rows),
         _reading(results, rows),
         _choice(results, rows),
