@@ -108,6 +108,7 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
         ("i 1 2\nlike 1 2 3\n", ["line 2 has 3 numbers", "2"]),
         ("i\t1 2\nlike\t1 2 3\n", ["line 2 has 3 numbers", "2"]),
         ("i 1 2\nlike 1 x\n", ["line 2", "'x' is no number"]),
+        ("i 1 2\nlike_it 1 1_0\n", ["line 2", "'1_0' is no number"]),
         ("i 1 2\nlike\n", ["line 2 has 0 numbers"]),
         ("i\n", ["line 1 has no numbers"]),
         ("i 1 nan\n", ["line 1 holds nan"]),

@@ -390,9 +390,37 @@ def test_mistakes_in_a_figure_get_clear_errors(
 def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match="'published' of figure 'f' lacks 'file'"):
         read_curves({"names": {}}, "f")
-    (tmp_path / "some.csv").write_text("panel,act,epoch\nA,ReLU,1\n")
-    with pytest.raises(ActlabError, match=r"some\.csv lacks the columns curve, value; needed are panel, act,"):
+    with pytest.raises(ActlabError, match=r"there is no file 'mine\.csv' of published curves; needed is a CSV"):
+        read_curves({"file": "mine.csv"}, "f")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"panel,act,epoch\nA,ReLU,1\n",
+            r"lacks the columns curve, value; needed is a CSV file with the columns",
+        ),
+        (b"", r"cannot be read as published curves \(No columns"),
+        (b"\xff\xfe\x00", r"cannot be read as published curves \('utf-8' codec"),
+        (b"panel,act,curve,epoch,value\n1,ReLU,c,1,.5\n1,ReLU,c,2,n/a\n", "value 'n/a' of data row 2 is no"),
+        (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "epoch 'inf' of data row 1 is no finite number"),
+        (b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n", "epoch '' of data row 1 is no finite number"),
+    ],
+)
+def test_published_curves_that_cannot_be_drawn_get_clear_errors(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "some.csv").write_bytes(content)
+    with pytest.raises(ActlabError, match=rf"some\.csv.*{message}"):
         read_curves({"file": str(tmp_path / "some.csv")}, "f")
+
+
+def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text("panel,act,curve,epoch,value\n1,NA,2,3,.5\n")
+    found = read_curves({"file": str(tmp_path / "some.csv"), "names": {"relu": "NA"}}, "f")
+    found.check("1", "2")
+    assert [list(numbers) for numbers in found.get("1", "relu", "2") or ()] == [[3.0], [0.5]]
 
 
 def test_a_units_colour_is_the_same_in_every_figure() -> None:

@@ -21,6 +21,11 @@ def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_a_panel_says_where_units_have_different_numbers_of_runs(written: Any, tmp_path: Path) -> None:
+    titles = titles_of(written, tmp_path, skip=lambda run: run.seed and run.point["model.activation"] == "relu")
+    assert titles[0][0] == "plain\nn = 1–2, published dotted"
+
+
 def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_path: Path) -> None:
     plain, dropped = titles_of(written, tmp_path, skip=lambda run: not run.point["model.dropout"])
     assert plain == ("plain\npublished; not run here", "log loss")

@@ -342,11 +342,21 @@ def test_only_a_grid_key_that_is_not_tuned_can_be_compared(study, lines):
         study(TEXT + lines)
 
 
+@pytest.mark.parametrize("override", ["seeds=", "seeds=null"])
+def test_seeds_that_are_set_to_nothing_are_refused(study, override):
+    with pytest.raises(ActlabError, match="seeds None: give how many"):
+        study(overrides=[override])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("table: [{metric: val/los}]", "unknown metric 'val/los'; did you mean 'val/loss'"),
         ("table: [{metric: noise/test/error}]", "unknown probe 'noise'"),
+        (
+            "table: [{metric: val/error, at: best}, {metric: val/error, at: best, mode: max}]",
+            "the table of .* has two columns val/error@best: leave one out",
+        ),
         ("select: {tune: [model.network.dropout], metric: val/los}", "unknown metric 'val/los'"),
         ("figures: [{y: {val/los: null}}]", "unknown metric 'val/los'"),
         ("figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]", "unknown grid key 'model.lr'"),

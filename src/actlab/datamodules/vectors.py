@@ -129,7 +129,7 @@ def _vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
             begin = 1
         word, fields = " ".join(fields[:begin]), fields[begin:]
     try:
-        values = list(map(float, fields))
+        values = list(map(_number if "_" in "".join(fields) else float, fields))
     except ValueError:
         wrong = next(field for field in fields if not _is_number(field))
         raise ActlabError(f"{where}: {wrong[:60]!r} is no number") from None
@@ -144,9 +144,16 @@ def _fields(text: str) -> list[str]:
     return [field for field in fields if field] if "" in fields else fields
 
 
+def _number(field: str) -> float:
+    """A number as files have it: not ``1_0``, which Python takes for 10."""
+    if "_" in field:
+        raise ValueError(field)
+    return float(field)
+
+
 def _is_number(field: str) -> bool:
     try:
-        float(field)
+        _number(field)
     except ValueError:
         return False
     return True

@@ -104,7 +104,7 @@ def _panel(
     theirs = _published(axes, panel, published, colours)
     for name in labels:
         axes.plot([], [], color=colours[name], label=name)
-    n = "" if ours is None or ours.empty else f"n = {int(ours['n'].max())}"
+    n = "" if ours is None or ours.empty else f"n = {_number(ours['n'])}"
     said = n + (", published dotted" if theirs and n else "")
     if not n:
         said = "published; not run here" if theirs else "not run here, no published curve"
@@ -120,6 +120,12 @@ def _panel(
         axes.set_ylim(*panel["ylim"])
     if labels:
         axes.legend()
+
+
+def _number(of_each: pd.Series[int]) -> str:
+    """Of how many runs the medians are: the same everywhere, or from the fewest to the most."""
+    fewest, most = int(of_each.min()), int(of_each.max())
+    return str(most) if fewest == most else f"{fewest}–{most}"
 
 
 def _published(

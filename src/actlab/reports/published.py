@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from actlab.errors import ActlabError, unknown
-from actlab.resources import resource
+from actlab.errors import ActlabError, one_line, unknown
+from actlab.resources import is_file, resource
 from actlab.studies.keys import same
 
 _KEYS = ("file", "names", "stretch")
-_COLUMNS = ("panel", "act", "curve", "epoch", "value")
+_NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
+_COLUMNS = (*_NAMES, *_NUMBERS)
+_NEEDED = f"needed is a CSV file with the columns {', '.join(_COLUMNS)}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     Their epochs are multiplied by ``stretch``, where an epoch has another number of updates than ours.
 
     Raises:
-        ActlabError: for an unknown key or name, or a file without the columns.
+        ActlabError: for an unknown key or name, or a file that is missing, no table, without the columns, or
+            with a place or value that is no finite number.
     """
     for key in entry:
         if key not in _KEYS:
@@ -90,8 +94,24 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
 
 
 def _table(file: str) -> pd.DataFrame:
-    path = Path(file)
-    frame = pd.read_csv(path if path.is_file() else resource(file))
+    try:
+        path = Path(file) if is_file(Path(file)) else resource(file)
+    except ActlabError:
+        raise ActlabError(f"there is no file {file!r} of published curves; {_NEEDED}") from None
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # a panel may be called NA, or 1
+    except (OSError, ValueError) as error:
+        raise ActlabError(
+            f"{file} cannot be read as published curves ({one_line(error)}); {_NEEDED}"
+        ) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
-        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(_COLUMNS)}")
+        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_NEEDED}")
+    for column in _NUMBERS:
+        numbers = pd.to_numeric(frame[column], errors="coerce")
+        for row in np.flatnonzero(~np.isfinite(numbers)):
+            raise ActlabError(
+                f"{file}: {column} {frame[column][row]!r} of data row {row + 1} is no finite number; correct "
+                "it, or take the row out"
+            )
+        frame[column] = numbers
     return frame

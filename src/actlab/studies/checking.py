@@ -38,7 +38,9 @@ def check(study: Study) -> None:
         with one_line_errors(run.config):
             _check_config(run)
     planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
-    _ = planned.columns  # each is checked as it is made
+    keys = [column.key for column in planned.columns]  # each is checked as it is made
+    if again := [key for key in keys if keys.count(key) > 1]:
+        raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
     if study.select.tune:
         planned.check(study.select.metric)
     comparison.check_reference(planned)

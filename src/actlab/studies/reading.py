@@ -46,6 +46,8 @@ def load(
     path = config_file(name, "configs/studies")
     file = schema.checked(read_mapping(path), path)
     changes = dict(map(_assignment, overrides))
+    if "seeds" in changes:
+        _listed(changes["seeds"])  # raises for none, which would be as if they were not given
     seeds = changes.pop("seeds", None)
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
     units = [_unit(text) for text in activations]
