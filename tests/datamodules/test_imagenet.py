@@ -215,6 +215,44 @@ def test_the_hubs_tables_give_what_a_tree_gives(module: Build, hub_folder: HubFo
         module(hub_folder("half", splits=("train",))).setup("fit")
 
 
+HALF, LOST, OTHER = (lambda b: b[: len(b) // 2]), None, (lambda b: b.replace(b"IDAT", b"IDAS"))
+
+
+@pytest.mark.parametrize("change", [HALF, LOST])
+def test_a_damaged_copy_of_the_hubs_tables_is_made_anew(
+    module: Build, hub_folder: HubFolder, tmp_path: Path, change: Any
+) -> None:
+    folder = hub_folder("tables", splits=("train", "validation"), shape=(SIZE, SIZE, 3))
+    before = collected(module(folder).val_dataloader())
+    (copy,) = (tmp_path / "cache" / "rows").rglob("*-validation.arrow")
+    content = copy.read_bytes()
+    copy.unlink()
+    if change:
+        copy.write_bytes(change(content))
+    assert all(map(torch.equal, before, collected(module(folder).val_dataloader())))
+    assert copy.read_bytes() == content
+
+
+def test_tables_that_cannot_be_copied_say_where(module: Build, hub_folder: HubFolder, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file in its place")
+    with pytest.raises(
+        ActlabError, match=r"cannot write the cache .*/rows .*another folder by data\.cache_dir"
+    ):
+        module(hub_folder("tables", splits=("train", "validation"))).setup("fit")
+
+
+def test_a_picture_of_a_copy_that_cannot_be_decoded_is_named_with_the_copy(
+    module: Build, hub_folder: HubFolder, tmp_path: Path
+) -> None:
+    folder = hub_folder("tables", splits=("train", "validation"), shape=(SIZE, SIZE, 3))
+    module(folder).setup("fit")
+    (copy,) = (tmp_path / "cache" / "rows").rglob("*-validation.arrow")
+    copy.write_bytes(OTHER(copy.read_bytes()))
+    with pytest.raises(ActlabError) as error:
+        collected(module(folder).val_dataloader())
+    assert f"(read from its copy in {copy.parent}: delete that if the dataset is whole)" in str(error.value)
+
+
 def test_the_sample_trains_for_two_updates_by_the_command_line(
     cli: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:

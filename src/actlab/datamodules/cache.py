@@ -59,11 +59,16 @@ def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> C
             made = make()
             write_cache(path, made)
     except (OSError, SafetensorError) as error:
-        raise ActlabError(
-            f"cannot write the cache {path.parent} ({words(error)}); give another folder by "
-            "data.cache_dir or $ACTLAB_CACHE"
-        ) from error
+        raise unwritable(path.parent, error) from error
     return read_cache(path, names) or made
+
+
+def unwritable(folder: Path, error: BaseException) -> ActlabError:
+    """The error for a cache that cannot be written."""
+    return ActlabError(
+        f"cannot write the cache {folder} ({words(error)}); give another folder by data.cache_dir or "
+        "$ACTLAB_CACHE"
+    )
 
 
 def read_cache(path: Path, names: Sequence[str]) -> Cached | None:

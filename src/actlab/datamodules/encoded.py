@@ -110,6 +110,7 @@ class Rows(Encoded):
         self.labels, self.num_classes = labels_of(table, label, where)
         self._digest = f"{table._fingerprint}{content}"
         self._table = table.cast_column(self._column, datasets.Image(decode=False))
+        self._copy = next((str(Path(file["filename"]).parent) for file in table.cache_files), "")
 
     def read(self, number: int) -> bytes:
         """The bytes in the table, or those of the file that it names."""
@@ -117,8 +118,11 @@ class Rows(Encoded):
         return found.get("bytes") or Path(found.get("path") or "").read_bytes()
 
     def name(self, number: int) -> str:
-        """Its number in the table."""
-        return f"image {number} of the {self.where}"
+        """Its number in the table, and where the reader's copy of it lies."""
+        copy = (
+            f" (read from its copy in {self._copy}: delete that if the dataset is whole)" if self._copy else ""
+        )
+        return f"image {number} of the {self.where}{copy}"
 
     @property
     def digest(self) -> str:

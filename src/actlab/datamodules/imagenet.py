@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
-from actlab.datamodules.cache import cache_folder
+from actlab.datamodules.cache import cache_folder, unwritable
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
 from actlab.datamodules.images import check_class_names
 from actlab.datamodules.loaders import ReadingLoader, ResumableLoader
@@ -28,6 +31,28 @@ from actlab.hashing import generator
 from actlab.resources import resource
 
 SAMPLE_VAL = 8
+
+
+def _copied(folder: Path, copy: Path) -> Any:
+    """The tables of a folder of parquet files, from the copy that the reader keeps; a damaged one is made anew.
+
+    Raises:
+        ActlabError: when a file is damaged or missing, the files do not fit together, or the cache cannot be
+            written.
+    """
+    if copy.exists():
+        with suppress(ActlabError):
+            return open_folder(folder, str(copy))
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{copy}.lock"):
+            if copy.exists():  # another process may have made it meanwhile
+                with suppress(ActlabError):
+                    return open_folder(folder, str(copy))
+                shutil.rmtree(copy)
+            return open_folder(folder, str(copy))
+    except OSError as error:
+        raise unwritable(copy.parent, error) from error
 
 
 class ImageNetDataModule(TensorDataModule):
@@ -118,7 +143,7 @@ class ImageNetDataModule(TensorDataModule):
         check_class_names(parquet_files(folder))
         content = ends_digest(folder)[:24]  # the reader itself knows files again by their paths and times
         copy = cache_folder(self.cache_dir) / "rows" / content
-        return rows_of(open_folder(folder, str(copy)), self.dataset, content)
+        return rows_of(_copied(folder, copy), self.dataset, content)
 
     @property
     def revisions(self) -> dict[str, str]:
