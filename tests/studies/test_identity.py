@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from actlab import contents
+from actlab import configs, contents
 from actlab.studies import identity, reading
 
 TEXT = """\
@@ -280,3 +280,7 @@ def test_a_users_own_datamodule_means_what_it_says(ids, code, tmp_path, change):
     (tmp_path / "a/images.safetensors").write_text("x")
     assert ids(overrides=[own]) == before
     assert not set(ids(overrides=[own, change])) & set(before)
+
+
+def test_what_ids_leave_out_of_the_data_checkpoints_leave_out_too():
+    assert set(configs.READING) == identity._DATA
