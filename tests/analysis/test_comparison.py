@@ -166,7 +166,12 @@ def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         (tmp_path / run.id).mkdir(exist_ok=True)
-        ratios = {"relative_to_reference": 1.0, "seconds_per_update": 1.0, "bytes_kept": 1}
+        ratios = {
+            "relative_to_reference": 1.0,
+            "seconds_per_update": 1.0,
+            "bytes_kept": 1,
+            "bytes_relative": 1.0,
+        }
         found.append({"compared": "?", "point": run.point, "run": run.id, **ratios})
     (tmp_path / "cost.json").write_text(json.dumps(found))
     return found
@@ -185,6 +190,21 @@ def test_a_cost_is_that_of_the_rows_own_runs(tmp_path: Path) -> None:
     assert [row.cost and row.cost["run"] for row in later] == measured
     leave_costs(tmp_path, [run for run in before.runs() if run.seed == 0])
     assert not any(row.cost for row in comparison.rows(results.load(after, tmp_path)))
+
+
+@pytest.mark.parametrize(("reference", "expected"), [("relu", (2.0, 1.0)), ("gelu", (1.0, 0.5))])
+def test_costs_are_relative_to_the_reference_that_is_asked_for(
+    tmp_path: Path, reference: str, expected: tuple[float, ...]
+) -> None:
+    """Whatever they were measured beside."""
+    plan = study(grids=({ACT: ["gelu", "relu"]},), select=Selection(), seeds=(0,), reference=reference)
+    costs = leave_costs(tmp_path, plan.runs())
+    costs[0] |= {"seconds_per_update": 2.0, "relative_to_reference": 2.0}
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    loaded = results.load(plan, tmp_path)
+    found = [row.cost for row in comparison.rows(loaded)]
+    assert tuple(cost and cost["relative_to_reference"] for cost in found) == expected
+    assert comparison.cost_base(loaded) == reference
 
 
 def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from actlab.analysis.differences import paired_difference
 from actlab.analysis.equivalence import equivalent, not_worse
 from actlab.analysis.flips import drawn, flipped_sums, parts
 from actlab.analysis.statistics import (
@@ -18,6 +19,7 @@ from actlab.analysis.statistics import (
     median_interval,
     paired_differences,
     pairs_needed,
+    rounding,
     sign_flip_p,
     wilcoxon_p,
 )
@@ -227,3 +229,13 @@ def test_the_pairs_needed_are_the_fewest(hypotheses: int) -> None:
     n = pairs_needed(hypotheses)
     assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
     assert pairs_needed(1) == 6
+
+
+def test_one_huge_value_leaves_the_other_differences_as_they_are() -> None:
+    """A loss that has exploded but is not yet infinite is one pair of nine."""
+    before, after = [0.1] * 9, [0.1 + 0.01 * i for i in range(1, 9)] + [5e6]
+    assert wilcoxon_p(after, before) == 2 / 2**9
+    assert sign_flip_p(np.subtract(after, before), tie=rounding(after, before)) == 2 / 2**9
+    found = paired_difference(after, before)
+    assert found.p == 2 / 2**9
+    assert found.low == pytest.approx(0.0275)

@@ -150,8 +150,12 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     Where nothing of the reference was measured it is relative to what it was measured beside.
     """
     mine, reference = _own_cost(results, group), _reference(results, group)
-    if mine is None or reference is None:
-        return mine
+    if mine is None:
+        return None
+    if reference is None:  # it may be another than the one that it was measured beside
+        return (
+            {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if _refers(results, group) else mine
+        )
     if (theirs := _own_cost(results, reference)) is None:
         measured = {cost["run"] for cost in results.costs}
         return None if any(run.id in measured for s in reference.settings for run in s.runs) else mine
@@ -179,8 +183,9 @@ def _costs_of(results: Results, cost: Mapping[str, Any]) -> Any:
 def cost_base(results: Results) -> str | None:
     """What the costs are relative to: the reference where it was measured; None where no entry says so."""
     reference = [cost for cost in results.costs if same(_costs_of(results, cost), results.study.reference)]
-    bases = [cost for cost in [*reference, *results.costs] if cost.get("relative_to_reference") == 1]
-    return results.text(results.study.compare, _costs_of(results, bases[0])) if bases else None
+    beside = (cost for cost in results.costs if cost.get("relative_to_reference") == 1)
+    base = next(iter([*reference, *beside]), None)
+    return None if base is None else results.text(results.study.compare, _costs_of(results, base))
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:

@@ -76,8 +76,8 @@ def paired_difference(
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size)
     scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    tie = max(rounding(a, b) / scale, FLOATS)
-    low, high, p = _inverted(tuple(d / scale), tie, level, seed)
+    off = np.maximum(rounding(a, b) / scale, FLOATS)
+    low, high, p = _inverted(tuple(d / scale), tuple(off), level, seed)
     return Difference(mean, scale * low, scale * high, middle, p, d.size)
 
 
@@ -90,9 +90,11 @@ def _median(d: Array) -> float | None:
 
 
 @lru_cache(maxsize=4096)  # a table is written several times over; 20 pairs take a tenth of a second
-def _inverted(d: tuple[float, ...], tie: float, level: float, seed: int) -> tuple[float, float, float]:
+def _inverted(
+    d: tuple[float, ...], off: tuple[float, ...], level: float, seed: int
+) -> tuple[float, float, float]:
     """The ends of the interval of shifts whose p reaches ``level``, and the p of no shift."""
-    low, high, always, total = _spans(np.array(d), tie, seed)
+    low, high, always, total = _spans(np.array(d), np.array(off), seed)
     p = (always + int(((low <= 0) & (high >= 0)).sum())) / total
     needed = math.ceil(level * total) - always  # so many spans must hold a shift that is not refused
     if needed <= 0:
@@ -101,8 +103,8 @@ def _inverted(d: tuple[float, ...], tie: float, level: float, seed: int) -> tupl
     return float(smallest[needed - 1]), float(largest[high.size - needed]), p
 
 
-def _spans(d: Array, tie: float, seed: int) -> tuple[Array, Array, int, int]:
-    """The span between the means of a part and of the rest, for each part; an end up to ``tie`` from 0 is 0.
+def _spans(d: Array, off: Array, seed: int) -> tuple[Array, Array, int, int]:
+    """The span between the means of a part and of the rest, for each part; 0 where they may be off by as much.
 
     Returns:
         Lower and upper ends; the number of patterns that hold any shift, which are those that turn nothing or
@@ -112,12 +114,14 @@ def _spans(d: Array, tie: float, seed: int) -> tuple[Array, Array, int, int]:
     proper = (sizes > 0) & (sizes < d.size)
     total = sums.size + (d.size > EXACT)
     always = total - int(proper.sum())
-    one = sums[proper] / sizes[proper]
-    other = (d.sum() - sums[proper]) / (d.size - sizes[proper])
-    low, high, mean = (_snapped(v, tie) for v in (np.minimum(one, other), np.maximum(one, other), d.mean()))
+    sums, sizes, apart = sums[proper], sizes[proper], parts(off, seed)[0][proper]
+    one = _snapped(sums / sizes, apart / sizes)
+    other = _snapped((d.sum() - sums) / (d.size - sizes), (off.sum() - apart) / (d.size - sizes))
+    mean = _snapped(d.mean(), off.mean())
+    low, high = np.minimum(one, other), np.maximum(one, other)
     return np.minimum(low, mean), np.maximum(high, mean), always, total
 
 
-def _snapped(values: Array, tie: float) -> Array:
+def _snapped(values: Array, off: Array) -> Array:
     """Values with 0 where only rounding keeps them from it: ties are common, and must count as ties."""
-    return np.where(np.abs(values) < tie, 0.0, values)
+    return np.where(np.abs(values) < off, 0.0, values)

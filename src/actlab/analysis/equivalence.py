@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from actlab.analysis.statistics import sign_flip_p
+from actlab.analysis.statistics import Array, sign_flip_p
 from actlab.errors import ActlabError
 
 
-def equivalent(differences: Iterable[float], margin: float, tie: float = 0.0) -> float | None:
+def equivalent(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
     """The p of equivalence: two one-sided sign-flip tests that the mean difference lies within ±``margin``.
 
     Args:
@@ -34,7 +34,7 @@ def equivalent(differences: Iterable[float], margin: float, tie: float = 0.0) ->
     return None if above is None or below is None else max(above, below)
 
 
-def not_worse(differences: Iterable[float], margin: float, tie: float = 0.0) -> float | None:
+def not_worse(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
     """The p of non-inferiority of a quantity that should be small: mean difference below ``margin``.
 
     Raises:

@@ -133,7 +133,10 @@ def order_statistic(n: int, confidence: float = 0.95) -> int:
 
 
 def sign_flip_p(
-    differences: Iterable[float], alternative: Alternative = "two-sided", seed: int = 0, tie: float = 0.0
+    differences: Iterable[float],
+    alternative: Alternative = "two-sided",
+    seed: int = 0,
+    tie: float | Array = 0.0,
 ) -> float | None:
     """Sign-flip permutation test that paired differences are symmetric about 0, by their mean.
 
@@ -145,7 +148,7 @@ def sign_flip_p(
         differences: one per pair.
         alternative: ``two-sided``, or that the mean is ``less`` or ``greater`` than 0.
         seed: of the drawn patterns.
-        tie: how far equal differences may lie apart; see `rounding`.
+        tie: what each difference, or every one, may be off by; see `rounding`.
 
     Returns:
         p in (0, 1], or None without differences or with one that is not finite.
@@ -164,13 +167,15 @@ def sign_flip_p(
     if d.size == 0 or not np.isfinite(d).all():
         return None
     scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    d, tie = d / scale, max(tie / scale, FLOATS)
+    d, off = d / scale, np.broadcast_to(np.maximum(np.divide(tie, scale), FLOATS), d.shape)
     if alternative == "less":
         d = -d
     observed, sums = float(d.sum()), flipped_sums(d, seed)
+    apart = off.sum() - flipped_sums(off, seed)  # twice what the differences that turn may be off by
     if alternative == "two-sided":
+        apart = np.where(sums * observed < 0, 2 * off.sum() - apart, apart)  # there the others turn
         observed, sums = abs(observed), np.abs(sums)
-    extreme = int((sums >= observed - tie * d.size).sum())
+    extreme = int((sums >= observed - apart - FLOATS * d.size).sum())
     return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
 
 
@@ -195,30 +200,31 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     d = paired_differences(a, b)
     if d.size == 0:
         return None
-    tie = rounding(a, b)
-    unequal = d[np.abs(d) > tie]
-    return sign_flip_p(np.sign(unequal) * rankdata(_tied(np.abs(unequal), tie))) if unequal.size else 1.0
+    off = rounding(a, b)
+    unequal = np.abs(d) > off
+    sizes = _tied(np.abs(d[unequal]), off[unequal])
+    return sign_flip_p(np.sign(d[unequal]) * rankdata(sizes)) if unequal.any() else 1.0
 
 
-def _tied(sizes: Array, tie: float) -> Array:
-    """Ascending numbers for values, the same for neighbours up to ``tie`` apart."""
+def _tied(sizes: Array, off: Array) -> Array:
+    """Ascending numbers for values, the same for neighbours no further apart than one of them may be off."""
     order = np.argsort(sizes)
-    ascending = sizes[order]
+    ascending, apart = sizes[order], off[order]
     found = np.zeros(sizes.size)
-    found[order[1:]] = np.cumsum(ascending[1:] > ascending[:-1] + tie)
+    found[order[1:]] = np.cumsum(ascending[1:] > ascending[:-1] + np.maximum(apart[1:], apart[:-1]))
     return found
 
 
-def rounding(a: Sequence[float], b: Sequence[float]) -> float:
-    """How far equal differences of such values may lie apart, or equal values, since runs record float32.
+def rounding(a: Sequence[float], b: Sequence[float]) -> Array:
+    """How far the difference of each pair may lie from an equal one, or from 0, since runs record float32.
 
     Three mistakes more of 10,000 are not always the same number: each value is rounded by up to 2⁻²⁴ of itself.
 
-    >>> rounding([0.5, math.inf], [0.25]) == 0.5 / 2**22
-    True
+    >>> (rounding([0.5, math.inf, 2.0], [0.25, 1.0, 4.0]) * 2**22).tolist()
+    [0.5, 1.0, 4.0]
     """
-    values = np.abs(np.asarray([*a, *b], float))
-    return float(values[np.isfinite(values)].max(initial=0.0)) * 2.0**-22
+    values = np.abs(np.asarray([a, b], float))
+    return np.asarray(np.where(np.isfinite(values), values, 0.0).max(0) * 2.0**-22, float)
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
