@@ -112,7 +112,7 @@ MAY_IMPORT = {
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
     "studies.loggers": {*PLANS, "analysis", "engines.folders", "errors"},
-    "studies.showing": {*PLANS, "studies.stages", "analysis", "reports", *LEAVES},
+    "studies.showing": {*PLANS, "studies.stages", "engines.probed", "analysis", "reports", *LEAVES},
     "studies.scoreboard": {"studies", "analysis", "reports", *LEAVES},
     "studies.command": {"studies", "engines", "experiments", "analysis", "reports", *LEAVES},
     "members": {"experiments", "mistakes", "parsing", "configs", "records", "tasks", *LEAVES},

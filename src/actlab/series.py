@@ -54,6 +54,8 @@ class Summary(NamedTuple):
     def read(self, at: str, mode: str) -> float:
         """The value at ``last``, the ``best`` one, or ``best_epoch``; a nan counts as the worst value.
 
+        Without any other value there is no best epoch: inf.
+
         Args:
             at: one of these.
             mode: ``min`` or ``max``: whether low or high values are good.
@@ -66,6 +68,8 @@ class Summary(NamedTuple):
             return (-math.inf if high else math.inf) if math.isnan(self.last) else self.last
         if at == "best":
             return self.highest if high else self.lowest
+        if (self.highest if high else self.lowest) == (-math.inf if high else math.inf):
+            return math.inf
         return self.highest_epoch if high else self.lowest_epoch
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from actlab.analysis.points import matches, printer
+from actlab.analysis.points import in_words, matches, printer, printers
 from actlab.studies.keys import in_full, same
 
 
@@ -44,6 +44,9 @@ def test_same_values(one: Any, other: Any) -> None:
         (0.1, 0.1 + 1e-9),
         ("0.1", 0.1 + 1e-9),
         ("relu", None),
+        (True, 1),
+        (0, False),
+        ("1", True),
     ],
 )
 def test_other_values(one: Any, other: Any) -> None:
@@ -54,6 +57,15 @@ def test_other_values(one: Any, other: Any) -> None:
 
 def test_a_point_without_the_key_does_not_match() -> None:
     assert not matches({"a": None}, {})
+
+
+def test_a_point_in_words_tells_values_that_look_alike_apart() -> None:
+    points = [{"model.network": {"class_path": f"{name}.Net"}, "data.lag": "00:10"} for name in ("a", "b")]
+    write = printers(points)
+    assert [in_words(point, text=write) for point in points] == [
+        "network a.Net, lag 00:10",
+        "network b.Net, lag 00:10",
+    ]
 
 
 def test_values_that_look_alike_are_written_in_full() -> None:

@@ -70,6 +70,26 @@ def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Pa
     assert results.load(plan, tmp_path).value(plan.runs()[0], Column("test/error", "selected")) == 0.5
 
 
+def test_a_metric_that_begins_long_after_the_selection_was_not_measured_there(tmp_path: Path) -> None:
+    """A probe of the last checkpoint says nothing of the epoch that was selected."""
+    plan = one_unit()
+    (run,) = plan.runs()
+    write(tmp_path, run, {"val/loss": [0.9, 0.1, 0.5, 0.6]})
+    probe(tmp_path, run, "noise", {("test/error", ""): 0.5}, epoch=4.0)
+    loaded = results.load(plan, tmp_path)
+    assert loaded.value(run, Column("noise/test/error", "selected")) is None
+    assert loaded.value(run, Column("noise/test/error", "last")) == 0.5
+
+
+def test_a_metric_that_is_always_nan_has_no_best_epoch(tmp_path: Path) -> None:
+    plan = one_unit()
+    (run,) = plan.runs()
+    write(tmp_path, run, {"val/error": [math.nan, math.nan], "test/error": [0.1, 0.2]})
+    loaded = results.load(plan, tmp_path)
+    assert loaded.value(run, Column("val/error", "best_epoch")) == math.inf
+    assert loaded.value(run, Column("test/error", "best val/error")) == math.inf
+
+
 def test_accuracy_is_best_when_high(tmp_path: Path) -> None:
     plan = one_unit(seeds=2)
     first, second = plan.runs()

@@ -62,7 +62,7 @@ def value_by_hand(points: list[tuple[float, float]], at: str | float, mode: str)
         return values[-1]
     if at in ("best", "best_epoch"):
         place = values.index(best(values))
-        return points[place][at == "best"]
+        return math.inf if (at, values[place]) == ("best_epoch", worst) else points[place][at == "best"]
     return next((value for epoch, value in reversed(points) if epoch <= float(at)), None)
 
 

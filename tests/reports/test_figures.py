@@ -186,6 +186,16 @@ def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
     assert "8 of the study's runs diverged" in read_entry(loaded, loaded.study.figures[0]).caption
 
 
+def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None:
+    edit = {"label: log loss": "label: log loss\n    log: true", ", ylim: [0, 1]": ""}
+    loaded = written(edit=lambda text: [text := text.replace(*pair) for pair in edit.items()][-1])
+    panel = read_entry(loaded, loaded.study.figures[0]).panels[0]
+    low, high = limits(panel)
+    drawn = [value for line in panel.lines if line.published for value in line.published[1]]
+    assert min(drawn) >= low
+    assert max(drawn) <= high
+
+
 def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -> None:
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
     more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))

@@ -1,6 +1,7 @@
 """Pages for browsers: what they hold, that text stays text, and that a browser shows and toggles it."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actlab.engines.probed import write as write_probe
 from actlab.reports import style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
@@ -211,6 +213,35 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     assert page.count("script") == 0
 
 
+def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, *units in (
+        ("a", "./mine.py:U", "elu", {"name": "soi", "p": 1, "q": 2}, "./other.py:V"),
+        ("b", str(tmp_path / "mine.py:U"), {"name": "elu"}, {"q": 2, "p": 1, "name": "soi"}, "./more.py:V"),
+    ):
+        table = table_of(name, {str(number): 0.1 * number for number in range(1, 5)})
+        for row, unit in zip(table["rows"], units, strict=True):
+            row["point"] = {"model.activation": unit}
+        leave(tmp_path / "runs", table)
+    assert cli("report", "--runs-dir", tmp_path / "runs").code == 0
+    scores = Page(tmp_path / "runs" / study.INDEX).text("tbody")
+    for words in ("U 100 % 2 10.00 rank 1 10.00 rank 1", "elu 67 % 2", "soi(p=1, q=2) 33 % 2"):
+        assert words in scores
+    assert "./other.py:V 0 % 1" in scores
+    assert "./more.py:V 0 % 1" in scores
+
+
+def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: Path) -> None:
+    table = table_of("a", {"gelu": 0.1, "relu": None, "elu": None})
+    for row, diverged in zip(table["rows"], (False, True, False), strict=True):
+        row["columns"][0]["diverged"] = diverged
+    leave(tmp_path, table)
+    assert cli("report", "--runs-dir", tmp_path).code == 0
+    scores = Page(tmp_path / study.INDEX).text("tbody")
+    assert "relu 25 % 1 diverged rank 2.5" in scores
+    assert "elu 25 % 1 ∞ rank 2.5" in scores
+
+
 def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any, tmp_path: Path) -> None:
     """Not by a column that says nothing of it, nor a unit of few runs; four rates of one study count once."""
     shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
@@ -244,6 +275,26 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
     showing.keep([more], more.root)
     assert all(path.read_bytes() != content for path, content in old.items())
     assert "36" in Page(more.root / study.NAME).text()
+
+
+def test_figures_are_drawn_anew_where_a_probe_is(written: Any) -> None:
+    """What they show may be in no table."""
+
+    def probed(text: str) -> str:
+        probe = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
+        return text.replace("figures:\n", f"{probe}figures:\n")
+
+    loaded = written(edit=probed)
+    showing.write([loaded], loaded.root)
+    curves = loaded.root / "curves.csv"
+    curves.write_text("old")
+    showing.keep([loaded], loaded.root)
+    assert curves.read_text() == "old"
+    probe = loaded.root / loaded.runs[0].id / "probes" / "noise.parquet"
+    write_probe(probe, [], ["asked"], [])
+    os.utime(probe, (1e10, 1e10))
+    showing.keep([loaded], loaded.root)
+    assert curves.read_text() != "old"
 
 
 def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:

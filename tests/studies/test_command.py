@@ -46,6 +46,15 @@ def study(cli, tmp_path, monkeypatch):
     return lambda command, *words: cli("study", command, "tiny.yaml", *words)
 
 
+def test_a_study_whose_runs_all_diverge_has_a_table_and_a_page(study, tmp_path):
+    """They recorded nothing that could be drawn."""
+    first = study("run", "--html", "--set", "model.optimizer.lr=1e30", "--set", "seeds=1")
+    assert first.code == 0, first.err
+    assert "2 of 2 runs finished, 2 of which diverged" in first.out
+    assert (tmp_path / "runs/tiny/report.html").exists()
+    assert not (tmp_path / "runs/tiny/figures").exists()
+
+
 def test_a_second_run_executes_nothing(study, tmp_path):
     first = study("run", "--html")
     assert first.code == 0, first.err

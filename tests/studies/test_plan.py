@@ -8,6 +8,7 @@ import textwrap
 
 import jsonschema
 import pytest
+from pytorch_lightning.loggers.logger import DummyLogger
 
 from actlab.errors import ActlabError
 from actlab.mappings import read_mapping
@@ -408,6 +409,24 @@ def test_what_is_not_there_is_told(study, text, options, message):
         checking.check(study(f"{TEXT}{text}\n", **options))
 
 
+def test_a_unit_without_arguments_is_its_name(study):
+    plain = study(TEXT.replace("activation: [", "activation: [{name: relu}, "), activations=["{name: elu}"])
+    assert [run.id for run in plain.runs()] == [run.id for run in study().runs()]
+
+
+@pytest.mark.parametrize(("reference", "refused"), [("0", True), ("null", True), ("0.0", True), ("0.1", False)])
+def test_a_reference_counts_as_given_whatever_it_is(study, reference, refused):
+    text = TEXT.replace("seeds: 2", "seeds: 2\ncompare: model.network.dropout")
+    with pytest.raises(ActlabError, match="unknown reference") if refused else contextlib.nullcontext():
+        checking.check(study(text, overrides=["model.network.dropout=[0.1, 0.5]"], reference=reference))
+
+
+def test_a_length_in_the_grid_counts_too(study):
+    text = TEXT.replace("seeds: 2", "seeds: 2\n").replace("grid:", "grid:\n  trainer.max_epochs: [1, 2]")
+    assert study(text).cut == ""
+    assert study(text, overrides=["trainer.max_epochs=3"]).cut == "3 epochs, not 1 or 2"
+
+
 def test_a_reference_is_given_on_the_command_line(study):
     assert study(reference="elu").reference == "elu"
     checking.check(study(reference="elu"))
@@ -446,9 +465,27 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
     assert study(text).cut == ""
 
 
-def test_units_that_look_alike_are_told_apart_for_loggers(study, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.py").write_text("def bent(x):\n    return x.relu()\n")
-    runs = study(activations=[str(tmp_path / "a.py:bent"), str(tmp_path / "b.py:bent")]).runs()
-    texts = loggers._told_apart(runs)
-    assert set(texts.values()) == {"a.py:bent", "b.py:bent"}
+@pytest.mark.parametrize("names", [("a.py", "b.py"), ("v1/unit.py", "v2/unit.py")])
+def test_units_that_look_alike_are_told_apart_for_loggers(study, tmp_path, names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"def bent(x):  # {name}\n    return x.relu()\n")
+    one = study(activations=[str(tmp_path / f"{name}:bent") for name in names])
+    logged = {}
+    for run in one.runs():
+        logger = loggers.logger_factory("test_plan.Kept", one, tmp_path)(run)
+        logged.setdefault(logger.config["setting"], set()).add((logger.config["activation"], logger.tags[-1]))
+    known = [[(unit, unit)] for unit in ("relu", "elu", *(f"{name}:bent" for name in names)) for _ in range(2)]
+    assert [*map(list, logged.values())] == known
+    assert len(logged) == len(names) * 2 + 4
+
+
+class Kept(DummyLogger):
+    """What a logger is given."""
+
+    def __init__(self, tags):
+        super().__init__()
+        self.tags = tags
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        self.config = params

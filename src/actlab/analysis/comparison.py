@@ -246,7 +246,7 @@ def check_reference(results: Results) -> None:
     """Raise an ActlabError for a reference that was asked for and that the grid lacks."""
     study = results.study
     asked = study.reference_given or study.reference != Study.reference
-    if not (study.reference and asked) or any(_refers(results, group) for group in results.groups):
+    if not asked or any(_refers(results, group) for group in results.groups):
         return
     values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
     remedy = f"'reference' names a value of {study.compare}."

@@ -7,6 +7,9 @@ from typing import Any
 
 from actlab.studies.keys import in_full, label, same
 
+Text = Callable[[str, Any], str]
+"""Writes a value of a grid key for people."""
+
 
 def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
     """Whether a point has all values of ``where``, as `same` compares them.
@@ -51,11 +54,27 @@ def _is_own(ending: str, key: str, keys: Iterable[str]) -> bool:
     return ending == key or not any(f".{other}".endswith(f".{ending}") for other in keys if other != key)
 
 
-def in_words(point: Mapping[str, Any], compare: str = "") -> str:
+def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = None) -> str:
     """A point for people; the value of the compared key stands without the key.
+
+    Args:
+        point: values by grid key.
+        compare: the compared key.
+        text: writes the value of a key, so that values that would look alike are told apart; else by label.
 
     >>> in_words({"model.activation": "relu", "model.dropout": 0.5}, compare="model.activation")
     'relu, dropout 0.5'
     """
     names = short_names(point)
-    return ", ".join(label(v) if k == compare else f"{names[k]} {label(v)}" for k, v in point.items())
+    texts = {key: text(key, value) if text else label(value) for key, value in point.items()}
+    return ", ".join(texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in point)
+
+
+def printers(points: Iterable[Mapping[str, Any]]) -> Text:
+    """A function that writes the values of each key as `printer` does."""
+    values: dict[str, list[Any]] = {}
+    for point in points:
+        for key, value in point.items():
+            values.setdefault(key, []).append(value)
+    by_key = {key: printer(found) for key, found in values.items()}
+    return lambda key, value: by_key[key](value) if key in by_key else label(value)

@@ -8,7 +8,7 @@ seeds of the selection metric.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,13 @@ import numpy as np
 
 from actlab.analysis import reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
-from actlab.analysis.points import printer
+from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
 from actlab.engines import probed
 from actlab.engines.folders import DIVERGED
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
-from actlab.studies.keys import label
 from actlab.studies.plan import Run, Study
 
 
@@ -57,13 +56,9 @@ class Results:
         return self.study.runs()
 
     @cached_property
-    def _printers(self) -> dict[str, Callable[[Any], str]]:
-        points = [group.point | setting.tuned for group in self.groups for setting in group.settings]
-        return {key: printer(point[key] for point in points) for key in self.study.keys}
-
-    def text(self, key: str, value: Any) -> str:
-        """A value of a grid key for people; values that would look alike are written in full."""
-        return self._printers[key](value) if key in self._printers else label(value)
+    def text(self) -> Text:
+        """Writes a value of a grid key for people; values that would look alike in full."""
+        return printers(group.point | setting.tuned for group in self.groups for setting in group.settings)
 
     @cached_property
     def diverged(self) -> int:
@@ -142,7 +137,8 @@ class Results:
     def value(self, run: Run, column: Column) -> float | None:
         """One run's value of a column; the worst one for a diverged run, None where there is none.
 
-        There is none at an epoch that the run was not trained to.
+        There is none at an epoch that the run was not trained to, nor where another metric was best long before
+        this one was first measured.
         """
         if run.id not in self.results:
             return None
@@ -158,8 +154,12 @@ class Results:
         epochs, values = self.series[key]
         if where := watched(column.at, self.study):
             at = self.value(run, where)
+            if at is None or math.isinf(at):
+                return None if at is None else column.worst
             # A metric that is recorded less often may have no value yet at an early epoch: then its first one.
-            return None if at is None else read_at(epochs, values, max(at, float(epochs[0])), column)
+            begins = float(epochs[0])
+            late = begins > at and (len(epochs) == 1 or begins - at >= float(epochs[1]) - begins)
+            return None if late else read_at(epochs, values, max(at, begins), column)
         return read_at(epochs, values, column.at, column)
 
     @cached_property

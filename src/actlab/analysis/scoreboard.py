@@ -14,9 +14,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from actlab.analysis.columns import Column
-from actlab.analysis.points import in_words, printer
+from actlab.analysis.points import in_words, printer, printers
 from actlab.files import DamagedError
-from actlab.studies.keys import identity, mode_of, without
+from actlab.studies.keys import identity, located, mode_of, plain_unit, without
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
@@ -56,17 +56,19 @@ class Place(NamedTuple):
     """One unit in one task.
 
     Args:
-        median: ``inf`` or ``-inf`` where the median run diverged.
+        median: ``inf`` or ``-inf`` where the median run diverged, or measured that.
         rank: ties share their mean rank; nan where the unit has fewer runs than another, and where no other
             has as many.
         n: its runs.
         most: the runs of the unit that has most of them.
+        diverged: whether any of its runs has; older tables do not say it.
     """
 
     median: float
     rank: float
     n: int
     most: int
+    diverged: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,13 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def _board(compare: str, records: Sequence[Record]) -> Board:
-    text = printer(row["point"][compare] for r in records for row in r.table["rows"] if compare in row["point"])
-    tasks = [task for record in records for task in _tasks(record, compare, text)]
+    points = [row["point"] for record in records for row in record.table["rows"]]
+    known: dict[str, Any] = {}
+    for value in (plain_unit(point[compare]) for point in points if compare in point):
+        known.setdefault(_who(value), value)
+    write = printer(known.values())
+    texts = {who: write(value) for who, value in known.items()}
+    tasks = [task for record in records for task in _tasks(record, compare, texts)]
     shares: dict[str, dict[Path, list[float]]] = {}
     for task in tasks:
         others = task.ranked - 1
@@ -161,16 +168,22 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     return Board(compare, tasks, {unit: means[unit] for unit in order})
 
 
-def _tasks(record: Record, compare: str, text: Any) -> list[Task]:
+def _who(value: Any) -> str:
+    """A text that is the same for equal compared values, however a study names them."""
+    return identity(located(plain_unit(value)))
+
+
+def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]:
     """The tasks of a study: rows that differ in what is compared alone are one."""
+    write = printers(row["point"] for row in record.table["rows"])
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     points: dict[str, str] = {}
     for row in record.table["rows"]:
         rest = without(row["point"], [compare])
-        points[identity(rest)] = in_words(rest)
+        points[identity(rest)] = in_words(rest, text=write)
         cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
         if compare in row["point"] and cell and cell["n"]:
-            found.setdefault(identity(rest), {})[text(row["point"][compare])] = cell
+            found.setdefault(identity(rest), {})[texts[_who(row["point"][compare])]] = cell
     cut = record.table.get("cut", "")
     return [_task(record, ", ".join(filter(None, (points[r], cut))), cells) for r, cells in found.items()]
 
@@ -189,6 +202,7 @@ def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) ->
     ranks = rankdata([np.float32(sign * medians[unit]) for unit in whole])  # as precise as runs record values
     rank = dict(zip(whole, map(float, ranks), strict=True)) if len(whole) > 1 else {}
     places = {
-        unit: Place(medians[unit], rank.get(unit, math.nan), cell["n"], most) for unit, cell in cells.items()
+        unit: Place(medians[unit], rank.get(unit, math.nan), cell["n"], most, cell.get("diverged", True))
+        for unit, cell in cells.items()
     }
     return Task(record, point, column, places)

@@ -25,7 +25,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
-        parts.append(f"Drawn at {in_words(fixed, study.compare)}.")
+        parts.append(f"Drawn at {in_words(fixed, study.compare, results.text)}.")
     if absent := _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels]):
         parts.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]

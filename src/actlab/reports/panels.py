@@ -85,10 +85,14 @@ def limits(panel: Panel) -> tuple[float, float]:
     if panel.ylim:
         return panel.ylim
     if panel.log:
-        every = np.concatenate([values for line in panel.lines for values in line.ours.band[:3]])
-        known = every[np.isfinite(every) & (every > 0)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 1.0)
-        return low / 1.5 * panel.scale, high * 1.5 * panel.scale
+        every = [panel.scale * values for line in panel.lines for values in line.ours.band[:3]]
+        for line in panel.lines:
+            theirs, values = map(np.asarray, line.published or ((), ()))
+            every.append(values[theirs <= line.ours.x[-1]])
+        drawn = np.concatenate(every)
+        known = drawn[np.isfinite(drawn) & (drawn > 0)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (panel.scale, panel.scale)
+        return low / 1.5, high * 1.5
     tops = []
     for line in panel.lines:
         x, band = line.ours.x, line.ours.band

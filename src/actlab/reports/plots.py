@@ -59,11 +59,12 @@ def read(results: Results) -> list[Plot]:
     Raises:
         ActlabError: for an entry that is not understood, or without a finished run to draw.
     """
-    return [read_entry(results, entry) for entry in results.study.figures]
+    found = (read_entry(results, entry) for entry in results.study.figures)
+    return [plot for plot in found if plot is not None]
 
 
-def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
-    """What an entry of the study file draws.
+def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
+    """What an entry of the study file draws; None where every run diverged before it recorded any of it.
 
     Raises:
         ActlabError: for an entry that is not understood, or without a finished run to draw.
@@ -74,6 +75,8 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot:
     for panel in checked(results, entry):
         if lines := list(_lines(results, panel, published)):
             panels.append(_panel(results, panel, lines))
+    if not panels and results.results and not results.finished:
+        return None
     if not panels:
         raise _nothing(results, entry, figure)
     said = " ".join(filter(None, [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]))
@@ -127,7 +130,7 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
 
 def _nothing(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
     """The error for a figure without any line."""
-    at = f" with {in_words(entry['fixed'], results.study.compare)}" if entry.get("fixed") else ""
+    at = f" with {in_words(entry['fixed'], results.study.compare, results.text)}" if entry.get("fixed") else ""
     study = results.study.name.removesuffix(SMOKE_SUFFIX)
     return ActlabError(
         f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
@@ -232,5 +235,5 @@ def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:
     for value, group, fixed in _subjects(results, panel):
         setting = curves.setting(results, group, fixed)
         if setting and (chosen := {k: v for k, v in setting.tuned.items() if k not in fixed}):
-            found[results.text(panel["lines"], value)] = in_words(chosen)
+            found[results.text(panel["lines"], value)] = in_words(chosen, text=results.text)
     return found

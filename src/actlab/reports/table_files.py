@@ -42,15 +42,15 @@ def to_json(results: Results) -> str:
     """The table in all digits, with values, facts and notes; errors are fractions, a diverged run is null."""
     rows = [
         {
-            "point": row.point,
-            "chosen": row.chosen,
+            "point": _in_json(row.point),
+            "chosen": _in_json(row.chosen),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
             "planned": row.planned,
             "finished": row.finished,
             "diverged": row.diverged,
             "provisional": row.provisional,
-            "cost": row.cost,
+            "cost": _in_json(row.cost),
             "columns": [_record(cell) for cell in row.cells],
         }
         for row in comparison.rows(results)
@@ -84,6 +84,7 @@ def _record(cell: Cell) -> dict[str, Any]:
         "ranked": cell.column.ranked,
         "percent": cell.column.in_percent,
         "n": len(cell.values),
+        "diverged": cell.diverged,
         "median": finite(cell.median),
         "interval": {k: finite(v) for k, v in interval.items()} or None,
         "mean": mean,
@@ -105,6 +106,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _in_json(value: Any) -> Any:
+    """Nested grid values, with those that JSON has no number for as text, which reads as the same value."""
+    if isinstance(value, Mapping):
+        return {key: _in_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def to_csv(results: Results) -> str:
     """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``."""
     keys = results.study.keys
@@ -116,10 +126,15 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [results.value(run, column) for column in results.columns]
-                point = [results.text(key, run.point[key]) for key in keys]
+                point = [_cell_of(results, key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
                 writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
     return text.getvalue()
+
+
+def _cell_of(results: Results, key: str, value: Any) -> str:
+    """A grid value: a number in all digits, others as the table has them."""
+    return in_full(value) if isinstance(value, float) else results.text(key, value)
 
 
 FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}

@@ -199,7 +199,9 @@ def place(found: Place | None, column: Column) -> str:
     """A unit's median and rank in a task: ``12.60 (3)``; see `rank`."""
     if found is None:
         return NONE
-    return number(found.median, column) + (f" ({words})" if (words := rank(found)) else "")
+    return number(found.median, column, diverged=found.diverged) + (
+        f" ({words})" if (words := rank(found)) else ""
+    )
 
 
 def rank(found: Place) -> str:

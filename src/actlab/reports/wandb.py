@@ -126,7 +126,7 @@ class RunLogger(WandbLogger):
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Record the config as it is, nested, and what runs are compared by once more as keys of its own."""
         nested = _plain(params)
-        self.experiment.config.update({**nested, **compared(nested)}, allow_val_change=True)
+        self.experiment.config.update({**compared(nested), **nested}, allow_val_change=True)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from actlab.errors import ActlabError
 from actlab.files import resolved
 from actlab.mappings import parse
+
+_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Unit
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
@@ -96,7 +99,7 @@ def label(value: Any) -> str:
     if isinstance(value, dict) and "class_path" in value:
         return label({"name": str(value["class_path"]).rpartition(".")[2], **_arguments(value)})
     if isinstance(value, str):
-        return value.rpartition(":")[2] or value
+        return found[1] if (found := _UNIT_OF.fullmatch(value)) else value
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
 
@@ -146,9 +149,19 @@ def same(one: Any, other: Any) -> bool:
     """
     one, other = located(one), located(other)
     if isinstance(one, str) == isinstance(other, str):
-        return bool(one == other)
+        return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
     text, value = (one, other) if isinstance(one, str) else (other, one)
     return text == in_full(value) or _is_number(text, value)
+
+
+def plain_unit(value: Any) -> Any:
+    """A unit that is given by its name alone as that name.
+
+    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
+    ('elu', {'name': 'elu', 'alpha': 2})
+    """
+    alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
+    return value["name"] if alone else value
 
 
 def located(value: Any) -> Any:
@@ -161,7 +174,7 @@ def located(value: Any) -> Any:
 
 def _is_number(text: str, value: Any) -> bool:
     try:
-        return isinstance(value, int | float) and float(text) == value
+        return isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value
     except ValueError:
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import pydoc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Loggers:
         root: the study's folder.
         tags: of the study; the run's unit is one more.
         modes: as of `actlab.studies.plan.Study`.
-        texts: of grid values that would look alike, by `identity`.
+        texts: of grid values that would look alike, by `identity`: ``a.py:Unit``.
     """
 
     path: str
@@ -47,15 +48,19 @@ class Loggers:
             "name": run.id,
             "group": self.group,
             "id": known,
-            "tags": [*self.tags, label(run.unit)[:64]],
+            "tags": [*self.tags, self._text("", run.unit)[:64]],
             "job_type": "run",
             "modes": self.modes,
         }
         accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
         logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
-        point = {key: self.texts.get(identity(value), value) for key, value in run.point.items()}
-        logger.log_hyperparams({**run.config, "setting": in_words(point)})
+        words = {"setting": in_words(run.point, text=self._text)}
+        words |= {"activation": self._text("", run.unit)} if run.unit else {}
+        logger.log_hyperparams({**run.config, **words})
         return logger
+
+    def _text(self, key: str, value: Any) -> str:
+        return self.texts.get(identity(value)) or label(value)
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
@@ -77,10 +82,12 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
 
 
 def _told_apart(runs: Sequence[Run]) -> dict[str, str]:
-    """Grid values that have the label of another, with their file: ``a.py:Unit``, without its folder."""
+    """Grid values that have the label of another, with as much of their files as tells them apart."""
     found: dict[str, str] = {}
-    for key in runs[0].point if runs else ():
-        values = [run.point[key] for run in runs]
+    for key in dict.fromkeys(key for run in runs for key in run.point):
+        values = [run.point[key] for run in runs if key in run.point]
         text = printer(values)
-        found |= {identity(v): text(v).rpartition("/")[2] for v in values if text(v) != label(v)}
+        full = {identity(v): text(v) for v in values if text(v) != label(v)}
+        ends = ({who: "/".join(t.split("/")[-n:]) for who, t in full.items()} for n in itertools.count(1))
+        found |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
     return found

@@ -141,9 +141,10 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     """
     for one, other in blocks:
         for key, unit in _LENGTHS.items():
-            own, given = (get_dotted(block.config({}), key) for block in (one, other))
+            own, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (one, other))
+            words = [" or ".join(map(str, values)) for values in (given, own)]
             if own != given:
-                return f"{given} {unit}" + (f", not {own}" if own else "")
+                return f"{words[0]} {unit}" + (f", not {words[1]}" if any(own) else "")
     return ""
 
 
@@ -237,7 +238,8 @@ class Study:
     @cached_property
     def samples(self) -> bool:
         """Whether runs see a part of their data alone: samples, or limited batches."""
-        return self.smoke or any(_partial(block.config({})) for block in self.blocks)
+        points = ((b, {key: value}) for b in self.blocks for key in b.grid for value in b.grid[key])
+        return self.smoke or any(_partial(block.config(point)) for block, point in points)
 
     @property
     def modes(self) -> dict[str, str]:
@@ -265,8 +267,7 @@ class Study:
         number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
         if number > MOST_RUNS:
             raise ActlabError(
-                f"{self.name} would have {number:,} runs, and at most {MOST_RUNS:,} can be planned: give its "
-                "grid fewer values, or fewer seeds"
+                f"{self.name} would have {number:,} runs, but at most {MOST_RUNS:,} can be: give fewer values"
             )
         known: dict[str, str | None] = {}
         runs: dict[str, Run] = {}

@@ -11,7 +11,17 @@ from actlab.errors import ActlabError, unknown
 from actlab.mappings import read_mapping
 from actlab.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.keys import as_list, check_order, class_of, located, mode_of, set_dotted, short, yaml_value
+from actlab.studies.keys import (
+    as_list,
+    check_order,
+    class_of,
+    located,
+    mode_of,
+    plain_unit,
+    set_dotted,
+    short,
+    yaml_value,
+)
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
@@ -65,6 +75,7 @@ def load(
             check_order({**block.settings, **stage}, block.grid)
     _check_names(file.figures, path)
     asked = file.reference if reference is None else _unit(reference)
+    given = reference is not None or file.reference is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
@@ -79,8 +90,8 @@ def load(
         published=schema.given(file.published),
         cut=other_length(zip(whole, blocks, strict=True)),
         figures=tuple(schema.given(figure) for figure in file.figures),
-        reference=Study.reference if asked is None else asked,
-        reference_given=asked is not None,
+        reference=asked if given else Study.reference,
+        reference_given=given,
         notes=tuple(file.notes),
         tags=tuple(file.tags),
     )
@@ -135,8 +146,8 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
 
 
 def _with_units(block: Block, units: Sequence[Any]) -> Block:
-    """A block with further units behind those it compares."""
-    grid = {k: [*v, *units] if short(k) == UNIT else v for k, v in block.grid.items()}
+    """A block with further units behind those it compares; a unit without arguments is its name."""
+    grid = {k: [*map(plain_unit, [*v, *units])] if short(k) == UNIT else v for k, v in block.grid.items()}
     return Block(grid, block.base, block.settings, block.name)
 
 

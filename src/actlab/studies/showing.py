@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
+from actlab.engines.probed import file_of
 from actlab.studies import stages
 from actlab.studies.plan import Study
 
@@ -75,10 +77,14 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
 
     Where it is another than before, figures and a page that are there are written anew: they show older values.
     """
-    from actlab.reports import table_files
+    from actlab.reports import curve_table, table_files
 
     before = folder / "table.json"
-    if before.exists() and before.read_text(encoding="utf-8") == table_files.to_json(opened[-1]):
+    if (
+        before.exists()
+        and before.read_text(encoding="utf-8") == table_files.to_json(opened[-1])
+        and not _probed_since(opened[-1], folder / curve_table.NAME)
+    ):
         return
     if opened[-1].results and (folder / "values.csv").exists():
         from actlab.reports.pages.study import NAME
@@ -86,6 +92,14 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
         write(opened, folder, html=(folder / NAME).exists())
     else:
         table_files.write(opened[-1], folder, ["table.json"])
+
+
+def _probed_since(shown: Results, file: Path) -> bool:
+    """Whether a probe was evaluated after a file was written: what it shows may be in no table."""
+    written = file.stat().st_mtime if file.exists() else math.inf
+    probes = [probe.name for probe in shown.study.probes]
+    files = (file_of(shown.root / run.id, name) for run in shown.runs for name in probes)
+    return any(probed.stat().st_mtime > written for probed in files if probed.exists())
 
 
 def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:

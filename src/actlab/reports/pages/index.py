@@ -117,4 +117,5 @@ def _cell(unit: str, places: Mapping[str, Any], column: Any) -> dict[str, Any]:
     place = places[unit]
     best = place.rank == min((p.rank for p in places.values() if not math.isnan(p.rank)), default=math.nan)
     ranked = not math.isnan(place.rank)
-    return {"median": number(place.median, column), "rank": rank(place), "ranked": ranked, "best": best}
+    median = number(place.median, column, diverged=place.diverged)
+    return {"median": median, "rank": rank(place), "ranked": ranked, "best": best}
