@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from actlab import experiments
-from actlab.checkpoints import AtomicCheckpointIO, config_of
+from actlab.checkpoints import AtomicCheckpointIO, config_of, goes_on_alike
 from actlab.engines import unit_records
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -100,10 +100,7 @@ class Recorder(TimedRecorder):
         """Save the checkpoint where it is time, between two updates."""
         if not hasattr(trainer.train_dataloader, "load_state_dict"):
             return
-        done = batch_idx + 1
-        if trainer.is_last_batch or not done % (trainer.val_check_batch or 1):
-            return  # a validation follows, which a resumed run would skip
-        if done % trainer.accumulate_grad_batches:
+        if not goes_on_alike(trainer, batch_idx):
             return
         late = time.monotonic() - self._saved > SAVE_EVERY
         if trainer.strategy.reduce_boolean_decision(late, all=False):

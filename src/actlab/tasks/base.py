@@ -23,7 +23,7 @@ from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import own_generators
-from actlab.tasks import building, plain_state
+from actlab.tasks import building, plain_state, within_epoch
 from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
@@ -108,6 +108,7 @@ class Task(Seeded, ABC):
         )
         building.check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
         self._checked = False
+        self._gradients: Mapping[str, Tensor] = {}
 
     @property
     def stackable(self) -> tuple[str, ...]:
@@ -267,14 +268,20 @@ class Task(Seeded, ABC):
         scheduler = self.scheduler(optimizer)
         return [optimizer], [{"scheduler": scheduler, "interval": self.scheduler_interval}]
 
+    def on_train_start(self) -> None:
+        """Go on with the gradients that a checkpoint amid an update has kept."""
+        within_epoch.take_up(self, self._gradients)
+        self._gradients = {}
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen, and the epoch's metrics so far."""
-        checkpoint["seen"] = {} if self.trainer.is_last_batch else self._seen.state()
+        """Keep what plateau schedules have seen, the epoch's metrics so far and accumulated gradients."""
+        checkpoint |= within_epoch.kept(self, self._seen.state())
         checkpoint["plateaus"] = self.moving.states if self.moving else {}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up what `on_save_checkpoint` has kept."""
-        self._seen.load(checkpoint.get("seen", {}))
+        self._seen.load(within_epoch.seen_by(self, checkpoint))
+        self._gradients = checkpoint.get("gradients", {})
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
         self.resume(checkpoint)
