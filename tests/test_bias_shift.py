@@ -120,6 +120,27 @@ def test_a_unit_that_too_few_samples_move_counts_with_an_infinite_k(layers):
     assert math.isfinite(found["cosine", ""])
 
 
+def test_a_unit_whose_incoming_ones_are_linearly_dependent_counts_with_an_infinite_k(layers):
+    """What a solver gives there is rounding alone, and another number for every order of the units."""
+    layer = layers[1]
+    dependent = layer._replace(a=torch.cat([layer.a, layer.a[:, :6] + layer.a[:, 6:12]], 1))
+    found, before = bias_shift.measure(dependent), bias_shift.measure(layer)
+    assert found["units_left_out", ""] == 1
+    assert math.isinf(found["k_distance", ",quantile=0.25"]) or math.isnan(found["cosine", ""])
+    assert before["units_left_out", ""] < 1
+
+
+def test_as_many_samples_as_determine_a_unit_are_enough():
+    """One more than it has incoming ones."""
+    source = torch.Generator().manual_seed(0)
+    a = torch.rand(40, 3, dtype=torch.float64, generator=source)
+    delta = torch.zeros(40, 1, dtype=torch.float64)
+    delta[:4] = torch.rand(4, 1, dtype=torch.float64, generator=source) + 0.5
+    assert bias_shift.of_unit(bias_shift.Layer(a, delta, delta), 0) is not None
+    delta[3] = 0
+    assert bias_shift.of_unit(bias_shift.Layer(a, delta, delta), 0) is None
+
+
 STUDY = """\
 base: mnist_elu_units
 set: {data.sample: true, trainer.max_epochs: 1, trainer.limit_train_batches: 4, model.network.hidden: [8, 8, 8]}

@@ -61,7 +61,7 @@ class BiasShift:
         ActlabError: for a number below 2.
     """
 
-    version = 2  # units with a singular Var_q count
+    version = 3  # units with a singular Var_q count, whatever makes it singular
 
     def __init__(self, samples: int = 2000) -> None:
         if samples < 2:
@@ -166,19 +166,23 @@ def of_unit(layer: Layer, unit: int) -> tuple[Tensor, theory.Moments, Tensor, Te
 
     Returns:
         Activations ``(S, I)``, moments of one unit, gradients ``(1, I)`` and ``(1,)``, and how many incoming
-        units were left out; None where fewer samples move the unit than it has incoming ones.
+        units were left out; None where Var_q is singular: too few samples move the unit, or its incoming ones
+        are linearly dependent.
     """
     delta = layer.delta[:, unit : unit + 1]
     moving = layer.a[delta[:, 0] != 0]
     if len(moving) < 2:
         return None
     kept = theory.varying(moving)
-    if not kept.any() or len(moving) < int(kept.sum()) + 2:
+    if not kept.any() or len(moving) <= int(kept.sum()):
         return None
     a = layer.a[:, kept]
+    of = theory.moments(a, delta)
+    if not theory.is_definite(of.variance_q).all():
+        return None
     observed = layer.observed[:, unit]
     g, g0 = (observed @ a / len(a)).unsqueeze(0), observed.mean().unsqueeze(0)
-    return a, theory.moments(a, delta), g, g0, int((~kept).sum())
+    return a, of, g, g0, int((~kept).sum())
 
 
 def correlations(a: Tensor) -> tuple[float, float]:

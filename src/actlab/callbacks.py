@@ -258,7 +258,12 @@ def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
 def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
     """Note the output of each call of some modules."""
     seen: list[Tensor] = []
-    handles = [module.register_forward_hook(lambda _, __, output: seen.append(output)) for module in modules]
+
+    def note(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+        seen.append(output)
+        return output.clone()  # which the network may overwrite
+
+    handles = [module.register_forward_hook(note) for module in modules]
     try:
         yield seen
     finally:

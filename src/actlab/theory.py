@@ -110,6 +110,17 @@ def correction(of: Moments) -> Tensor:
     return 1 + dot(of.mean_q - of.mean, solve(of.variance_q, of.mean_q))
 
 
+def is_definite(variance: Tensor) -> Tensor:
+    """Whether covariance matrices ``(*, I, I)`` can be inverted in their precision: ``(*)`` bool.
+
+    Scaled to variances of 1. What `solve` gives for linearly dependent units is rounding alone.
+    """
+    spread = variance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    values: Tensor = torch.linalg.eigvalsh(variance / outer(spread))
+    smallest, largest = values[..., 0], values[..., -1]
+    return smallest.gt(values.shape[-1] * torch.finfo(values.dtype).eps * largest)
+
+
 def corrected_shift(of: Moments, g: Tensor, g0: Tensor) -> Tensor:
     """The bias shift of the natural gradient as Theorem 2 decomposes it: ``(U,)``.
 

@@ -9,7 +9,7 @@ import torch
 from tiny_study import KilledError, execute, kill_after, load, metrics
 
 from actlab import experiments
-from actlab.callbacks import by_unit, unit_statistics
+from actlab.callbacks import by_unit, unit_statistics, watching
 from actlab.draws import Position
 from actlab.engines import packing
 from actlab.engines.folders import RunFolder
@@ -142,6 +142,14 @@ def test_little_memory_takes_several_passes_to_the_same_numbers(trained):
     assert whole.widths == small.widths == (16, 16)
     for name, values in whole.values.items():
         assert torch.equal(values, small.values[name])
+
+
+def test_a_network_that_overwrites_what_a_unit_gave_changes_no_statistics():
+    unit = torch.nn.GELU()
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    with watching([unit]) as seen:
+        unit(x).add_(100)
+    assert torch.equal(seen[0], unit(x))
 
 
 def test_channels_are_units():

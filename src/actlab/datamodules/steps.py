@@ -19,6 +19,7 @@ Statistics = Mapping[str, Tensor]
 Blocks = Callable[
     [], Iterator[Tensor]
 ]  # gives the training images anew at each call, float32 (≤ BLOCK, C, H, W)
+_ROUNDING = 2**-20  # of the largest value: what float32 may leave of a difference that is none
 
 
 class Step(ABC):
@@ -88,7 +89,9 @@ class GlobalContrastNormalisation(Step):
 
     def __call__(self, x: Tensor, statistics: Statistics) -> Tensor:
         """Map images."""
+        largest = x.abs().amax((1, 2, 3), keepdim=True)
         x = x - x.mean((1, 2, 3), keepdim=True)
+        x = x.masked_fill(x.abs().amax((1, 2, 3), keepdim=True) <= _ROUNDING * largest, 0)
         norms = x.square().sum((1, 2, 3), keepdim=True).sqrt() / self.norm
         return x / norms.masked_fill_(norms < 1e-8, 1)
 
