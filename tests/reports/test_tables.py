@@ -318,6 +318,12 @@ def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:
     assert body[0][:3] == ["gelu_tanh", "0", "1"]
 
 
+def test_a_key_that_ends_as_the_column_of_runs_has_its_own(written: Any) -> None:
+    head, body = tables.grid(written(edit=lambda text: text.replace("model.dropout", "model.runs")))
+    assert {"model.runs", "runs"} <= {*head}
+    assert {line[head.index("model.runs")] for line in body} == {"0", "0.5"}
+
+
 def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(written: Any, tmp_path: Path) -> None:
     column = "  - {metric: noise/test/error, condition: noise=1}\n"
     loaded = written(edit=lambda text: text.replace("published:", column + "published:", 1))

@@ -63,7 +63,7 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
 
 def point(results: Results, row: TableRow) -> dict[str, str]:
     """What is compared."""
-    names = short_names([*row.point, *results.study.select.tune])
+    names = short_names([*row.point, *results.study.select.tune, "runs"])  # beside the column of that name
     return {names[key]: results.text(key, value) for key, value in row.point.items()}
 
 
