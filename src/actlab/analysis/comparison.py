@@ -152,10 +152,9 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     mine, reference = _own_cost(results, group), _reference(results, group)
     if mine is None:
         return None
-    if reference is None:  # it may be another than the one that it was measured beside
-        return (
-            {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if _refers(results, group) else mine
-        )
+    if reference is None:  # the reference may be another than the one that it was measured beside
+        itself = {"relative_to_reference": 1.0, "bytes_relative": 1.0} if _refers(results, group) else {}
+        return {**mine, **itself}
     if (theirs := _own_cost(results, reference)) is None:
         measured = {cost["run"] for cost in results.costs}
         return None if any(run.id in measured for s in reference.settings for run in s.runs) else mine

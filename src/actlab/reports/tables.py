@@ -199,9 +199,8 @@ def place(found: Place | None, column: Column) -> str:
     """A unit's median and rank in a task: ``12.60 (3)``; see `rank`."""
     if found is None:
         return NONE
-    return number(found.median, column, diverged=found.diverged) + (
-        f" ({words})" if (words := rank(found)) else ""
-    )
+    words = rank(found)
+    return number(found.median, column, diverged=found.diverged) + (f" ({words})" if words else "")
 
 
 def rank(found: Place) -> str:
