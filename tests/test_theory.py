@@ -1,5 +1,7 @@
 """Theorems and lemmas of the ELU paper against direct inverses; variances against simulation."""
 
+import math
+
 import pytest
 import torch
 
@@ -66,6 +68,18 @@ def test_lemma_1_is_the_inverse(layer):
 def test_lemma_2_holds(layer):
     of, *_ = layer
     torch.testing.assert_close(*theory.lemma_2(of.A / of.c[:, None, None], of.mean_q), **TOLERANCE)
+
+
+def test_covariances_that_cannot_be_inverted_are_found():
+    source = torch.Generator().manual_seed(0)
+    a = torch.randn(500, 6, dtype=torch.float64, generator=source)
+    dependent = torch.cat([a[:, :5], a[:, :5].sum(1, keepdim=True)], 1)
+    small, nearly = a * torch.logspace(-9, 0, 6), a + 1e6 * a[:, :1]
+    still = torch.cat([a[:, :5], torch.ones(500, 1)], 1)
+    covariances = torch.stack([torch.cov(x.T) for x in (a, small, nearly, dependent, still)])
+    covariances[4, 5, :] = covariances[4, :, 5] = 0
+    assert theory.is_definite(covariances).tolist() == [True, True, True, False, False]
+    assert not theory.is_definite(torch.full((2, 2), math.nan)).item()
 
 
 def test_constant_units_are_found():

@@ -113,12 +113,16 @@ def correction(of: Moments) -> Tensor:
 def is_definite(variance: Tensor) -> Tensor:
     """Whether covariance matrices ``(*, I, I)`` can be inverted in their precision: ``(*)`` bool.
 
-    Scaled to variances of 1. What `solve` gives for linearly dependent units is rounding alone.
+    Scaled to variances of 1, their smallest eigenvalue must exceed rounding; a variance of 0 does not. What
+    `solve` gives for linearly dependent units is rounding alone.
     """
     spread = variance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    values: Tensor = torch.linalg.eigvalsh(variance / outer(spread))
-    smallest, largest = values[..., 0], values[..., -1]
-    return smallest.gt(values.shape[-1] * torch.finfo(values.dtype).eps * largest)
+    scaled = (variance / outer(spread)).nan_to_num(0.0, 0.0, 0.0)
+    size, largest = scaled.shape[-1], scaled.abs().sum(-1).amax(-1)  # at least the largest eigenvalue
+    rounding = size * torch.finfo(scaled.dtype).eps * largest
+    eye = torch.eye(size, dtype=scaled.dtype, device=scaled.device)
+    failed: Tensor = torch.linalg.cholesky_ex(scaled - rounding[..., None, None] * eye).info
+    return failed == 0
 
 
 def corrected_shift(of: Moments, g: Tensor, g0: Tensor) -> Tensor:
