@@ -1,12 +1,16 @@
-"""Training and evaluation mode of modules."""
+"""Training and evaluation mode of modules, and looking at a batch in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+Batch = tuple[Tensor, ...]
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -23,3 +27,22 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+class Lending:
+    """Gives a batch to be looked at before it is trained on; copies of it to what overwrites its inputs.
+
+    Whether that is so shows the first batch.
+    """
+
+    def __init__(self) -> None:
+        self._copies = True
+
+    def __call__(self, look: Callable[[Batch], Found], batch: Batch) -> Found:
+        """What ``look`` finds."""
+        if not self._copies:
+            return look(batch)
+        lent = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
+        found = look(lent)
+        self._copies = any(isinstance(part, Tensor) and part._version for part in lent)
+        return found

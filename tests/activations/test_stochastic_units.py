@@ -126,6 +126,17 @@ def test_adaptive_dropout_masks_the_output_of_the_nonlinearity() -> None:
     assert not is_elementwise(create("adaptive_dropout", activation="prelu"))
 
 
+class Overwriting(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.elu_(x)
+
+
+def test_adaptive_dropout_around_a_unit_that_acts_in_place() -> None:
+    x = torch.linspace(-2, 2, 9)
+    own = create("adaptive_dropout", activation=f"{__name__}:Overwriting").eval()
+    assert torch.equal(own(x.clone()), create("adaptive_dropout", activation="elu").eval()(x))
+
+
 def test_adaptive_dropout_gradient() -> None:
     x = POINTS.clone().requires_grad_()
     y = create("adaptive_dropout", activation="identity")(x)

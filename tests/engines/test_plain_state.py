@@ -6,6 +6,7 @@ from tiny_study import KilledError, execute, metrics, packed
 
 from actlab import networks, tasks
 from actlab.studies import reading
+from actlab.tasks import plain_state
 
 UNITS = """\
 import random
@@ -127,7 +128,7 @@ class Inside(nn.Module):  # what it counts is in objects, and beside what a chec
             self.order.move_to_end("first")
             self.nested["calls"]["deep"] += 1
             self.mixed["calls"] += 1
-            self.mixed["last"] = x.clone().requires_grad_()
+            self.mixed["last"] = x.detach().clone().requires_grad_()
             self.mixed.pop("gone", None)
             x = x + 0.1 * torch.rand(x.shape, generator=self.state.rng)
         x = x / (1 + self.same.calls + self.slotted.calls + self.frozen.calls + self.space.calls)
@@ -238,12 +239,30 @@ def test_of_a_mapping_all_is_kept_that_can_be(resumed):
     kept = ("calls", "act")
     assert {key: unit.mixed[key] for key in kept} == {key: trained.mixed[key] for key in kept}
     assert len(unit.mixed) == len(trained.mixed) == 4
-    assert unit.mixed["last"] is None  # as it was built: a tensor with a history is not kept
+    assert unit.mixed["last"] is None  # as it was built: a tensor that asks for gradients is not kept
     assert list(unit.order) == list(trained.order) == ["last", "first"]
     assert unit.nested == trained.nested
     assert unit.nested["another"]["deep"] == 0
     assert unit.seen == trained.seen
     assert vars(unit.space) == vars(trained.space)
+
+
+def test_outputs_that_a_unit_remembers_are_kept_without_their_graph():
+    class Remembers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = []
+
+        def forward(self, x):
+            self.last = [*self.last, x.mean(0)][-2:]
+            return x
+
+    one, other = (torch.nn.Sequential(torch.nn.Linear(3, 2), Remembers()) for _ in range(2))
+    for network in (one, other):
+        plain_state.keep(network)
+    one(torch.ones(4, 3))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other[1].last[0], one[1].last[0].detach())
 
 
 def test_a_state_dict_holds_what_has_changed_and_no_more(units):

@@ -57,6 +57,31 @@ class SplitBySeed(pl.LightningDataModule):
         return DataLoader(TensorDataset(*samples(self.seed + 100)), batch_size=60)
 
 
+class Normalised(nn.Module):
+    def __init__(self, act, outputs, shape, inplace: bool = False):
+        super().__init__()
+        self.inplace = inplace
+        first = [nn.Flatten(), Shifted(inplace), nn.Linear(784, 8)]
+        self.layers = nn.Sequential(*first, act(), nn.Linear(8, outputs))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Shifted(nn.Module):
+    def __init__(self, inplace):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x):
+        return x.sub_(0.13).div_(0.31) if self.inplace else (x - 0.13) / 0.31
+
+
+class Overwriting(nn.Module):
+    def forward(self, x):
+        return x.relu_()
+
+
 class Shuffled(SplitBySeed):
     def train_dataloader(self):
         return DataLoader(TensorDataset(*samples(self.seed)), batch_size=20, shuffle=True)
@@ -245,6 +270,32 @@ def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
         assert clean["value_x"].to_numpy() == pytest.approx(clean["value_y"].to_numpy(), rel=1e-6)
 
 
+@pytest.mark.parametrize("unit", ["relu", "soi"])
+def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
+    """Members shared the memory of evaluation batches, and a clean loss left its batch overwritten."""
+    found = {}
+    for inplace in (True, False):
+        network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {str(inplace).lower()}}}}}"
+        text = f"{TINY}grid: {{model.activation: [{unit}]}}\nseeds: 2\n"
+        runs = load(text, overrides=[f"model.network={network}"]).runs()
+        for stacked in (True, False):
+            root = tmp_path / f"{inplace}-{stacked}"
+            execute(runs, root, stacked=stacked)
+            found[root] = pd.concat([metrics(root, run)["value"] for run in runs]).to_numpy()
+    first, *others = found.values()
+    for other in others:
+        assert other == pytest.approx(first, rel=1e-4)
+
+
+def test_a_unit_that_acts_in_place_is_stacked(load, tmp_path):
+    runs = load(TINY + "grid: {model.activation: ['parts_of_users:Overwriting', relu]}\nseeds: 2\n").runs()
+    execute(runs, tmp_path, stacked=True)
+    own, relu = (
+        pd.concat([metrics(tmp_path, run)["value"] for run in part]).to_numpy() for part in (runs[:2], runs[2:])
+    )
+    assert own == pytest.approx(relu, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -324,8 +375,10 @@ probes:
 """
 
 
-def test_probes_measure_each_run_on_its_own_data(load, tmp_path):
-    study = load("base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 3\n" + PROBE.replace("AT", "last"))
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
+    text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 3\n" + PROBE.replace("AT", "last")
+    study = load(text, overrides=[f"trainer.precision={precision}"])
     runs = study.runs()
     execute(runs, tmp_path, stacked=False)
     probes.execute(runs, tmp_path, study.probes, print)

@@ -20,7 +20,7 @@ from actlab.networks import MLP
 from actlab.networks.init import initialise
 from actlab.optim import L2, Plateau, Steps
 from actlab.optim.groups import kinds
-from actlab.stacking.task import reason_against
+from actlab.stacking.task import StackedTask, reason_against
 from actlab.tasks import ClassificationTask, FrameTask, Quantity
 
 QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
@@ -181,16 +181,27 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
         "trainer": {"accumulate_grad_batches": 2, "max_epochs": 1, **QUIET},
     }
     trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
-    with pytest.raises(ActlabError, match="accumulate_grad_batches 2: the batches of FrameTask differ in size"):
-        trainer.fit(task, datamodule=data)
+    for subject in (task, StackedTask([experiments.build(config).task for _ in range(2)])):
+        with pytest.raises(ActlabError, match="2: the batches of FrameTask differ in size"):
+            trainer.fit(subject, datamodule=data)
 
 
 def test_frames_that_fill_up_a_stack_meet_no_unit_that_looks_at_others():
     reason = reason_against(FrameTask(activation=f"{__name__}:Centred", input_shape=(11, 26)))
     assert reason is not None
     assert "Centred may let rows of a batch depend on each other" in reason
+    assert reason_against(FrameTask(activation=f"{__name__}:Noisy", input_shape=(11, 26))) is not None
     assert reason_against(FrameTask(activation="gelu", input_shape=(11, 26))) is None
     assert reason_against(small(activation=f"{__name__}:Centred")) is None
+
+
+class Noisy(nn.Module):
+    """What it draws for a row depends on how many there are: torch fills by sixteens."""
+
+    elementwise = True
+
+    def forward(self, x):
+        return x + torch.randn_like(x) if self.training else x
 
 
 @pytest.mark.parametrize("name", ["relu", "elu"])

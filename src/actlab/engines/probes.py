@@ -7,6 +7,7 @@ done, so a probe may be added to finished runs, and an interrupted study goes on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pandas as pd
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.hooks import DataHooks
+from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
 from actlab import checkpoints, experiments
@@ -30,6 +32,7 @@ from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against, stacked_quantity
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.restoring import as_precise_as
 
 TOGETHER = 15  # most runs that are evaluated as one
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -144,8 +147,21 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     plugin = trainer.precision_plugin
     subject = together(tasks)
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
-    with torch.no_grad(), plugin.forward_context():
+    _convert_batches(subject, plugin)
+    mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
+    with torch.no_grad(), mixed:  # the other precisions' contexts change what loaders make
         yield from evaluate(subject, data)
+
+
+def _convert_batches(subject: StackedTask | Apart, plugin: Any) -> None:
+    """Let a subject take batches as a Trainer of this precision gives them to its task."""
+    of_batch = subject.quantities
+
+    def quantities(batch: Batch, shared: bool) -> dict[str, Quantity]:
+        with plugin.forward_context():
+            return of_batch(plugin.convert_input(batch), shared)
+
+    subject.quantities = quantities  # type: ignore[method-assign]
 
 
 def _has_own(one: object, name: str) -> bool:
@@ -189,6 +205,7 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
     """Give a task the weights of a checkpoint; how many epochs and updates it was trained by then."""
     checkpoint = checkpoints.read(path)
+    as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(epochs_of(checkpoint)), int(checkpoint["global_step"])
 

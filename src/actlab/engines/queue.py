@@ -15,7 +15,7 @@ from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.files import DamagedError
 from actlab.studies import identity
 from actlab.studies.plan import Run
@@ -90,6 +90,11 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
             RunFolder(root, job.runs[0]).fail(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
             progress(job.runs[0], 1.0)
             return
+        print(
+            f"a stack of {len(job.runs)} runs failed ({type(error).__name__}: {one_line(error, 100)}); "
+            "they are trained one by one",
+            flush=True,
+        )
         for run in job.runs:
             if not RunFolder(root, run).finished:
                 train(Job(run.id, (run,), job.threads), root, progress, logger)

@@ -206,12 +206,13 @@ def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Modu
 def mixing_rows(network: nn.Module) -> str | None:
     """The first layer whose output for a row of a batch may depend on the others, or None.
 
-    That is one that is called member by member, as nobody knows what it does, and batch norm.
+    That is one that is called member by member, as nobody knows what it does, batch norm, and one that draws
+    from torch's generator, where numbers follow from the size of what is drawn.
     """
     if isinstance(network, nn.modules.batchnorm._BatchNorm):
         return type(network).__name__
     if activations.is_elementwise(network):
-        return None
+        return type(network).__name__ if streams.seeds_torch(network) else None
     form = form_of(network)
     if form is stacked_sequential or form is walked:
         return next((name for child in network.children() if (name := mixing_rows(child))), None)
@@ -231,8 +232,8 @@ class PerMember(nn.Module):
             streams.attach_like(member, stream.member(r))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """``(R, B, *)`` → ``(R, B, *)``."""
-        parts = zip(*(x.unbind() for x in inputs), strict=True)
+        """``(R, B, *)`` → ``(R, B, *)``; each member may overwrite what it is given."""
+        parts = zip(*([part.clone() for part in x.unbind()] for x in inputs), strict=True)
         return torch.stack([member(*part) for member, part in zip(self.members, parts, strict=True)])
 
     def member_state(self, r: int) -> dict[str, Any]:

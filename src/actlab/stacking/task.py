@@ -9,6 +9,7 @@ Shapes: ``R`` runs, ``B`` batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,14 +20,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab import optim
 from actlab.errors import ActlabError
-from actlab.modes import evaluating
+from actlab.modes import Lending, evaluating
 from actlab.networks import Dropout
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.refusals import reason_against_holding
 from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
 from actlab.streams import Stream
-from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks import Batch, Quantity, Task, building
 from actlab.tasks.quantities import Means
 from actlab.tasks.restoring import as_precise_as
 
@@ -59,11 +60,13 @@ class StackedTask(pl.LightningModule):
         self.moving: optim.Scheduler | None = None
         self._states: dict[str, list[float]] = {}
         self._means = Means()
+        self._lend = Lending()
 
     def setup(self, stage: str) -> None:
         """Let members see the Trainer: their own quantities may ask for the epoch."""
         for member in self.members:
             member._trainer = self._trainer
+        building.check_accumulation(self.trainer, self.members[0])
 
     @property
     def _watches_clean_loss(self) -> bool:
@@ -130,7 +133,7 @@ class StackedTask(pl.LightningModule):
 
     def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
         with evaluating(self):
-            loss = self.quantities(batch, shared=False)["loss"]
+            loss = self._lend(partial(self.quantities, shared=False), batch)["loss"]
         return loss.mean(runs=True), loss.weight(runs=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -240,8 +243,9 @@ def reason_against(task: pl.LightningModule) -> str | None:
         return "its optimizer makes groups of its own, by what a stack's parameters do not have"
     if task.ragged and (name := layers.mixing_rows(task.network)):
         return (
-            f"{name} may let rows of a batch depend on each other, and a stack fills up the shorter batches; "
-            "declare 'elementwise = True' on the class if it does not"
+            f"{name} may let rows of a batch depend on each other, or its draws on their number, and a stack "
+            "fills up the shorter batches; declare 'elementwise = True' and 'stochastic = False' on the class "
+            "if neither is so"
         )
     return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
 

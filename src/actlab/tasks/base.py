@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from actlab import activations, hashing, optim, streams
 from actlab.errors import unknown
-from actlab.modes import evaluating
+from actlab.modes import Lending, evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
@@ -107,7 +107,7 @@ class Task(Seeded, ABC):
             {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
         )
         building.check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
-        self._checked = False
+        self._checked, self._lend = False, Lending()
         self._gradients: Mapping[str, Tensor] = {}
 
     @property
@@ -178,7 +178,7 @@ class Task(Seeded, ABC):
             self.stream.seed_global()
         if self.clean_training_loss and self.differs:
             with evaluating(self):
-                clean = self._step(batch)["loss"]
+                clean = self._lend(self._step, batch)["loss"]
             self._seen.add("clean_loss", clean.mean(), clean.weight())
         found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()

@@ -95,7 +95,7 @@ def _plain(value: Any, above: frozenset[int] = frozenset()) -> Any:
         return _STRANGE
     part = partial(_plain, above=above | {id(value)})
     if isinstance(value, Tensor):
-        return _STRANGE if value.requires_grad else value.clone()
+        return _STRANGE if value.requires_grad and value.is_leaf else value.detach().clone()
     if isinstance(value, torch.Generator):
         return value.get_state()
     if isinstance(value, random.Random):
