@@ -8,7 +8,7 @@ import torch
 from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.records import difference, plain
+from actlab.records import changed_code, difference, plain, with_digests
 from actlab.tasks import ClassificationTask
 
 ELU = {
@@ -143,3 +143,13 @@ def test_plain_values():
         "a": [1, None],
         "b": {"c": "torch.optim.sgd.SGD"},
     }
+
+
+def test_code_of_the_data_counts_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_data_here.py").write_text("class Mine: ...\n")
+    data = {"class_path": "own_data_here.Mine", "init_args": {}}
+    record = with_digests({**config_of(**ELU), "data": data})
+    assert changed_code(record) == []
+    (tmp_path / "own_data_here.py").write_text("class Mine:\n    other = 1\n")
+    assert changed_code(record) == ["own_data_here.Mine"]

@@ -128,6 +128,8 @@ class CommandLine(ActlabCLI):
         if command == "fit" and asked is None:
             forget_id(self.folder)  # of a fit that was stopped before its first checkpoint
         set_save_dirs(config.trainer.logger, self.folder, command == "fit")
+        if command != "fit" and asked is None:
+            print("note: without --ckpt_path this is of an untrained network", file=sys.stderr)
         if (trained := trained_config(config.get("ckpt_path"))) is not None:
             self._check_model(command, config, trained, config.ckpt_path)
 

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from lightning_fabric.utilities.seed import seed_everything
 from pytorch_lightning.cli import LightningArgumentParser
 
-from actlab import configs, contents, records
+from actlab import configs, records
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment, run_seed
 from actlab.mistakes import one_line_errors
@@ -53,10 +53,6 @@ def _task(parser: LightningArgumentParser, config: Mapping[str, Any], first: Exp
         raise ActlabError(f"{model['class_path']} is no actlab.tasks.Task: it cannot be a member of a stack")
     trained = records.plain(found.model)
     trained["init_args"].pop("seed")  # it follows the config's seed
-    task.config = {
-        **known,
-        configs.SEED: seed,
-        "model": trained,
-        records.CODE: contents.named_in(trained, of_data=False),
-    }
+    record = {**known, configs.SEED: seed, "model": trained}
+    task.config = {**record, records.CODE: records.code_of(record)}
     return task

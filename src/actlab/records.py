@@ -52,8 +52,12 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_digests(found: Mapping[str, Any]) -> dict[str, Any]:
     """A record with the digests of what its model and its data name, as checkpoints keep it."""
-    code = contents.named_in(found["model"], of_data=False)
-    return {**found, CODE: code, FILES: contents.named_in(_read(found), of_data=True)}
+    return {**found, CODE: code_of(found), FILES: contents.named_in(_read(found), of_data=True)}
+
+
+def code_of(found: Mapping[str, Any]) -> dict[str, str]:
+    """The code of users that a record's model and the class of its data name, each with its digest."""
+    return contents.named_in([found["model"], found["data"].get("class_path")], of_data=False)
 
 
 def _read(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def _read(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_code(found: Mapping[str, Any]) -> list[str]:
-    """The code that a record's model names which is not what was trained: edited since, or gone."""
+    """The code that a record's model and data name which is not what was trained: edited since, or gone."""
     return contents.changed(found.get(CODE) or {}, of_data=False)
 
 

@@ -87,6 +87,14 @@ def study(cli, tmp_path, monkeypatch):
     return lambda command, *words: cli("study", command, "tiny.yaml", *words)
 
 
+def test_a_unit_whose_gradient_vanishes_in_deep_networks_only_is_trained(study, tmp_path):
+    (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
+    deep = "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]"
+    outcome = study("run", "--activation", "./even.py:even", "--set", deep)
+    assert "lets no gradient pass" not in outcome.out
+    assert "4 of 4 runs finished" in outcome.out
+
+
 @pytest.mark.parametrize(
     ("unit", "words"),
     [

@@ -359,6 +359,10 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
             "the table of .* has two columns val/error@best: leave one out",
         ),
         ("select: {tune: [model.network.dropout], metric: val/los}", "unknown metric 'val/los'"),
+        (
+            "select: {tune: [model.network.dropout], metric: test/error}",
+            "test/error' is no validation metric",
+        ),
         ("figures: [{y: {val/los: null}}]", "unknown metric 'val/los'"),
         ("figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]", "unknown grid key 'model.lr'"),
         ("published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}", "unknown grid key 'model.lr'"),

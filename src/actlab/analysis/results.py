@@ -192,10 +192,7 @@ class Results:
             ActlabError: when the selection metric is not a validation quantity, or was not recorded.
         """
         select = self.study.select
-        if not select.metric.startswith("val/"):
-            raise ActlabError(
-                f"'select: metric: {select.metric}' is no validation metric: give one that begins with val/"
-            )
+        check_selection(select.metric)
         self.check(select.metric)
         best = Column(select.metric, "best", mode=select.mode)
         return [median(self.values(s, best).values(), best.worst) for s in settings]
@@ -204,6 +201,12 @@ class Results:
         """Values by seed, of the runs that have ended and have one."""
         found = {run.seed: self.value(run, column) for run in setting.runs}
         return {seed: value for seed, value in found.items() if value is not None}
+
+
+def check_selection(metric: str) -> None:
+    """Raise an ActlabError for a metric by which nothing may be chosen."""
+    if not metric.startswith("val/"):
+        raise ActlabError(f"'select: metric: {metric}' is no validation metric: give one that begins with val/")
 
 
 def load(study: Study, root: Path) -> Results:

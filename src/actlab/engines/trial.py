@@ -41,8 +41,10 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         return None
     batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
     known = {name for name, _ in task.network.named_parameters()}
+    given: dict[int, tuple[nn.Module, torch.Size]] = {}
     for unit in task.units:
         unit.register_forward_hook(_kept)
+        unit.register_forward_hook(lambda unit, inputs, _: given.update({id(unit): (unit, inputs[0].shape)}))
     try:
         with torch.random.fork_rng(devices=[]):
             loss = task.train().loss(batch)
@@ -60,9 +62,20 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     if stray:
         return f"activation {name} {stray}"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
-    if first is not None and (first.grad is None or not first.grad.any()):
+    reaches = first is None or (first.grad is not None and first.grad.any())
+    if not reaches and not any(_passes_gradient(*one) for one in given.values()):
         return f"activation {name} lets no gradient pass: the layers below it would never learn"
     return None
+
+
+def _passes_gradient(unit: nn.Module, shape: torch.Size) -> bool:
+    """Whether a gradient passes a unit by itself: through many layers a small one may vanish."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    try:
+        (found,) = torch.autograd.grad(unit(x.clone()).sum(), x, allow_unused=True)
+    except RuntimeError:  # what it gives does not depend on x
+        return False
+    return found is not None and bool(found.any())
 
 
 def hint_of(experiment: Experiment, name: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
-from actlab.analysis.results import Results
+from actlab.analysis.results import Results, check_selection
 from actlab.errors import ActlabError
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import as_list, class_of, get_dotted
@@ -43,6 +43,7 @@ def check(study: Study) -> None:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
     if study.select.tune:
         planned.check(study.select.metric)
+        check_selection(study.select.metric)
     comparison.check_reference(planned)
     published.check(study)
     for figure in study.figures:
