@@ -46,7 +46,9 @@ class TestEveryEpoch(Callback):
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
         with looking(trainer, pl_module) as placed:
             for number, batch in enumerate(loader):
-                pl_module.test_step(placed(batch), number)
+                given = placed(batch)
+                with _weighed(trainer, given):
+                    pl_module.test_step(given, number)
         pl_module.on_test_epoch_end()
 
 
@@ -98,6 +100,21 @@ def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callabl
 
     with evaluating(module), precision.forward_context():
         yield placed
+
+
+@contextmanager
+def _weighed(trainer: pl.Trainer, batch: Any) -> Iterator[None]:
+    """Let what a module of others logs count by the size of a batch, as in a loop of Lightning's."""
+    results = trainer._results
+    if results is None:
+        yield
+        return
+    before = results.batch, results.batch_size
+    results.batch, results.batch_size = batch, None
+    try:
+        yield
+    finally:
+        results.batch, results.batch_size = before
 
 
 class UnitValues(NamedTuple):

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from actlab import activations, experiments
 from actlab.bias_shift import BiasShift
-from actlab.callbacks import UnitStatistics, unit_statistics
+from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
 from actlab.draws import Position
 from actlab.engines.probes import Apart
 from actlab.errors import ActlabError
@@ -317,3 +317,35 @@ def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, tmp_path, monk
     found = cli("fit", "-c", "mnist_classifier", *words)
     assert found.code == 2
     assert "learns a tensor of shape () that the optimiser is not given" in found.err
+
+
+class Plain(pl.LightningModule):
+    """A module of others, which logs what it measures and collects nothing itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def training_step(self, batch, number):
+        return self.layer(batch[0]).square().mean()
+
+    def test_step(self, batch, number):
+        self.log("test/mean", batch[0].mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+class Uneven(pl.LightningDataModule):
+    """Five samples in batches of three and two."""
+
+    def train_dataloader(self):
+        return DataLoader(torch.utils.data.TensorDataset(torch.arange(5.0).unsqueeze(1)), batch_size=3)
+
+    test_dataloader = train_dataloader
+
+
+def test_what_a_module_of_others_logs_counts_by_the_size_of_batches(tmp_path):
+    trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, callbacks=[TestEveryEpoch()], **QUIET)
+    trainer.fit(Plain(), datamodule=Uneven())
+    assert trainer.callback_metrics["test/mean"] == 2.0  # not the mean of 1 and 3.5
