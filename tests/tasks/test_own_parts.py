@@ -169,6 +169,14 @@ def test_what_would_do_nothing_is_refused(tmp_path, arguments, message):
         run(small(**arguments), DrawnData(), tmp_path)
 
 
+def test_arguments_that_an_optimiser_refuses_are_one_line(tmp_path):
+    task = small(optimizer=partial(torch.optim.SGD, lr=-1.0))
+    with pytest.raises(ActlabError, match=r"^model\.optimizer: Invalid learning rate: -1\.0$"):
+        run(task, DrawnData(), tmp_path)
+    with pytest.raises(ActlabError, match=r"^model\.optimizer: Invalid learning rate"):
+        reason_against(task)
+
+
 def test_test_data_moves_no_learning_rate():
     with pytest.raises(ActlabError, match=r"unknown metric of a plateau schedule 'test/loss'.*val/loss"):
         small(schedules={"lr": Plateau("test/loss")})

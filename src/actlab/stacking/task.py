@@ -236,7 +236,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
         return f"{type(task).__name__} holds {outside[0]!r} outside its network"
     if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):
         return "ReduceLROnPlateau has one rate for all; 'schedules: lr' takes actlab.optim.Plateau, one a run"
-    optimizer = task.optimizer(task.parameters())
+    optimizer = building.made_optimizer(task.optimizer, task.parameters())
     if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
         return f"{type(optimizer).__name__} is not known to act elementwise"
     if len(optimizer.param_groups) > 1:

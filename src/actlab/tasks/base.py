@@ -257,8 +257,8 @@ class Task(Seeded, ABC):
         """The optimiser, with torch's schedule if there is one."""
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
-        optimizer = self.optimizer([{"params": [named[n] for n in names], **own} for names, own in parts])
-        building.check_optimizer(optimizer, self.l2, self.scheduler, self.schedules)
+        groups = [{"params": [named[n] for n in names], **own} for names, own in parts]
+        optimizer = building.checked_optimizer(self, groups)
         if self.schedules:
             dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
             owners = [0] * len(optimizer.param_groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from actlab import hashing
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, Plateau, Schedule
 from actlab.seeding import own_generators
@@ -66,6 +66,25 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
             f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
             "trainer.sync_batchnorm true, on CPUs trainer.devices 1"
         )
+
+
+def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimizer:
+    """An optimiser of some parameters.
+
+    Raises:
+        ActlabError: for arguments that it does not take, such as a learning rate below 0.
+    """
+    try:
+        return make(parameters)
+    except (ValueError, TypeError) as error:
+        raise ActlabError(f"model.optimizer: {one_line(error)}") from error
+
+
+def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
+    """The optimiser of a task's parameters; see `made_optimizer` and `check_optimizer`."""
+    optimizer = made_optimizer(task.optimizer, parameters)
+    check_optimizer(optimizer, task.l2, task.scheduler, task.schedules)
+    return optimizer
 
 
 def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
