@@ -85,6 +85,12 @@ class ResumableModelCheckpoint(ModelCheckpoint):
         self._every_n_train_steps = self._every
 
 
+def accumulates(trainer: pl.Trainer) -> bool:
+    """Whether gradients are being added up at the end of a batch: the next one belongs to the same update."""
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return not trainer.is_last_batch and done % trainer.accumulate_grad_batches != 0
+
+
 def goes_on_alike(trainer: pl.Trainer, batch_idx: int) -> bool:
     """Whether a run that resumes from the end of a batch does all that it would have done.
 
@@ -94,8 +100,7 @@ def goes_on_alike(trainer: pl.Trainer, batch_idx: int) -> bool:
     loop = trainer.fit_loop.epoch_loop
     done = (loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx) + 1
     validates = done % (trainer.val_check_batch or 1) == 0
-    accumulates = (batch_idx + 1) % trainer.accumulate_grad_batches != 0
-    return not (trainer.is_last_batch or validates or accumulates)
+    return not (trainer.is_last_batch or validates or accumulates(trainer))
 
 
 def read(

@@ -9,7 +9,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-Batch = tuple[Tensor, ...]
 Found = TypeVar("Found")
 
 
@@ -38,7 +37,7 @@ class Lending:
     def __init__(self) -> None:
         self._copies = True
 
-    def __call__(self, look: Callable[[Batch], Found], batch: Batch) -> Found:
+    def __call__(self, look: Callable[[tuple[Tensor, ...]], Found], batch: tuple[Tensor, ...]) -> Found:
         """What ``look`` finds."""
         if not self._copies:
             return look(batch)

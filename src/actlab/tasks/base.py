@@ -24,7 +24,7 @@ from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import own_generators
 from actlab.tasks import building, plain_state, within_epoch
-from actlab.tasks.quantities import Quantity, Seen, WeightedMean, takes_run_axis
+from actlab.tasks.quantities import LEAST, Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
 from actlab.tasks.seeded import Seeded
@@ -204,7 +204,7 @@ class Task(Seeded, ABC):
         if self.trainer.world_size == 1 or isinstance(weight, float):
             return mean  # every device has an equal share of the batch
         everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
-        return mean * (weight * self.trainer.world_size / everywhere.clamp_min(1e-30))
+        return mean * (weight * self.trainer.world_size / everywhere.clamp_min(LEAST))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add up ``val/…``."""

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
 _Value = TypeVar("_Value", Tensor, "Tensor | float")
-_LEAST = 1e-30  # weights that add up to less are none
+LEAST = 1e-30  # weights that add up to less are none
 
 
 class Quantity(NamedTuple):
@@ -43,7 +43,7 @@ class Quantity(NamedTuple):
         weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
         # Padding may hold anything, infinities too.
         total = torch.where(weights > 0, values * weights, 0.0).sum(-1)
-        return total / weights.sum(-1).clamp_min(_LEAST)
+        return total / weights.sum(-1).clamp_min(LEAST)
 
     def weight(self, runs: bool = False) -> Tensor | float:
         """Σ weights: a number when all values count alike, else shape ``()``, or ``(R,)`` with ``runs``."""

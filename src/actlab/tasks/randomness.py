@@ -39,6 +39,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
     seen: set[int] = set()
 
     def outermost(part: nn.Module) -> Iterator[nn.Module]:
+        """The part itself where it draws, else those in it that do."""
         if id(part) in seen:
             return
         seen.add(id(part))

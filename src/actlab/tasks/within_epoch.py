@@ -12,13 +12,10 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from actlab.checkpoints import accumulates
+from actlab.tasks.quantities import LEAST
+
 Seen = Mapping[str, tuple[Tensor, Tensor]]
-
-
-def accumulates(trainer: pl.Trainer) -> bool:
-    """Whether gradients are being added up at the end of a batch: the next one belongs to the same update."""
-    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-    return not trainer.is_last_batch and done % trainer.accumulate_grad_batches != 0
 
 
 def kept(module: pl.LightningModule, seen: Seen) -> dict[str, Any]:
@@ -54,7 +51,7 @@ def _together(module: pl.LightningModule, means: Tensor, weights: Tensor) -> tup
         return means, weights
     sums = module.trainer.strategy.reduce(torch.stack([means * weights, weights]), reduce_op="sum")
     total, weight = torch.as_tensor(sums)
-    return total / weight.clamp_min(1e-30), weight
+    return total / weight.clamp_min(LEAST), weight
 
 
 def _gradients(module: pl.LightningModule) -> dict[str, Tensor]:
