@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from actlab.errors import ActlabError, one_line
 
@@ -20,7 +21,7 @@ class DamagedError(ActlabError):
 
 
 _LOGGER = "logger.json"
-_PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
+_LOCK = "lock"  # in the folder of a writer
 
 
 def resolved(path: str) -> Path:
@@ -37,18 +38,58 @@ def resolved(path: str) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; when the block ends well it becomes ``path`` in one step, else it is removed.
-
-    Its name carries the process id, so that two processes never write to one and `remove_partials` knows
-    whose it is.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
+    """A path to write a file or folder to, which becomes ``path`` in one step when the block succeeds."""
+    with scratch(path.parent, path.name) as folder:
+        yield (partial := folder / "content")
         partial.replace(path)
+
+
+@contextmanager
+def scratch(parent: Path, name: str) -> Iterator[Path]:
+    """A hidden folder in ``parent`` for what is being written; it is removed at the end.
+
+    What killed writers have left in ``parent`` is removed first. A writer holds a lock in its folder, which the
+    kernel releases when the process ends, however it ends, so a folder whose lock is free has no writer: on no
+    host and in no container that shares the file system.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(parent)
+    folder, lock = _locked_folder(parent, name)
+    try:
+        yield folder
     finally:
-        partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def _locked_folder(parent: Path, name: str) -> tuple[Path, FileLock]:
+    """A new folder with its lock; another one where a cleaner was faster to lock the first."""
+    while True:
+        folder = parent / f".{name}.{secrets.token_hex(4)}.partial"
+        folder.mkdir()
+        with suppress(FileNotFoundError):
+            if lock := _lock(folder):
+                return folder, lock
+
+
+def _lock(folder: Path) -> FileLock | None:
+    """The lock of a writer's folder, held; None where another process holds it or has removed it."""
+    lock = FileLock(folder / _LOCK, timeout=0)
+    with suppress(Timeout):
+        lock.acquire()
+        if (folder / _LOCK).exists():
+            return lock
+        lock.release()
+    return None
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of `scratch` whose writers have ended."""
+    for folder in parent.glob(".*.partial/"):
+        with suppress(OSError):  # removed meanwhile, or of another user
+            if lock := _lock(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -127,22 +168,3 @@ def digest_of(path: Path) -> str:
     """Digest of a file's bytes."""
     with path.open("rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def remove_partials(folder: Path) -> None:
-    """Remove what processes that no longer live have left half-written in a folder."""
-    for path in folder.glob(".*.partial"):
-        owner = _PARTIAL.fullmatch(path.name)
-        if owner is None or not is_alive(int(owner[1])):
-            path.unlink(missing_ok=True)
-
-
-def is_alive(process: int) -> bool:
-    """Whether a process of this computer lives."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it lives and is someone else's
-        return True
-    return True

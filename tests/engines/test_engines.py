@@ -359,17 +359,6 @@ def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     assert all(folders.RunFolder(tmp_path, run).finished for run in wanted)
 
 
-def test_half_written_files_of_dead_processes_are_removed(study, tmp_path):
-    run = study().runs()[0]
-    folder = folders.RunFolder(tmp_path, run)
-    folder.open()
-    dead, alive = folder.path / ".result.json.999999999.partial", folder.path / f".x.{os.getpid()}.partial"
-    for path in (dead, alive):
-        path.write_text("half")
-    folder.open()
-    assert (dead.exists(), alive.exists()) == (False, True)
-
-
 class Statistic(pl.Callback):
     """Logs a number of its own, in stacks as well."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import remove_partials, replacing
+from actlab.files import replacing
 
 
 class Cached(NamedTuple):
@@ -86,7 +86,6 @@ def read_cache(path: Path, names: Sequence[str]) -> Cached | None:
 
 def write_cache(path: Path, content: Cached) -> None:
     """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
-    remove_partials(path.parent)
     digest = digest_of_tensors(content.tensors, content.metadata)
     with replacing(path) as partial:
         save_file(content.tensors, partial, metadata={**content.metadata, "digest": digest})

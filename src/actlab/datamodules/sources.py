@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
@@ -17,6 +16,7 @@ from actlab.datamodules.cache import Cached, cache_folder, made_once
 from actlab.datamodules.images import Images, check_class_names, decode, words
 from actlab.datamodules.listing import check_parts, check_splits, names_files
 from actlab.errors import ActlabError
+from actlab.files import scratch
 
 FORMAT = 4  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files
@@ -65,8 +65,8 @@ def load_images(
         else:
             # The reader's own copy goes at once. Kept, it would double the space, and since it is keyed by
             # names and times, a file replaced by another of equal time would be served from it.
-            with tempfile.TemporaryDirectory(dir=cache.parent, prefix="reading-") as scratch:
-                images = decode(open_folder(folder, scratch), splits, channels, label, dataset)
+            with scratch(cache.parent, "reading") as place:
+                images = decode(open_folder(folder, str(place)), splits, channels, label, dataset)
             if content_digest(folder) != source:
                 raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
         return Cached(images.tensors, {"num_classes": str(images.num_classes)})

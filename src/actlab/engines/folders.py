@@ -37,7 +37,6 @@ from actlab.files import (
     digest_of,
     id_in,
     read_sealed,
-    remove_partials,
     replacing,
     write_atomically,
     write_sealed,
@@ -189,9 +188,7 @@ class RunFolder:
         return int(max((row.epoch for row in self.rows()), default=0))
 
     def open(self) -> None:
-        """Make the folder, remove what a killed process left half-written, and record what is run."""
-        for folder in (self.path, self.checkpoint.parent):
-            remove_partials(folder)
+        """Make the folder and record what is run."""
         self._failure.unlink(missing_ok=True)
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
@@ -243,7 +240,11 @@ class RunFolder:
             "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
         write_sealed(self._result, result)
-        for path in (self._rows, self.path / UNIT_LINES):
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the rows that a finished run no longer needs, and that a kill may have left."""
+        for path in (self._rows, self.path / UNIT_LINES) if self.finished else ():
             path.unlink(missing_ok=True)
 
 

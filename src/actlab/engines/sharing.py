@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actlab.engines.folders import RunFolder
-from actlab.files import DamagedError, write_atomically, write_sealed
+from actlab.files import DamagedError, replacing, write_atomically, write_sealed
 from actlab.studies.plan import Run
 
 
@@ -75,12 +75,9 @@ def _complete(folder: RunFolder) -> bool:
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
     """Copy what the run itself has left; probes and loggers are of the study that asked for them."""
-    part = root / f".{run.id}.partial"
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(
-        source.path, part, ignore=shutil.ignore_patterns("probes", "logger.json", "failed.json", ".*")
-    )
+    others = shutil.ignore_patterns("probes", "logger.json", "failed.json", ".*")
     about = {"id": run.id, "seed": run.seed, "point": run.point}
-    write_atomically(part / "point.json", json.dumps(about, indent=1))
-    write_sealed(part / "result.json", source.result() | about)
-    part.rename(root / run.id)
+    with replacing(root / run.id) as copy:
+        shutil.copytree(source.path, copy, ignore=others)
+        write_atomically(copy / "point.json", json.dumps(about, indent=1))
+        write_sealed(copy / "result.json", source.result() | about)

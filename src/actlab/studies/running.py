@@ -80,6 +80,8 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> bo
 def run_stage(study: Study, root: Path, engine: Engine) -> None:
     """Train what is unfinished of one stage, then evaluate its probes."""
     runs = study.runs()
+    for run in runs:
+        RunFolder(root, run).tidy()
     todo = unfinished(runs, root)
     if todo:
         with deciding(root):
