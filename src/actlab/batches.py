@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from itertools import islice
 from typing import Any
+
+from actlab.errors import ActlabError
 
 BATCHES = (
     *("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"),
@@ -20,3 +23,25 @@ def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any])
     for key in BATCHES:
         if type(given.get(key)) is int and isinstance(trainer.get(key), float):
             trainer[key] = given[key]
+
+
+def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
+    """The batches of a loader that a Trainer's limit leaves, as in Lightning's own loops.
+
+    Args:
+        loader: of batches.
+        limit: their number above 0, or as a float their fraction.
+        key: of the limit in a config, for the error.
+
+    Raises:
+        ActlabError: for a fraction of less than one batch.
+    """
+    if limit == 1.0 and isinstance(limit, float):
+        return iter(loader)
+    number = limit if isinstance(limit, int) else int(limit * len(loader))
+    if not number:
+        raise ActlabError(
+            f"{key} {limit}: less than one of {len(loader)} batches; "
+            f"give at least {1 / len(loader):.3g}, or a whole number of batches"
+        )
+    return islice(loader, number)

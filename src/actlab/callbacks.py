@@ -21,6 +21,7 @@ from pytorch_lightning.callbacks import (
 from pytorch_lightning.trainer.states import RunningStage
 from torch import Tensor, nn
 
+from actlab.batches import limited
 from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.modes import evaluating
@@ -30,7 +31,7 @@ class TestEveryEpoch(Callback):
     """Log ``test/…`` after each training epoch, for held-out curves.
 
     The papers plot test curves; nothing is selected by them. The task's ``test_step`` and ``collect`` are used
-    as they are in ``trainer.test``, without the cost of a second evaluation loop.
+    as they are in ``trainer.test``, with its ``limit_test_batches``, but without a second evaluation loop.
     """
 
     __test__ = False  # the name opens like a test class
@@ -43,9 +44,12 @@ class TestEveryEpoch(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate on the test set and log."""
+        if not trainer.limit_test_batches:
+            return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
         with looking(trainer, pl_module) as placed:
-            for number, batch in enumerate(loader):
+            for number, batch in enumerate(batches):
                 given = placed(batch)
                 with _weighed(trainer, given):
                     pl_module.test_step(given, number)

@@ -123,6 +123,42 @@ def test_every_epoch_is_tested_on_the_whole_test_set(tmp_path: Any) -> None:
     assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE).repeat(2))
 
 
+@pytest.mark.usefixtures("_lightning_hints")
+@pytest.mark.parametrize(
+    ("options", "tested"),
+    [
+        ({"limit_test_batches": 2}, 40),
+        ({"limit_test_batches": 0.4}, 20),
+        ({"limit_test_batches": 0}, 0),
+        ({"fast_dev_run": True}, 20),
+    ],
+)
+def test_every_epoch_is_tested_on_as_many_batches_as_the_trainer_tests(
+    options: dict[str, Any], tested: int, tmp_path: Any
+) -> None:
+    class Tested(Witness):
+        tested = 0
+
+        def test_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:
+            self.tested += len(batch[1])
+
+    witness = Tested()
+    run = trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[TestEveryEpoch()], **options)
+    run.fit(witness, datamodule=Numbers(BATCH, 20, 3))
+    assert witness.tested == tested
+    if tested:
+        run.test(witness, datamodule=Numbers(BATCH, 20, 3), verbose=False)
+        assert witness.tested == 2 * tested
+
+
+@pytest.mark.usefixtures("_lightning_hints")
+def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path: Any) -> None:
+    limits = {"limit_val_batches": 0, "limit_test_batches": 0.1}
+    run = trainer(tmp_path, max_epochs=1, callbacks=[TestEveryEpoch()], **limits)
+    with pytest.raises(ActlabError, match=r"limit_test_batches 0\.1: less than one of 3 batches; .* 0\.333"):
+        run.fit(Witness(), datamodule=Numbers(BATCH, 20, 3))
+
+
 class Writer(BasePredictionWriter):
     """Remembers what a prediction writer is told of each batch."""
 
