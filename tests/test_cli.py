@@ -214,6 +214,14 @@ def test_the_other_commands(fit, command):
         assert {"validate": "val/error", "test": "test/error"}[command] in outcome.out
 
 
+def test_a_scheduler_that_is_stepped_by_a_metric_is_rejected(fit):
+    for name in ("torch.optim.lr_scheduler.ReduceLROnPlateau", "pytorch_lightning.cli.ReduceLROnPlateau"):
+        monitor = ["--model.scheduler.monitor", "val/loss"] if "cli" in name else []
+        outcome = fit("--model.scheduler", name, *monitor)
+        assert outcome.code == 2
+        assert "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules" in outcome.err
+
+
 def test_learning_on_the_sample(fit, tmp_path):
     outcome = fit(
         "--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1.0", "--model.network.hidden", "[64]"

@@ -8,7 +8,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.callbacks import TestEveryEpoch, UnitStatistics
 from actlab.errors import ActlabError
@@ -251,7 +250,6 @@ class Helper(FrameTask):
         (OwnHook, "its own 'on_train_batch_start'"),
         (OwnParameters, "outside its network"),
         (lambda r: FrameTask(r, partial(torch.optim.LBFGS, lr=1)), "LBFGS is not known to act elementwise"),
-        (lambda r: FrameTask(r, scheduler=ReduceLROnPlateau), "actlab.optim.Plateau"),
         (lambda r: pl.LightningModule(), "LightningModule of its own"),
         (Helper, None),
         (PlainFrameTask, None),

@@ -16,7 +16,6 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab import optim
 from actlab.errors import ActlabError
@@ -198,11 +197,7 @@ class StackedTask(pl.LightningModule):
         if any(schedules):
             dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
             self.moving = optim.Scheduler(optimizer, schedules, self.slices.owners, dropouts, self._states)
-        first = self.members[0]
-        if first.scheduler is None:
-            return optimizer
-        schedule = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
-        return {"optimizer": optimizer, "lr_scheduler": schedule}
+        return building.scheduled(self.members[0], optimizer)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Hand each slice its part of the gradient."""
@@ -234,8 +229,6 @@ def reason_against(task: pl.LightningModule) -> str | None:
     held = [*task.named_parameters(), *task.named_buffers()]
     if outside := [name for name, _ in held if not name.startswith("network.")]:
         return f"{type(task).__name__} holds {outside[0]!r} outside its network"
-    if task.scheduler is not None and isinstance(_torch_scheduler(task), ReduceLROnPlateau):
-        return "ReduceLROnPlateau has one rate for all; 'schedules: lr' takes actlab.optim.Plateau, one a run"
     optimizer = building.made_optimizer(task.optimizer, task.parameters())
     if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
         return f"{type(optimizer).__name__} is not known to act elementwise"
@@ -248,11 +241,6 @@ def reason_against(task: pl.LightningModule) -> str | None:
             "if neither is so"
         )
     return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
-
-
-def _torch_scheduler(task: Task) -> object:
-    optimizer = task.optimizer(task.parameters())
-    return task.scheduler(optimizer) if task.scheduler else None
 
 
 def _takes_run_axis(method: Callable[..., Any]) -> bool:

@@ -48,7 +48,8 @@ class Task(Seeded, ABC):
         num_outputs: K.
         input_shape: shape of one sample.
         optimizer: builds the optimiser from parameters or groups of them.
-        scheduler: one of torch's learning-rate schedulers; None leaves the rate to ``schedules``.
+        scheduler: one of torch's learning-rate schedulers other than ReduceLROnPlateau, see
+            `building.check_scheduler`; None leaves the rate to ``schedules``.
         scheduler_interval: what one step of ``scheduler`` is.
         schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
         l2: decay of chosen kinds of parameters; None leaves all to the optimiser's own ``weight_decay``.
@@ -263,10 +264,7 @@ class Task(Seeded, ABC):
             dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
             owners = [0] * len(optimizer.param_groups)
             self.moving = optim.Scheduler(optimizer, [self.schedules], owners, dropouts, self._states)
-        if self.scheduler is None:
-            return optimizer
-        scheduler = self.scheduler(optimizer)
-        return [optimizer], [{"scheduler": scheduler, "interval": self.scheduler_interval}]
+        return building.scheduled(self, optimizer)
 
     def on_train_start(self) -> None:
         """Go on with the gradients that a checkpoint amid an update has kept."""

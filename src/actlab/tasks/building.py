@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab import hashing
 from actlab.errors import ActlabError, one_line, unknown
@@ -85,6 +86,31 @@ def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
     optimizer = made_optimizer(task.optimizer, parameters)
     check_optimizer(optimizer, task.l2, task.scheduler, task.schedules)
     return optimizer
+
+
+def scheduled(task: Any, optimizer: Optimizer) -> Any:
+    """A task's optimiser as Lightning takes it, with torch's scheduler if the task has one."""
+    if task.scheduler is None:
+        return optimizer
+    scheduler = task.scheduler(optimizer)
+    check_scheduler(type(scheduler))
+    return {
+        "optimizer": optimizer,
+        "lr_scheduler": {"scheduler": scheduler, "interval": task.scheduler_interval},
+    }
+
+
+def check_scheduler(kind: type) -> None:
+    """Reject torch's scheduler that is stepped by a metric: it has one rate for all members of a stack.
+
+    Raises:
+        ActlabError: for ReduceLROnPlateau.
+    """
+    if issubclass(kind, ReduceLROnPlateau):
+        raise ActlabError(
+            f"model.scheduler {kind.__name__}: leave it out and give model.schedules "
+            "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
+        )
 
 
 def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
