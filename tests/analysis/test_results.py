@@ -51,8 +51,9 @@ def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
         column({"metric": "test/loss", "at": "best test/error"}, one_unit())
     plan = one_unit(table=({"metric": "test/error", "at": "best val/lost"},))
     write(tmp_path, plan.runs()[0], {"test/error": [0.8], "val/loss": [3.0]})
-    with pytest.raises(ActlabError, match="unknown metric 'val/lost'"):
-        _ = results.load(plan, tmp_path).columns
+    loaded = results.load(plan, tmp_path)
+    assert (loaded.columns, len(loaded.unrecorded)) == ([], 1)
+    assert "unknown metric 'val/lost'" in loaded.unrecorded[0]
 
 
 def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Path) -> None:
@@ -152,7 +153,6 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"metric": "test/eror"}, "did you mean 'test/error'"),
         ({"metric": "test/error", "at": "lst"}, "did you mean 'last'"),
         ({"metric": "test/error", "procent": True}, "did you mean 'percent'"),
         ({"metric": "test/error", "mode": "mix"}, "unknown mode of test/error 'mix'"),
@@ -193,8 +193,6 @@ def test_a_column_names_the_condition_it_was_measured_under(tmp_path: Path) -> N
             {"metric": "noise/test/error", "condition": "noise=0.4"},
             "did you mean .*'noise=0.5'.* Allowed: noise=0, ",
         ),
-        ({"metric": "noise/test/eror"}, "did you mean 'noise/test/error'"),
-        ({"metric": "test/error", "at": "selected"}, "unknown metric 'val/loss'"),
     ],
 )
 def test_unknown_conditions_are_refused(tmp_path: Path, entry: Any, message: str) -> None:
@@ -203,6 +201,26 @@ def test_unknown_conditions_are_refused(tmp_path: Path, entry: Any, message: str
     probe(tmp_path, plan.runs()[0], "noise", NOISY)
     with pytest.raises(ActlabError, match=message):
         comparison.rows(results.load(plan, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"metric": "noise/test/eror"}, "unknown metric 'noise/test/eror'; did you mean 'noise/test/error'"),
+        ({"metric": "test/loss"}, "unknown metric 'test/loss'"),
+        ({"metric": "test/error", "at": "selected"}, "unknown metric 'val/loss'"),
+    ],
+)
+def test_a_metric_that_was_not_recorded_leaves_the_other_columns(
+    tmp_path: Path, entry: Any, message: str
+) -> None:
+    plan = one_unit(table=({"metric": "test/error"}, entry))
+    write(tmp_path, plan.runs()[0], {"test/error": [0.9]})
+    probe(tmp_path, plan.runs()[0], "noise", NOISY)
+    loaded = results.load(plan, tmp_path)
+    assert [cell.median for row in comparison.rows(loaded) for cell in row.cells] == [0.9]
+    (line,) = loaded.unrecorded
+    assert message in line
 
 
 def test_a_probe_that_was_not_made_yet_leaves_its_column_empty(tmp_path: Path) -> None:

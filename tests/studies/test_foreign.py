@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -112,6 +113,23 @@ def test_a_users_module_and_data_in_a_study(study, tmp_path):
         assert every["epoch"].tolist() == [2, 4]
     chosen = [line.split()[1] for line in outcome.out.splitlines() if line.startswith(("relu", "elu"))]
     assert chosen == ["0.5", "0.5"]
+
+
+def test_a_metric_that_no_run_records_leaves_the_rest_of_the_table(study):
+    text = STUDY.replace("table: [", "table: [{metric: test/error}, ")
+    words = ["--set", "model.activation=relu", "--set", "model.lr=0.5", "--set", "seeds=1"]
+    outcome = study("plan", *words, text=text)
+    remedy = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks"
+    assert re.search(
+        rf"^test/error is in the table, but no callback records it\. .*{remedy}", outcome.out, re.M
+    )
+    outcome = study("run", *words, text=text)
+    assert outcome.code == 0, outcome.err
+    text = " ".join(outcome.out.split())
+    assert "The table leaves out what no finished run recorded: unknown metric 'test/error'" in text
+    assert remedy in text
+    assert "val loss (last)" in text
+    assert "test error" not in text
 
 
 def test_a_loss_of_any_name_that_is_not_finite_ends_the_run(study, tmp_path):

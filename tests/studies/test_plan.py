@@ -355,6 +355,15 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("table: [{metric: val/los}]", "unknown metric 'val/los'; did you mean 'val/loss'"),
         ("table: [{metric: noise/test/error}]", "unknown probe 'noise'"),
         (
+            "set: {trainer.callbacks: []}\ntable: [{metric: test/error}]",
+            "unknown metric 'test/error'.*Add actlab.callbacks.TestEveryEpoch to trainer.callbacks",
+        ),
+        ("set: {trainer.limit_test_batches: 0}\ntable: [{metric: test/error}]", "unknown metric 'test/error'"),
+        (
+            "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
+            r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules .*actlab\.optim\.Plateau",
+        ),
+        (
             "table: [{metric: val/error, at: best}, {metric: val/error, at: best, mode: max}]",
             "the table of .* has two columns val/error@best: leave one out",
         ),

@@ -27,6 +27,9 @@ from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
 
+TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
+_RECORDED = "The finished runs recorded these."
+
 
 @dataclass(frozen=True)
 class Results:
@@ -86,17 +89,35 @@ class Results:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The table's columns.
+        """The table's columns, without those whose metric no finished run recorded; see `unrecorded`.
 
         Raises:
-            ActlabError: for one that is not understood, or that no finished run recorded.
+            ActlabError: for one that is not understood or declared, or was not measured under its condition.
         """
-        columns = [column(entry, self.study) for entry in self.study.table]
+        columns = [c for c in self._planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
                 self.check(where.metric)
         return columns
+
+    @cached_property
+    def unrecorded(self) -> list[str]:
+        """A line about each metric of the study's table that no finished run recorded, with the remedy."""
+        metrics = dict.fromkeys(metric for c in self._planned for metric in self._unrecorded(c))
+        errors = [unknown_metric(metric, self.conditions, _RECORDED) for metric in metrics]
+        return [f"The table leaves out what no finished run recorded: {error}" for error in errors]
+
+    @cached_property
+    def _planned(self) -> list[Column]:
+        """The columns that the study's file gives."""
+        return [column(entry, self.study) for entry in self.study.table]
+
+    def _unrecorded(self, column: Column) -> list[str]:
+        """The metrics that a column reads and that no finished run recorded; none before a run has finished."""
+        where = watched(column.at, self.study)
+        read = [column.metric, *([where.metric] if where else [])]
+        return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
         """Whether a metric is a probe's and no run has been probed that way yet.
@@ -119,10 +140,10 @@ class Results:
             return
         if not self.conditions:
             if self.declared is not None and metric not in self.declared:
-                raise unknown("metric", metric, self.declared, "These are what the runs record.")
+                raise unknown_metric(metric, self.declared, "The runs record these.")
             return
         if metric not in self.conditions:
-            raise unknown("metric", metric, self.conditions, "These are what the finished runs recorded.")
+            raise unknown_metric(metric, self.conditions, _RECORDED)
         if condition not in (known := self.conditions[metric]):
             if not condition:
                 listed = ", ".join(known)
@@ -201,6 +222,14 @@ class Results:
         """Values by seed, of the runs that have ended and have one."""
         found = {run.seed: self.value(run, column) for run in setting.runs}
         return {seed: value for seed, value in found.items() if value is not None}
+
+
+def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabError:
+    """The error for a metric that is not among those recorded, with the remedy; ``which`` names those."""
+    recorded = list(recorded)
+    tested = any(name.startswith("test/") for name in recorded)
+    remedy = f" {TESTED}" if metric.startswith("test/") and not tested else ""
+    return unknown("metric", metric, recorded, which + remedy)
 
 
 def check_selection(metric: str) -> None:

@@ -25,6 +25,7 @@ def remarks(results: Results) -> list[str]:
     texts = [
         state(results),
         *results.left_out,
+        *results.unrecorded,
         _gaps(results, rows),
         _reading(results, rows),
         _choice(results, rows),

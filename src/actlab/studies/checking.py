@@ -14,7 +14,7 @@ from typing import Any
 
 from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
-from actlab.analysis.results import Results, check_selection
+from actlab.analysis.results import TESTED, Results, check_selection
 from actlab.errors import ActlabError
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import as_list, class_of, get_dotted
@@ -23,8 +23,11 @@ from actlab.studies.plan import Run, Study
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
-def check(study: Study) -> None:
+def check(study: Study) -> list[str]:
     """Check a study before anything of it is trained.
+
+    Returns:
+        A line about each metric of the table that no run may record, where only a class from outside can tell.
 
     Raises:
         ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
@@ -48,11 +51,33 @@ def check(study: Study) -> None:
     published.check(study)
     for figure in study.figures:
         plots.checked(planned, figure)
+    metrics = dict.fromkeys(column.metric for column in planned.columns)
+    return [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
+
+
+def _may_test(run: Run) -> bool:
+    """Whether a run has a callback that records ``test/…``, or one from outside, which may."""
+    from actlab.signatures import locate
+
+    paths = _callbacks(run.config)
+    known = [path for path in paths if "." in path and is_known(path)]
+    return len(known) < len(paths) or any("test" in getattr(locate(path), "splits", ()) for path in known)
+
+
+def _untested(metric: str) -> str:
+    return f"{metric} is in the table, but no callback records it. If your module does not either: {TESTED}"
+
+
+def _callbacks(config: Mapping[str, Any]) -> list[str]:
+    """The class paths of a config's callbacks."""
+    return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
 
 
 def _check_config(run: Run) -> None:
     """Check a config's keys and the types of its values, and the name of its unit."""
     from actlab import activations, configs
+    from actlab.signatures import locate
+    from actlab.tasks.building import check_scheduler
 
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
@@ -66,6 +91,8 @@ def _check_config(run: Run) -> None:
     configs.check(run.config)
     if (mistake := configs.explain(run.config)) is not None:
         raise mistake
+    if scheduler := class_of(get_dotted(run.config, "model.scheduler")):
+        check_scheduler(locate(str(scheduler)))
     if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
         activations.factory(unit)
 
@@ -105,7 +132,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     from actlab.signatures import locate
     from actlab.tasks import Task
 
-    callbacks = [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
+    callbacks = _callbacks(config)
     model = str(get_dotted(config, "model.class_path"))
     if not all("." in path and is_known(path) for path in [model, *callbacks]):
         return None
@@ -113,6 +140,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     if not (isinstance(task, type) and issubclass(task, Task)):
         return None
     splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
+    splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
     names = task.metrics_for(get_dotted(config, "model.init_args") or {})
     found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}

@@ -136,8 +136,8 @@ def main(argv: Sequence[str]) -> None:
         print(schema.json_schema(), end="")
         return
     study = load(args.file, args.smoke, args.overrides, args.activations, args.reference)
-    if args.command in ("plan", "run"):
-        check(study)
+    for line in check(study) if args.command in ("plan", "run") else ():
+        print(line)
     root = args.runs_dir / study.name
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
