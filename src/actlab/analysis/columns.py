@@ -19,7 +19,7 @@ _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected"
 _WHERE = re.compile(r"best (?P<metric>\S+)")
 _OVER = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
-_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked")
+_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked", "chance")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Column:
         mode: ``min`` or ``max``: whether low or high values are good.
         condition: such as ``noise=0.5``; empty for what was measured under none.
         ranked: whether units may be ranked by it over studies; the first such column of a table is.
+        chance: what guessing gives, such as an error of 0.9 with ten classes; a unit that is no better has no
+            rank. None where that is not known.
     """
 
     metric: str
@@ -44,6 +46,7 @@ class Column:
     mode: str = "min"
     condition: str = ""
     ranked: bool = True
+    chance: float | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +73,17 @@ class Column:
     def in_percent(self) -> bool:
         """Whether the printed value is the value times 100; an epoch never is."""
         return self.percent and not self.is_epoch
+
+    def guesses(self, value: float) -> bool:
+        """Whether a value is no better than chance, in the precision in which runs record values.
+
+        >>> [Column("test/error", chance=0.9).guesses(value) for value in (0.89, float(np.float32(0.9)), 0.93)]
+        [False, True, True]
+        """
+        if self.chance is None:
+            return False
+        ours, chance = np.float32(value), np.float32(self.chance)
+        return bool(ours <= chance if self.mode == "max" else ours >= chance)
 
     @property
     def worst(self) -> float:
@@ -137,7 +151,8 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     if mode not in ("min", "max"):
         raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
     condition, percent = str(entry.get("condition") or ""), bool(entry.get("percent", False))
-    return Column(metric, at, percent, mode, condition, bool(entry.get("ranked", True)))
+    chance = None if entry.get("chance") is None else float(entry["chance"])
+    return Column(metric, at, percent, mode, condition, bool(entry.get("ranked", True)), chance)
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -57,11 +58,12 @@ class Place(NamedTuple):
 
     Args:
         median: ``inf`` or ``-inf`` where the median run diverged, or measured that.
-        rank: ties share their mean rank; nan where the unit has fewer runs than another, and where no other
-            has as many.
+        rank: among the units that the board ranks; ties share their mean rank. nan in a task that does not
+            count, for a unit that is not ranked, and where the median is no better than guessing.
         n: its runs.
         most: the runs of the unit that has most of them.
         diverged: whether any of its runs has; older tables do not say it.
+        guessing: whether the median is no better than the column's ``chance``.
     """
 
     median: float
@@ -69,6 +71,7 @@ class Place(NamedTuple):
     n: int
     most: int
     diverged: bool = True
+    guessing: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,20 @@ class Task:
         point: the rest of the point, in words, and the runs' length where that is not the study's own.
         column: what was measured.
         places: of each unit that has a value, by its text.
+        counted: whether all ranked units have as many runs here, and one of them is better than guessing.
     """
 
     record: Record
     point: str
     column: Column
     places: Mapping[str, Place]
+    counted: bool = False
 
     @property
-    def ranked(self) -> int:
-        """How many units have a rank."""
-        return sum(not math.isnan(place.rank) for place in self.places.values())
+    def whole(self) -> frozenset[str]:
+        """The units that have as many runs as any other; none where all of them guess."""
+        guess = all(place.guessing for place in self.places.values())
+        return frozenset() if guess else frozenset(u for u, p in self.places.items() if p.n == p.most)
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,30 @@ class Board:
     Args:
         compare: that key.
         tasks: in the order of the studies' names.
-        beaten: what share of the other units a unit beats, a mean over the tasks of a study in which it has a
-            rank, then over studies; by its text, the highest first. A tie counts half. nan without a rank.
+        beaten: what share of the other ranked units a unit beats, a mean over the counted tasks of a study,
+            then over studies; by its text, the highest first. A tie counts half, and a unit that guesses beats
+            none. nan for a unit that is not ranked.
     """
 
     compare: str
     tasks: Sequence[Task]
     beaten: Mapping[str, float]
+
+    @property
+    def notes(self) -> list[str]:
+        """What does not count in the shares, and why."""
+        out = [unit for unit, share in self.beaten.items() if math.isnan(share)]
+        others = ", ".join(unit for unit in self.beaten if unit not in out)
+        left, number = sum(not task.counted for task in self.tasks), len(self.tasks)
+        counted = f"{number - left} of {number} tasks count: those in which {others} have all their runs"
+        guess = any(place.guessing for task in self.tasks for place in task.places.values())
+        notes = [
+            f"{counted} and one of them is better than guessing." * (bool(others) and bool(left)),
+            "Nothing is ranked: no two units have a task in common." * (not others),
+            f"Not ranked, for they lack some of these tasks: {', '.join(out)}." * (bool(others) and bool(out)),
+            "(chance): no better than guessing, so it has no rank and beats no other." * guess,
+        ]
+        return [note for note in notes if note]
 
 
 def read(runs: Path) -> list[Record]:
@@ -156,16 +179,46 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     write = printer(known.values())
     texts = {who: write(value) for who, value in known.items()}
     tasks = [task for record in records for task in _tasks(record, compare, texts)]
-    shares: dict[str, dict[Path, list[float]]] = {}
-    for task in tasks:
-        others = task.ranked - 1
-        for unit, place in task.places.items():
-            of_unit = shares.setdefault(unit, {})
-            if not math.isnan(place.rank):
-                of_unit.setdefault(task.record.folder, []).append((others + 1 - place.rank) / others)
+    units = _comparable(tasks)
+    tasks = [_ranked(task, units) if units and units <= task.whole else task for task in tasks]
+    shares: dict[str, dict[Path, list[float]]] = {unit: {} for task in tasks for unit in task.places}
+    for task in (task for task in tasks if task.counted):
+        for unit in units:
+            rank, others = task.places[unit].rank, len(units) - 1
+            share = 0.0 if math.isnan(rank) else (others + 1 - rank) / others
+            shares[unit].setdefault(task.record.folder, []).append(share)
     means = {unit: fmean(map(fmean, found.values())) if found else math.nan for unit, found in shares.items()}
     order = sorted(means, key=lambda unit: -1.0 if math.isnan(means[unit]) else means[unit], reverse=True)
     return Board(compare, tasks, {unit: means[unit] for unit in order})
+
+
+def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
+    """The units to rank; none where no two have a task in common.
+
+    Ranks over tasks that some units lack would say which tasks a unit was given. So the ranked units are those
+    with at least some number of tasks, the number for which their common tasks compare the most pairs of units:
+    k·(k − 1)/2 a task of k units.
+    """
+    whole = [task.whole for task in tasks]
+    number = Counter(unit for units in whole for unit in units)
+    sets = [frozenset(u for u, n in number.items() if n >= least) for least in set(number.values())]
+
+    def pairs(units: frozenset[str]) -> int:
+        return len(units) * (len(units) - 1) * sum(units <= of_task for of_task in whole)
+
+    best = max(sets, key=lambda units: (pairs(units), len(units)), default=frozenset[str]())
+    return best if pairs(best) else frozenset()
+
+
+def _ranked(task: Task, units: frozenset[str]) -> Task:
+    """A task that counts: with the ranks of some units, of those that do not guess."""
+    better = [unit for unit in units if not task.places[unit].guessing]
+    sign = 1 if task.column.worst > 0 else -1
+    # As precise as runs record values.
+    medians = [np.float32(sign * task.places[unit].median) for unit in better]
+    ranks = dict(zip(better, map(float, rankdata(medians)), strict=True))
+    places = {u: p._replace(rank=ranks.get(u, math.nan)) for u, p in task.places.items()}
+    return replace(task, places=places, counted=bool(better))
 
 
 def _who(value: Any) -> str:
@@ -192,17 +245,12 @@ def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) ->
     first = next(iter(cells.values()))
     metric, at = first["metric"], first["at"]
     mode = first.get("mode") or mode_of(metric)  # older tables do not say it
-    column = Column(metric, at, bool(first.get("percent")), mode, first.get("condition", ""))
-    medians = {
-        unit: column.worst if cell["median"] is None else float(cell["median"]) for unit, cell in cells.items()
-    }
+    condition, chance = first.get("condition", ""), first.get("chance")
+    column = Column(metric, at, bool(first.get("percent")), mode, condition, chance=chance)
     most = max(cell["n"] for cell in cells.values())
-    whole = [unit for unit, cell in cells.items() if cell["n"] == most]
-    sign = 1 if column.worst > 0 else -1
-    ranks = rankdata([np.float32(sign * medians[unit]) for unit in whole])  # as precise as runs record values
-    rank = dict(zip(whole, map(float, ranks), strict=True)) if len(whole) > 1 else {}
-    places = {
-        unit: Place(medians[unit], rank.get(unit, math.nan), cell["n"], most, cell.get("diverged", True))
-        for unit, cell in cells.items()
-    }
+    places = {}
+    for unit, cell in cells.items():
+        median = column.worst if cell["median"] is None else float(cell["median"])
+        guessing = column.guesses(median)
+        places[unit] = Place(median, math.nan, cell["n"], most, cell.get("diverged", True), guessing)
     return Task(record, point, column, places)

@@ -82,6 +82,7 @@ def _record(cell: Cell) -> dict[str, Any]:
         "name": cell.column.name,
         "mode": cell.column.mode,
         "ranked": cell.column.ranked,
+        "chance": cell.column.chance,
         "percent": cell.column.in_percent,
         "n": len(cell.values),
         "diverged": cell.diverged,

@@ -204,9 +204,11 @@ def place(found: Place | None, column: Column) -> str:
 
 
 def rank(found: Place) -> str:
-    """A rank as printed; without one how many runs there are, ``1 of 15 runs``, or nothing where all are."""
+    """A rank as printed; without one ``chance``, or how many runs there are, ``1 of 15 runs``, or nothing."""
     if not math.isnan(found.rank):
         return f"{found.rank:g}"
+    if found.guessing and math.isfinite(found.median):
+        return "chance"
     return f"{found.n} of {found.most} runs" if found.n < found.most else ""
 
 

@@ -70,6 +70,8 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         if not console.is_terminal:
             console.width = max(80, _needs(console, table))
         console.print(table, "", sep="\n", soft_wrap=False)
+        for note in board.notes:
+            console.print(Text(note), soft_wrap=not console.is_terminal)
     for note in scoreboard.common_notes(records):
         console.print(Text(note), soft_wrap=not console.is_terminal)
 

@@ -75,6 +75,9 @@ class Column(Part):
     percent: bool = False
     mode: Literal["min", "max"] | None = None
     ranked: bool = Field(default=True, description="false where it says nothing of which unit is better")
+    chance: FiniteFloat | int | None = Field(
+        default=None, description="what guessing gives, such as 0.9; a unit that is no better is not ranked"
+    )
 
 
 class Value(Part):

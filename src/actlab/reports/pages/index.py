@@ -87,6 +87,7 @@ def _board(board: Board) -> dict[str, Any]:
     colours = style.colours(board.beaten)
     return {
         "compare": short(board.compare),
+        "notes": board.notes,
         "tasks": [
             {
                 "study": task.record.table["study"],
@@ -103,7 +104,7 @@ def _board(board: Board) -> dict[str, Any]:
                 "colour": colours[unit],
                 "dark": style.on_dark(colours[unit]),
                 "beaten": share(beaten),
-                "tasks": sum(unit in t.places and not math.isnan(t.places[unit].rank) for t in board.tasks),
+                "tasks": 0 if math.isnan(beaten) else sum(task.counted for task in board.tasks),
                 "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
             }
             for unit, beaten in board.beaten.items()
