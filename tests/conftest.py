@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib
 import ipaddress
+import itertools
 import os
 import random
 import shutil
@@ -33,8 +34,9 @@ os.environ.update(
     WANDB_ERROR_REPORTING="false",
     MPLBACKEND="Agg",
 )
-if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker: the workers are the parallelism
-    os.environ["OMP_NUM_THREADS"] = "1"
+# One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
+THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
 
 
 class NetworkRefusedError(RuntimeError):
@@ -72,6 +74,37 @@ def _first(host: Any = None, *_: Any, **__: Any) -> Any:
     return host
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--random-order", type=int, metavar="SEED", help="shuffle files and their tests")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    order = config.getoption("random_order")
+    return f"threads: {THREADS}, order: {'as written' if order is None else f'--random-order {order}'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle if asked to, in every worker alike; tests of a file stay together, as they share fixtures."""
+    if (seed := config.getoption("random_order")) is None:
+        return
+    draw = random.Random(seed)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    for group in (order := list(files.values())):
+        draw.shuffle(group)
+    draw.shuffle(order)
+    items[:] = itertools.chain.from_iterable(order)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names of tests hold no bytes, which may hold a time, and no path of this checkout."""
+    if isinstance(val, bytes):
+        return argname
+    here = f"{Path(__file__).parents[1]}{os.sep}"
+    return val.replace(here, "") if isinstance(val, str) and here in val else None
+
+
 def pytest_configure() -> None:
     patch = pytest.MonkeyPatch()
     for name in ("connect", "connect_ex"):
@@ -91,8 +124,7 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
 
 
 class Outcome(NamedTuple):

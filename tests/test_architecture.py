@@ -205,9 +205,9 @@ def imports_of(path: Path) -> Iterator[Import]:
     """Every import of a file, those inside functions and under TYPE_CHECKING too."""
     module = module_of(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    mine, name = module.removeprefix("actlab").removeprefix("."), path.relative_to(ROOT)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-        mine = module.removeprefix("actlab").removeprefix(".")
+        where = f"{name}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             yield from (Import(mine, (alias.name,), where) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -220,10 +220,10 @@ def imports_of(path: Path) -> Iterator[Import]:
 
 def resolved(found: Import) -> str:
     """The module an import loads: of ``from a import b`` it is a.b when that is a module, else a."""
-    modules = {module_of(path) for path in SOURCES}
-    return next((target for target in found.targets if target in modules), found.targets[-1])
+    return next((target for target in found.targets if target in MODULES), found.targets[-1])
 
 
+MODULES = {module_of(path) for path in SOURCES}
 IMPORTS = [found for path in SOURCES for found in imports_of(path)]
 
 
@@ -279,7 +279,7 @@ def test_parts_do_without_what_they_need_not_load():
 LIGHT = ["actlab", *(f"actlab.{part}" for part in ("__main__", "errors", "resources", *sorted(READERS)))]
 
 
-@pytest.mark.parametrize("module", [m for m in LIGHT if m in {module_of(path) for path in SOURCES}])
+@pytest.mark.parametrize("module", [m for m in LIGHT if m in MODULES])
 def test_import_loads_neither_torch_nor_lightning(module):
     heavy = LEARNING | ONLY_IN.keys()
     code = f"import sys, {module}; print(*({heavy!r} & sys.modules.keys()))"

@@ -1,11 +1,14 @@
 """The guards around the tests do guard."""
 
+import itertools
 import os
 import random
 import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,6 +68,56 @@ def test_every_test_draws_the_same(_again):
 
 def fresh() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+LATER = """
+import random, time
+now, now_ns = time.time, time.time_ns
+time.time, time.time_ns = lambda: now() + 1e7, lambda: now_ns() + 10**16
+random.seed("another")
+"""
+
+
+def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, tmp_path):
+    """pytest-xdist runs nothing where two workers collect different names, or the same in another order."""
+    here = [item.nodeid for item in request.session.items]
+    (tmp_path / "later.py").write_text(LATER)
+    words = ["-p", "later", "-p", "no:cacheprovider", "--assert=plain", "--collect-only", "-q", "-m", ""]
+    files = dict.fromkeys(name.partition("::")[0] for name in here)
+    seed = int(os.environ.get("PYTHONHASHSEED", "0").replace("random", "0")) + 1
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *files],
+        cwd=request.config.rootpath,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": str(seed)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    there = list(filter(set(here).__contains__, done.stdout.splitlines()))
+    in_order = list if request.config.getoption("random_order") is None else sorted
+    assert in_order(there) == in_order(here)
+
+
+def test_names_of_tests_hold_neither_bytes_nor_the_place_of_the_checkout(request):
+    name = request.config.hook.pytest_make_parametrize_id
+    ask = {"config": request.config, "argname": "content"}
+    assert name(val=b"\x1f\x8b", **ask) == "content"
+    assert name(val=f"{Path(__file__).parent}/mine.py:Unit", **ask) == "tests/mine.py:Unit"
+    assert name(val="gelu", **ask) is None
+
+
+def test_a_random_order_is_the_seeds_and_keeps_files_together(request):
+    conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
+
+    def order(seed):
+        items = [SimpleNamespace(path=path, number=n) for path in "abcd" for n in range(9)]
+        conftest.pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: seed), items)
+        return [(item.path, item.number) for item in items]
+
+    assert order(None) == sorted(order(1))
+    assert order(1) == order(1)
+    assert order(2) not in (order(None), order(1))
+    assert len(list(itertools.groupby(order(2), key=lambda item: item[0]))) == 4
 
 
 def test_the_command_returns_code_and_texts(cli):

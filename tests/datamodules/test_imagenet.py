@@ -218,7 +218,7 @@ def test_the_hubs_tables_give_what_a_tree_gives(module: Build, hub_folder: HubFo
 HALF, LOST, OTHER = (lambda b: b[: len(b) // 2]), None, (lambda b: b.replace(b"IDAT", b"IDAS"))
 
 
-@pytest.mark.parametrize("change", [HALF, LOST])
+@pytest.mark.parametrize("change", [HALF, LOST], ids=["half", "lost"])
 def test_a_damaged_copy_of_the_hubs_tables_is_made_anew(
     module: Build, hub_folder: HubFolder, tmp_path: Path, change: Any
 ) -> None:
@@ -324,6 +324,10 @@ def nested(tree: Path) -> None:
         (None, {"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),
         (None, {"workers": -1}, "workers -1: give a number of processes, or 0"),
         (None, {"revision": "main"}, "revision 'main': the folder .* has no revisions"),
+    ],
+    ids=[
+        *("no folder", "no train", "no val", "no classes", "a class in train alone", "no pictures", "nested"),
+        *("batch_size", "val_images", "crop", "workers", "revision"),
     ],
 )
 def test_mistakes_are_named(module: Build, tree: Path, change: Any, options: Any, message: str) -> None:

@@ -97,14 +97,14 @@ def test_changed_files_are_read_anew_whatever_their_times(hub_folder: HubFolder,
     assert after.tensors["train_labels"].tolist() == before.tensors["train_labels"].tolist()[::-1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, b"cut", b"bit"])
-def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", ["empty", "zeros", "cut", "bit"])
+def test_damaged_cache_is_rebuilt(hub_folder: HubFolder, cache: str, damage: str) -> None:
     folder = hub_folder()
     load(folder, cache)
     (file,) = Path(cache).glob("*.safetensors")
     content = file.read_bytes()
     flipped = content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]
-    file.write_bytes({b"cut": content[:-100], b"bit": flipped}.get(damage, damage))
+    file.write_bytes({"empty": b"", "zeros": bytes(64), "cut": content[:-100], "bit": flipped}[damage])
     assert load(folder, cache).tensors["train_labels"].tolist() == labels_of("train")
     assert np.array_equal(load(folder, cache).tensors["train_images"], pixels_of("train", 8, 8)[:, None])
 

@@ -74,6 +74,10 @@ def test_a_header_is_as_the_corpus_has_it(wav):
             ["'pcm,embedded-shorten-v2.00'", "sph2pipe"],
         ),
     ],
+    ids=[
+        *("audio cut", "no audio", "header cut", "no bytes", "another format", "another rate"),
+        *("a negative count", "a count below a window", "shortened"),
+    ],
 )
 def test_a_damaged_sphere_file_is_named(wav, change, parts):
     path = wav(change(sphere(AUDIO, "a_sx1")))
@@ -130,6 +134,11 @@ def test_phones_of_a_file(tmp_path):
         ("", ["no phones"]),
         (b"0 900 \xff\n", ["no text"]),
         ("0 ² h#\n".encode("latin-1"), ["no text"]),
+    ],
+    ids=[
+        *("unknown phone", "overlap", "end before begin", "beyond the audio", "beyond int64", "no label"),
+        *("negative", "no integer", "two labels", "label cut", "file cut", "empty lines", "no bytes"),
+        *("not UTF-8", "latin-1"),
     ],
 )
 def test_a_damaged_phone_file_is_named(tmp_path, text, parts):

@@ -165,7 +165,7 @@ def test_same_content_is_read_once_whatever_its_form(tmp_path, monkeypatch):
         loads(tmp_path / "lower", tmp_path / "cache")
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, None])
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 64, None], ids=["empty", "zeros", "cut"])
 def test_damaged_cache_is_rebuilt(folder, tmp_path, damage):
     first = loads(folder, tmp_path / "cache")
     sums = {name: tensor.double().sum().item() for name, tensor in first.items()}

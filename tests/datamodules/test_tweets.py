@@ -81,9 +81,12 @@ def test_what_is_written_is_read(
 ) -> None:
     texts = ["".join(f"{token}\t{tag}{end}" for token, tag in tweet) for tweet in tweets]
     content = ("\ufeff" * marked + end * blanks + end.join(texts) + end * blanks).encode()
-    path = file_of(tmp_path, gzip.compress(content) if packed else content)
+    path = file_of(tmp_path, gzip.compress(content, mtime=0) if packed else content)
     read = read_tweets(path)
     assert [list(zip(tweet.tokens, (TAGS[i] for i in tweet.labels), strict=True)) for tweet in read] == tweets
+
+
+PACKED = gzip.compress(b"a\tN\n", mtime=0)
 
 
 def test_the_example_of_spelling_is_true() -> None:
@@ -108,10 +111,15 @@ def test_there_are_the_tags_of_the_paper() -> None:
         ("\n \n\n", ["empty"]),
         ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "not UTF-8"]),
         ("a\tN\n".encode("utf-16"), ["line 1", "not UTF-8"]),
-        (gzip.compress(b"a\tN\n")[:-9], ["damaged", "fetch it anew"]),
-        (gzip.compress(b"a\tN\n")[:-8] + bytes(8), ["damaged", "CRC"]),
+        (PACKED[:-9], ["damaged", "fetch it anew"]),
+        (PACKED[:-8] + bytes(8), ["damaged", "CRC"]),
         (b"\x1f\x8b", ["damaged"]),
         (b"a" * (LONGEST + 1), ["line 1", f"more than {LONGEST} bytes"]),
+    ],
+    ids=[
+        *("no tag", "empty tag", "no token", "unknown tag", "three columns", "two carriage returns"),
+        *("no bytes", "empty lines", "latin-1", "utf-16"),
+        *("gzip cut", "gzip with another checksum", "gzip header", "a line too long"),
     ],
 )
 def test_a_damaged_file_of_tweets_is_named_with_its_line(

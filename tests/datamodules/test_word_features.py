@@ -49,6 +49,10 @@ def test_the_first_of_two_lines_of_a_word_counts(tmp_path: Path) -> None:
         ("", ["is empty"]),
         (b"0\ti\t1\n0\t\xff\t1\n", ["line 2", "not UTF-8"]),
     ],
+    ids=[
+        *("no bits", "17 bits", "no path", "no word", "no count"),
+        *("a vector", "other words", "no bytes", "not UTF-8"),
+    ],
 )
 def test_damaged_clusters_are_named_with_their_line(
     tmp_path: Path, content: str | bytes, parts: list[str]
@@ -71,10 +75,14 @@ def test_damaged_clusters_are_named_with_their_line(
         lambda text: text + "New York 1 1 1\n\x85 2 2 2\n\n",
         lambda text: text.replace(" ", "\t") + "New York\t1\t1\t1\n",
     ],
+    ids=[
+        *("spaces", "header", "header, tabs and carriage returns", "tabs", "a tab after the word"),
+        *("spaces at the ends", "two parts and a control character", "two parts and tabs"),
+    ],
 )
 def test_vectors_come_in_every_usual_form(tmp_path: Path, change: Any, packed: bool) -> None:
     content = change(VECTORS).encode()
-    path = file_of(tmp_path, gzip.compress(content) if packed else content)
+    path = file_of(tmp_path, gzip.compress(content, mtime=0) if packed else content)
     rows, table = read_vectors(path, {"i", "like", "New York", "\x85", "nowhere"})
     expected = {"i": [1, 2, 3], "like": [0.5, -0.1, 0.25], "New York": [1, 1, 1], "\x85": [2, 2, 2]}
     assert {"i", "like"} <= rows.keys() <= expected.keys()
@@ -121,7 +129,13 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(
         ("", ["empty or holds none"]),
         ("other 1 2\n", ["none of the 2 words"]),
         (b"i 1 2\n\xff 1 2\n", ["line 2", "not UTF-8"]),
-        (gzip.compress(b"i 1 2\n" * 99)[:-12], ["damaged"]),
+        (gzip.compress(b"i 1 2\n" * 99, mtime=0)[:-12], ["damaged"]),
+    ],
+    ids=[
+        *("too few", "too many", "too many after a tab", "a letter", "an underscore", "none in line 2"),
+        *("none in line 1", "nan", "infinity", "beyond float32", "another width than the header"),
+        *("fewer than the header", "more than the header", "more than no words", "header alone", "no bytes"),
+        *("other words", "not UTF-8", "gzip cut"),
     ],
 )
 def test_damaged_vectors_are_named_with_their_line(

@@ -48,6 +48,7 @@ def test_equal_schedules_are_equal():
         (lambda: L2(-1.0), "must not be negative"),
         (lambda: L2(1.0, of=["weigths"]), "did you mean 'weights'"),
     ],
+    ids=["Linear", "Cosine", "Steps: none", "Steps: order", "Plateau", "L2: negative", "L2: spelling"],
 )
 def test_mistakes_are_told(make, message):
     with pytest.raises(ActlabError, match=message):

@@ -417,6 +417,7 @@ def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> No
         (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "epoch 'inf' of data row 1 is no finite number"),
         (b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n", "epoch '' of data row 1 is no finite number"),
     ],
+    ids=["missing columns", "empty", "not UTF-8", "a value", "an infinite epoch", "no epoch"],
 )
 def test_published_curves_that_cannot_be_drawn_get_clear_errors(
     tmp_path: Path, content: bytes, message: str

@@ -254,6 +254,10 @@ class Helper(FrameTask):
         (Helper, None),
         (PlainFrameTask, None),
     ],
+    ids=[
+        *("a step", "a hook", "parameters", "LBFGS", "torch's scheduler", "a LightningModule"),
+        *("a method", "no run axis"),
+    ],
 )
 def test_who_cannot_be_stacked_says_so(task, reason):
     found = reason_against(task(0))
