@@ -89,6 +89,24 @@ def test_members_are_parsed_once(monkeypatch):
             assert value.equal(other.state_dict()[name])
 
 
+def test_a_parser_is_made_once_and_each_config_has_its_own_links_and_defaults(monkeypatch):
+    made = []
+    monkeypatch.setattr(parsing, "_parsers", {})
+    init = experiments.ActlabCLI.init_parser
+    monkeypatch.setattr(
+        experiments.ActlabCLI, "init_parser", lambda cli, **words: made.append(init(cli, **words)) or made[-1]
+    )
+    path = resource("configs/mnist_classifier.yaml")
+    given = {"num_classes": 10, "input_shape": [1, 28, 28]}
+    for model in ({}, given, {}):  # shapes are linked to the data where the config leaves them out
+        task = experiments.build(config_of(path, 1, **model)).task
+        assert (task.config["model"]["init_args"]["num_classes"], task.seed) == (10, 1)
+    for batches in (3, 4):
+        assert experiments.build(config_of(path, 1), max_steps=batches).trainer.max_steps == batches
+    assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
+    assert len(made) == 1
+
+
 def test_few_are_kept(monkeypatch):
     monkeypatch.setattr(parsing, "_MOST", 2)
     path = resource("configs/mnist_classifier.yaml")

@@ -18,7 +18,7 @@ from actlab import activations, configs, mistakes, records
 from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
-from actlab.parsing import parsed
+from actlab.parsing import copied, parsed
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -72,12 +72,32 @@ class ActlabCLI(LightningCLI):
             auto_configure_optimizers=False,
         )
 
+    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
+        """Make the parser; without subcommands, copy the one made before and add the links of this config."""
+        if add_subcommands:
+            super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
+        else:
+            self.parser = copied("experiment", lambda: self._without_links(**main_kwargs))
+            self.add_arguments_to_parser(self.parser)
+
+    def _without_links(self, **kwargs: Any) -> LightningArgumentParser:
+        """The parser of all configs; defaults of the Trainer are set after parsing."""
+        parser = self.init_parser(**kwargs)
+        self.add_default_arguments_to_parser(parser)
+        defaults, self.trainer_defaults = self.trainer_defaults, {}
+        self.add_core_arguments_to_parser(parser)
+        self.trainer_defaults = defaults
+        return parser
+
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "LightningCLI's args parameter")
             if isinstance(args, dict):
                 self.config = parsed(args, args.get(configs.SEED), parser.parse_object)
+                for name in self.trainer_defaults.keys() - (self.given.get("trainer") or {}).keys():
+                    if name != "callbacks":  # which the Trainer is given beside those of the config
+                        self.config.trainer[name] = self.trainer_defaults[name]
             else:
                 super().parse_arguments(parser, args)
         config = self.config.get(str(self.config.get("subcommand")), self.config)

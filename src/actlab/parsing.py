@@ -1,6 +1,6 @@
-"""Configs parsed before: a study builds each of its runs several times, and most differ in the seed alone.
+"""Parsers and configs kept: a study builds each run several times, and most runs differ in the seed alone.
 
-Parsing takes most of the time that building a small run takes.
+Making a parser and parsing take most of the time that building a small run takes.
 """
 
 from __future__ import annotations
@@ -9,15 +9,29 @@ import copy
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 
 from actlab.configs import FILES, SECTIONS, SEED
 from actlab.contents import texts
 
 _MOST = 64  # kept, the latest
 _kept: dict[str, tuple[list[object], Namespace]] = {}
+_parsers: dict[str, ArgumentParser] = {}
+Parser = TypeVar("Parser", bound=ArgumentParser)
+
+
+def copied(name: str, make: Callable[[], Parser]) -> Parser:
+    """Return a copy, for the caller to change, of the parser that ``make`` returned for this name.
+
+    Args:
+        name: of the parser.
+        make: the parser; called once in a process, so nothing in it may depend on a config.
+    """
+    if name not in _parsers:
+        _parsers[name] = make()
+    return copy.deepcopy(_parsers[name])  # type: ignore[return-value]
 
 
 def parsed(config: Mapping[str, Any], seed: int | None, parse: Callable[[Any], Namespace]) -> Namespace:

@@ -24,6 +24,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,8 +91,8 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
         **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
         **{"condition": "str", "value": "float64"},
     }
-    frame = pd.DataFrame(list(rows), columns=Row._fields).astype(types)
-    return frame.sort_values(["step", "split", "metric", "condition"], ignore_index=True)
+    ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition))
+    return pd.DataFrame(ordered, columns=Row._fields).astype(types)
 
 
 class RunFolder:
@@ -235,7 +236,7 @@ class RunFolder:
             "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
             SUMMARY: series.as_entry(series.summaries(recorded)),
             **facts,
-            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+            "versions": versions(),
             "hardware": hardware(),
             "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
@@ -248,6 +249,13 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
 
+@cache
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that decide a run's numbers, for provenance."""
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+@cache
 def hardware() -> str:
     """The processor and the number of its cores, for provenance."""
     cpuinfo = Path("/proc/cpuinfo")

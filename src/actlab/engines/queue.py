@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -104,7 +105,7 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
     """Train one job and release what it has built."""
     before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
     os.environ[JOB] = job.id
-    frozen = gc.get_freeze_count()
+    frozen = _is_frozen()
     if not frozen:
         gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
     try:
@@ -120,6 +121,12 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         gc.collect()  # Trainer, task and loaders refer to each other
         if not frozen:
             gc.unfreeze()
+
+
+@cache
+def _is_frozen() -> bool:
+    """Return whether the process had frozen objects before its first job; counting them takes 0.1 s."""
+    return gc.get_freeze_count() > 0
 
 
 def train_as_further_device(runs: Sequence[Run], root: Path) -> None:
