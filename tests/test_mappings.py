@@ -18,7 +18,7 @@ LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for
         ("9" * 5000, "4300 digits"),
         ("!!python/name:os.system", "could not determine a constructor"),
         ("[" * 60 + "]" * 60, "deeper than 50"),
-        ("[" * 3000 + "]" * 3000, "recursion"),
+        ("[" * 1000 + "]" * 1000, "recursion"),
         ("&a [*a]", "deeper than 50"),
         ("&a {b: *a}", "deeper than 50"),
         (f"[{LAUGHS}]", "more than 100,000 values"),

@@ -5,8 +5,10 @@ import json
 
 import pytest
 import yaml
+from torch import nn
 
 from actlab import experiments, members, parsing, records
+from actlab.networks import init
 from actlab.resources import resource
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
@@ -29,6 +31,16 @@ def forgotten(monkeypatch):
     monkeypatch.setattr(parsing, "_kept", {})
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave weights as allocated: drawing those of the largest networks takes longer than all else."""
+    for name in init.INIT_RULES:
+        monkeypatch.setitem(init.INIT_RULES, name, lambda weight, source=None: weight)
+    for layer in (nn.Linear, nn.Conv2d):
+        monkeypatch.setattr(layer, "reset_parameters", lambda self: None)
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_runs_that_differ_in_seed_are_what_they_are_alone(path, monkeypatch):
     config = config_of(path, 3)

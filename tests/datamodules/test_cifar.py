@@ -22,6 +22,7 @@ from actlab.errors import ActlabError
 from actlab.resources import resource
 from actlab.studies import reading
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits
+from tolerances import ROUNDED
 
 VALIDATION = 6
 AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "flip": "random", "noise": 0.15}
@@ -278,7 +279,8 @@ def test_mistakes_in_a_config_are_one_line(
 
 
 def test_a_stack_of_two_trains_as_each_does_alone(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(CONFIG))
+    config = {**CONFIG, "trainer": {**CONFIG["trainer"], "precision": "64-true"}}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "pair.yaml").write_text(
         f"base: {tmp_path / 'base.yaml'}\nseeds: 2\ngrid: {{model.activation: [elu]}}\n"
     )
@@ -294,6 +296,6 @@ def test_a_stack_of_two_trains_as_each_does_alone(tmp_path: Path) -> None:
     for alone, member in zip(rows[False], rows[True], strict=True):
         both = alone.merge(member, on=keys, suffixes=("", "_stacked"))
         assert len(both) == len(alone) == len(member) > 0
-        assert np.allclose(both["value"], both["value_stacked"], rtol=2e-4, atol=1e-5)
+        assert np.allclose(both["value"], both["value_stacked"], rtol=ROUNDED, atol=0)
     losses = [frame.query("split == 'train' and metric == 'loss'")["value"].tolist() for frame in rows[False]]
     assert losses[0] != losses[1]

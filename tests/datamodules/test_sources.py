@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,21 +125,37 @@ def test_cache_folder_comes_from_the_environment(
     assert list((tmp_path / "mine").glob("*.safetensors"))
 
 
-def test_two_processes_decode_once_and_import_is_light(hub_folder: HubFolder, cache: str) -> None:
+def test_two_processes_decode_once_and_import_is_light(
+    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process decodes; the other one asks meanwhile, and waits for it."""
     program = (
-        "import sys; from actlab.datamodules import sources; inner = sources.decode\n"
+        "import sys; from actlab.datamodules import sources\n"
         "assert 'datasets' not in sys.modules\n"
-        "def told(*a): print('decoded'); return inner(*a)\n"
-        "sources.decode = told\n"
+        "def decode(*a): raise AssertionError('decoded by both')\n"
+        "sources.decode = decode\n"
+        "print('ready', flush=True); input()\n"
         "images = sources.load_images(sys.argv[1], ('train', 'test'), 1, cache_dir=sys.argv[2])\n"
         "print(images.tensors['train_labels'].tolist())"
     )
-    command = [sys.executable, "-c", program, str(hub_folder()), cache]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes)
-    assert "".join(outputs).count("decoded") == 1
-    assert all(str(labels_of("train")) in output for output in outputs)
+    folder = str(hub_folder())
+    command = [sys.executable, "-c", program, folder, cache]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdin
+    assert other.stdout
+    assert other.stdout.readline() == "ready\n"
+    inner = sources.decode
+
+    def decode(*arguments: Any) -> Any:
+        print(file=other.stdin, flush=True)
+        time.sleep(0.5)
+        return inner(*arguments)
+
+    monkeypatch.setattr(sources, "decode", decode)
+    images = load_images(folder, SPLITS, 1, cache_dir=cache)
+    assert other.communicate(timeout=120)[0] == f"{labels_of('train')}\n"
+    assert images.tensors["train_labels"].tolist() == labels_of("train")
+    assert other.returncode == 0
 
 
 @pytest.mark.parametrize(

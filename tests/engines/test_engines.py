@@ -25,6 +25,7 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.studies.plan import Keep
 from actlab.tasks import ClassificationTask
+from tolerances import EXACT, ROUNDED, counted
 
 EARLY_STOPPING = (
     "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
@@ -234,14 +235,15 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
     path.write_text(
         text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
     )
-    wanted = reading.load(str(path), overrides=["model.activation=elu", "model.network.dropout=0.3"]).runs()
+    overrides = ["model.activation=elu", "model.network.dropout=0.3", EXACT]
+    wanted = reading.load(str(path), overrides=overrides).runs()
     assert len(packed(wanted, tmp_path / "stacked").jobs) == 1
     execute(wanted, tmp_path / "stacked")
     execute(wanted, tmp_path / "sequential", stacked=False)
     for run in wanted:
         one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
         assert len(one) == len(many)
-        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=1e-3)
+        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=ROUNDED)
 
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):
@@ -272,7 +274,7 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
     outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
     assert outcome.code == 0, outcome.err
     final = result(tmp_path, run)["final"]["test/error"]
-    assert float(outcome.out.split("test/error")[1].split()[1]) == pytest.approx(final)
+    assert float(outcome.out.split("test/error")[1].split()[1]) == counted(final)
     for path in checkpoint.parent.glob("*.ckpt"):
         task = ClassificationTask.load_from_checkpoint(path)
         assert (task.seed, task.config["model"]["init_args"]["activation"]) == (run.seed, "elu")
@@ -378,7 +380,7 @@ class Statistic(pl.Callback):
 def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     callbacks = "trainer.callbacks=[{class_path: test_engines.Statistic}]"
-    wanted = study(overrides=[callbacks, "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    wanted = study(overrides=[callbacks, "model.activation=relu", "model.network.dropout=0.0", EXACT]).runs()
     execute(wanted, tmp_path / "one", stacked=False)
     execute(wanted, tmp_path / "stack")
     assert "stack" in result(tmp_path / "stack", wanted[0])
@@ -389,7 +391,7 @@ def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch)
             ("", "my_score"): 3,
             ("weights", "norm"): 3,
         }
-        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=1e-3)
+        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=ROUNDED)
 
 
 def test_trainers_of_finished_runs_are_released(study, tmp_path):

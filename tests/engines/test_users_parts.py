@@ -15,6 +15,7 @@ from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.studies import reading
+from tolerances import EXACT, ROUNDED
 
 PARTS = """\
 from collections.abc import Iterable
@@ -277,23 +278,24 @@ def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
     for inplace in (True, False):
         network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {str(inplace).lower()}}}}}"
         text = f"{TINY}grid: {{model.activation: [{unit}]}}\nseeds: 2\n"
-        runs = load(text, overrides=[f"model.network={network}"]).runs()
+        runs = load(text, overrides=[f"model.network={network}", EXACT]).runs()
         for stacked in (True, False):
             root = tmp_path / f"{inplace}-{stacked}"
             execute(runs, root, stacked=stacked)
             found[root] = pd.concat([metrics(root, run)["value"] for run in runs]).to_numpy()
     first, *others = found.values()
     for other in others:
-        assert other == pytest.approx(first, rel=1e-4)
+        assert other == pytest.approx(first, rel=ROUNDED)
 
 
 def test_a_unit_that_acts_in_place_is_stacked(load, tmp_path):
-    runs = load(TINY + "grid: {model.activation: ['parts_of_users:Overwriting', relu]}\nseeds: 2\n").runs()
+    text = TINY + "grid: {model.activation: ['parts_of_users:Overwriting', relu]}\nseeds: 2\n"
+    runs = load(text, overrides=[EXACT]).runs()
     execute(runs, tmp_path, stacked=True)
     own, relu = (
         pd.concat([metrics(tmp_path, run)["value"] for run in part]).to_numpy() for part in (runs[:2], runs[2:])
     )
-    assert own == pytest.approx(relu, rel=1e-4)
+    assert own == pytest.approx(relu, rel=ROUNDED)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Studies whose runs were written by hand, in true run folders."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,22 @@ def finish(folder: RunFolder, status: str) -> None:
     folder.finish(status, seconds=1.0)
 
 
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each run is written once, to be copied into the folders of tests."""
+    return tmp_path_factory.mktemp("templates")
+
+
+def copy(template: Path, folder: RunFolder, status: str) -> None:
+    """Copy a finished run, which a name stands for, from the folder of those written before."""
+    kept = RunFolder(template / status, folder.run)
+    if not kept.finished:
+        finish(kept, status)
+    shutil.copytree(kept.path, folder.path, dirs_exist_ok=True)
+
+
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path: Path, templates: Path) -> Written:
     """Write the study's runs and load them.
 
     ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's text,
@@ -77,7 +92,7 @@ def written(tmp_path: Path) -> Written:
         root = tmp_path / "runs" / study.name
         for run in study.runs():
             if not (skip and skip(run)):
-                finish(RunFolder(root, run), DIVERGED if diverge and diverge(run) else FINISHED)
+                copy(templates, RunFolder(root, run), DIVERGED if diverge and diverge(run) else FINISHED)
         root.mkdir(parents=True, exist_ok=True)
         return results.load(study, root)
 

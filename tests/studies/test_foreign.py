@@ -9,6 +9,8 @@ import sys
 import pandas as pd
 import pytest
 
+from tolerances import ROUNDED
+
 MINE = """\
 import pytorch_lightning as pl
 import torch
@@ -168,6 +170,7 @@ set:
   data.batch_size: 500
   trainer.max_epochs: 2
   trainer.limit_train_batches: 4
+  trainer.precision: 64-true
   trainer.accelerator: cpu
   model.network.hidden: [8]
 grid: {model.activation: [soi]}
@@ -196,4 +199,4 @@ table: [{metric: test/error, at: last, percent: true}]
         return pd.concat(frames)["value"].to_numpy()
 
     assert len(values("one")) == len(values("two")) > 20
-    assert values("two") == pytest.approx(values("one"), rel=2e-2, abs=3e-3)
+    assert values("two") == pytest.approx(values("one"), rel=ROUNDED)
