@@ -1,9 +1,8 @@
-"""Values and gradients against scipy and mpmath; tails, limits, low precision; the papers' relations."""
+"""Values and gradients against scipy; limits, low precision; the papers' relations."""
 
 import math
 from collections.abc import Callable
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -11,7 +10,7 @@ from scipy import special, stats
 from torch import Tensor, nn
 
 from actlab.activations import create, names
-from actlab.activations.gates import CDFS, gate
+from actlab.activations.gates import CDFS
 from actlab.errors import ActlabError
 
 RANGE = np.concatenate([np.linspace(-40, 40, 1601), [1e-30, -1e-30, 1e-5, -1e-5]])  # holds 0
@@ -67,7 +66,10 @@ ORACLES: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] 
     "tanh": (np.tanh, lambda x: 1 - np.tanh(x) ** 2),
     "sigmoid": (expit, lambda x: expit(x) * expit(-x)),
 }
-# value at −∞, value at ∞, derivative at −∞, derivative at ∞; torch's own silu and gelu are left to torch
+# where torch's products begin to overflow, in value or slope, as a power of the largest number:
+# gelu doubles its input and gelu_tanh cubes it, gelu_sigmoid is the SiLU of 1.702x
+LARGEST = {"silu": 1, "gelu": 0.99, "gelu_sigmoid": 0.99, "gelu_tanh": 0.33}
+# value at −∞, value at ∞, derivative at −∞, derivative at ∞; torch's own are left to torch
 LIMITS = {
     "identity": (-math.inf, math.inf, 1, 1),
     "relu": (0, math.inf, 0, 1),
@@ -77,7 +79,6 @@ LIMITS = {
     "rrelu": (-math.inf, math.inf, 11 / 48, 1),
     "elu": (-1, math.inf, 0, 1),
     "soi": (0, math.inf, 0, 1),
-    "gelu_sigmoid": (0, math.inf, 0, 1),
     "cauchy_lu": (-1 / math.pi, math.inf, 0, 1),
     "laplace_lu": (0, math.inf, 0, 1),
     "adaptive_dropout": (0, math.inf, 0, 1),
@@ -95,7 +96,7 @@ def value_and_gradient(module: Callable[[Tensor], Tensor], x: Tensor) -> tuple[T
 
 def test_every_unit_has_an_oracle() -> None:
     assert set(ORACLES) == set(names())
-    assert set(ORACLES) - set(LIMITS) == {"silu", "gelu", "gelu_tanh"}
+    assert set(ORACLES) - set(LIMITS) == set(LARGEST)
 
 
 @pytest.mark.parametrize("name", names())
@@ -127,8 +128,8 @@ def test_finite_for_every_finite_input(name: str, dtype: torch.dtype, training: 
     powers = torch.logspace(math.log10(info.smallest_normal), math.log10(info.max), 400, dtype=torch.float64)
     x = torch.cat([powers, -powers]).clamp(info.min, info.max)
     x = torch.cat([x, torch.tensor([0.0, -0.0, info.tiny / 4, info.max, info.min])]).to(dtype)
-    if name == "gelu":  # torch's kernel for CPUs doubles its input: it overflows above half the largest float32
-        x = x[x.abs() <= info.max / 2]
+    wide = max(info.max, torch.finfo(torch.float32).max)
+    x = x[x.abs().double() <= wide ** LARGEST.get(name, 1)]
     module = create(name).to(dtype).train(training)
     y, gradient = value_and_gradient(module, x)
     assert y.isfinite().all()
@@ -147,26 +148,6 @@ def test_low_precision_is_accurate(name: str, dtype: torch.dtype) -> None:
     for found, wanted in ((y, expected), (gradient, slope)):
         error = (found.double() - wanted).abs()
         assert (error <= 8 * torch.finfo(dtype).eps * wanted.abs().clamp_min(1)).all()
-
-
-EXACT = {
-    "normal": lambda x: mpmath.ncdf(x),
-    "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "laplace": lambda x: mpmath.exp(x) / 2 if x < 0 else 1 - mpmath.exp(-x) / 2,
-    "cauchy": lambda x: mpmath.atan2(1, -x) / mpmath.pi,
-}
-
-
-@pytest.mark.parametrize("cdf", list(CDFS))
-def test_tails_keep_their_relative_accuracy(cdf: str) -> None:
-    x = torch.tensor(
-        [-1e15, -300.0, -40, -37.5, -30, -20, -10, -5, -1, -1e-9, 0, 1, 5, 40, 1e15], dtype=torch.float64
-    )
-    y, gradient = value_and_gradient(lambda x: gate(x, CDFS[cdf]), x)
-    with mpmath.workdps(60):
-        exact = [float(v * EXACT[cdf](v)) for v in map(mpmath.mpf, x.tolist())]
-    np.testing.assert_allclose(y, exact, rtol=2e-13, atol=1e-300)  # xΦ(x) at −40 is 1.5e-348, below float64
-    assert gradient.isfinite().all()
 
 
 def test_gelu_of_any_gaussian() -> None:
@@ -256,13 +237,23 @@ def test_logistic_and_normal_differ_by_a_tenth() -> None:
 
 
 def test_torch_modules_are_torch_modules() -> None:
+    """All that torch has, but for the one whose draws belong to a run: so costs compare torch's kernels."""
     for name, kind in (
         ("gelu", nn.GELU),
+        ("gelu_tanh", nn.GELU),
         ("relu", nn.ReLU),
+        ("leaky_relu", nn.LeakyReLU),
+        ("srelu", nn.Threshold),
         ("elu", nn.ELU),
         ("silu", nn.SiLU),
         ("prelu", nn.PReLU),
+        ("identity", nn.Identity),
+        ("tanh", nn.Tanh),
+        ("sigmoid", nn.Sigmoid),
     ):
         assert type(create(name)) is kind
+    x = torch.linspace(-5, 5, 64)
+    assert torch.equal(create("gelu_tanh")(x), nn.functional.gelu(x, approximate="tanh"))
+    assert torch.equal(create("rrelu").eval()(x), nn.RReLU().eval()(x))
     with pytest.raises(ActlabError, match="relu is its limit"):
         create("gelu", sigma=-1.0)

@@ -44,6 +44,13 @@ def values(module: nn.Module, x: torch.Tensor, seed: int = 3) -> list[torch.Tens
     return [y.detach(), gradient, module.eval()(x).detach()]
 
 
+def value_and_gradient(module: nn.Module, x: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(seed)
+    x = x.detach().clone().requires_grad_()
+    y = module(x)
+    return y.detach(), torch.autograd.grad(y.sum(), x)[0]
+
+
 def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
@@ -79,16 +86,30 @@ class TestEveryUnit:
         assert made() is not made()
         assert same(values(made(), self.x), values(create(spec), self.x))
 
-    def test_compiles(self, spec: str) -> None:
+    def test_compiles_with_its_backward(self, spec: str) -> None:
         torch.compiler.reset()
         module = create(spec)
         compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
-        torch.manual_seed(5)
-        expected = module(self.x)
-        torch.manual_seed(5)
-        torch.testing.assert_close(compiled(self.x), expected)
-        module.eval()
-        torch.testing.assert_close(compiled(self.x), module(self.x))
+        for mode in (True, False):
+            module.train(mode)
+            expected, found = (value_and_gradient(m, self.x, seed=5) for m in (module, compiled))
+            torch.testing.assert_close(found, expected)
+
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, at the first use
+    def test_derivatives_of_every_order_and_mode(self, spec: str) -> None:
+        """Backward and forward, twice and mapped, against finite differences away from kinks."""
+        module = create(spec).double().eval()
+        x = torch.tensor([-7.0, -2.1, -0.4, 0.3, 1.7, 6.0], dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(module, (x,), check_forward_ad=True, check_batched_grad=True)
+        assert torch.autograd.gradgradcheck(module, (x,), check_fwd_over_rev=True, check_batched_grad=True)
+        slope = torch.func.vmap(torch.func.grad(module))
+        for mode in (False, True)[: 2 - is_stochastic(module)]:
+            module.train(mode)
+            ones = torch.ones_like(x)
+            torch.testing.assert_close(torch.func.jvp(module, (x,), (ones,))[1], slope(x))
+            curvature = torch.func.vmap(torch.func.grad(torch.func.grad(module)))(x)
+            hessian = torch.func.hessian(lambda t: module(t).sum())(x)
+            torch.testing.assert_close(hessian, torch.diag(curvature))
 
     def test_vmap_maps_the_evaluation_and_draws_apart(self, spec: str) -> None:
         module = create(spec)

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from actlab.activations.deterministic import GELUTanh
+from actlab.activations.deterministic import SigmoidGELU
 from actlab.tasks import ClassificationTask
 
 
@@ -44,7 +44,7 @@ def noisy(x):  # in evaluation too
     return (x + 0.5 * torch.randn_like(x)).relu()
 
 
-class Centred(GELUTanh):  # says of its forward what another one's class has said
+class Centred(SigmoidGELU):  # says of its forward what another one's class has said
     def forward(self, x):
         return super().forward((x - x.mean(0)) * (torch.rand_like(x) if self.training else 0.5))
 

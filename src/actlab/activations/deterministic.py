@@ -1,9 +1,10 @@
 """The deterministic units: registered builders, one for each name.
 
-Where torch has the function, the builder returns torch's module and keeps its behaviour: its ``gelu``,
-``gelu_tanh`` and ``silu`` may give nan at ±∞ (0·∞), and on the CPU ``gelu`` rounds the far left tail to 0 and
-overflows above half the largest float32. This package's own modules return the limit at ±∞, pass nan on,
-and are finite for every finite input, value and gradient.
+Where torch has the function, the builder returns torch's module, so costs compare torch's kernels. It keeps
+torch's behaviour: ``gelu``, ``gelu_tanh``, ``silu`` and ``gelu_sigmoid``, a scaled SiLU, may give nan at ±∞
+(0·∞); on the CPU ``gelu`` rounds the far left tail to 0 and overflows above half the largest number,
+``gelu_sigmoid`` above the largest ÷ 1.702; the slope of ``gelu_tanh`` is nan where x³ overflows. This package's
+own modules return the limit at ±∞, pass nan on, and are finite for every finite input, value and gradient.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
 and Accurate Deep Network Learning by Exponential Linear Units". All act elementwise, on any shape, the same
@@ -12,62 +13,53 @@ in training and evaluation.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from actlab.activations.gates import GATES
 from actlab.activations.learnt import GELU, LazyGELU, LazyPReLU, channel_count
 from actlab.activations.registry import register
-from actlab.activations.smooth import Gate
 from actlab.errors import ActlabError
 
-
-class SReLU(nn.Module):
-    """max(−1, x): the shifted ReLU (E §3, Fig. 1)."""
-
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape."""
-        return x.clamp_min(-1)
+SLOPE = 1.702  # of the logistic function that is near Φ (P §2)
 
 
-class _TanhGELU(torch.autograd.Function):
-    """torch's kernel, with a gradient that stays finite: torch's own is nan once x² overflows.
+class Gate(nn.Module):
+    """x·P(X ≤ x) for a fixed distribution of X, with the limits at ±∞ (P §2, §5).
 
-    Beyond ±10 the gradient is 0 or 1 to the last bit of float64, so its argument stops there.
+    Args:
+        cdf: a name of `actlab.activations.gates.GATES`; location 0, scale 1.
     """
 
-    generate_vmap_rule = True
+    elementwise = True
+    stochastic = False
 
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return F.gelu(x, approximate="tanh")
+    def __init__(self, cdf: str) -> None:
+        super().__init__()
+        self.cdf = cdf
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        return GATES[self.cdf](x)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        finite: Tensor = torch.ops.aten.gelu_backward(gradient, x.clamp(-10, 10), approximate="tanh")
-        return finite
+    def extra_repr(self) -> str:
+        """The distribution."""
+        return self.cdf
 
 
-class GELUTanh(nn.Module):
-    """½x(1 + tanh(√(2/π)(x + 0.044715x³))) (P §2)."""
+class SigmoidGELU(nn.Module):
+    """x·σ(1.702x) as torch's SiLU of 1.702x: it keeps half of what a product with a sigmoid keeps (P §2)."""
 
     elementwise = True
     stochastic = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape."""
-        y: Tensor = _TanhGELU.apply(x)  # type: ignore[no-untyped-call]
-        return y
+        """Any shape to the same shape; float16 and bfloat16 are computed in float32."""
+        z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
+        return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
 
 
 @register("identity", formula="x", source="control, P §4")
@@ -99,7 +91,7 @@ def srelu() -> nn.Module:
     >>> srelu()(torch.tensor([-2.0, -0.5, 2.0])).tolist()
     [-1.0, -0.5, 2.0]
     """
-    return SReLU()
+    return nn.Threshold(-1.0, -1.0)
 
 
 @register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
@@ -168,13 +160,13 @@ def gelu(
 @register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")
 def gelu_tanh() -> nn.Module:
     """The tanh approximation of the GELU."""
-    return GELUTanh()
+    return nn.GELU(approximate="tanh")
 
 
 @register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")
 def gelu_sigmoid() -> nn.Module:
     """The sigmoid approximation of the GELU."""
-    return Gate("logistic")
+    return SigmoidGELU()
 
 
 @register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from actlab.activations.gates import CDFS, gate, widened
+from actlab.activations.gates import CDFS, GATES, widened
 from actlab.activations.registry import create, is_elementwise, register
 from actlab.errors import ActlabError
 from actlab.streams import Source, Uniform, fused, uniform
@@ -157,7 +157,7 @@ class SOI(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Random in training; its expectation in evaluation."""
         if not self.training:
-            return gate(x, self.probability)
+            return GATES[self.cdf](x, self.mu, self.sigma)
         y: Tensor
         if self.cdf == "normal" and (kernels := _kernels_for(x)):
             y = kernels.soi(x, *self.uniform.position(x), self.mu, self.sigma)

@@ -1,0 +1,249 @@
+"""x·P(X ≤ x) against mpmath from 1e-30 to 1e30 and plain torch: value, derivatives, memory, extremes."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+
+from actlab.activations import create
+from actlab.activations.gates import CDFS, GATES
+
+Real = Callable[[mpmath.mpf], mpmath.mpf]
+
+
+def logistic(c: str) -> tuple[Real, Real, Real]:
+    """x·σ(cx), its slope and its curvature."""
+
+    def rise(x: mpmath.mpf, sign: int = 1) -> mpmath.mpf:
+        return 1 / (1 + mpmath.exp(-sign * mpmath.mpf(c) * x))
+
+    return (
+        lambda x: x * rise(x),
+        lambda x: rise(x) * (1 + mpmath.mpf(c) * x * rise(x, -1)),
+        lambda x: mpmath.mpf(c) * rise(x) * rise(x, -1) * (2 + mpmath.mpf(c) * x * (rise(x, -1) - rise(x))),
+    )
+
+
+def density(x: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+
+
+normal: tuple[Real, Real, Real] = (
+    lambda x: x * mpmath.ncdf(x),
+    lambda x: mpmath.ncdf(x) + x * density(x),
+    lambda x: (2 - x * x) * density(x),
+)
+laplace: tuple[Real, Real, Real] = (
+    lambda x: x * (mpmath.exp(x) / 2 if x < 0 else 1 - mpmath.exp(-x) / 2),
+    lambda x: (1 + x) * mpmath.exp(x) / 2 if x < 0 else 1 - (1 - x) * mpmath.exp(-x) / 2,
+    lambda x: (1 - abs(x) / 2) * mpmath.exp(-abs(x)),
+)
+cauchy: tuple[Real, Real, Real] = (
+    lambda x: x * mpmath.atan2(1, -x) / mpmath.pi,
+    lambda x: (mpmath.atan2(1, -x) + x / (1 + x * x)) / mpmath.pi,
+    lambda x: 2 / (mpmath.pi * (1 + x * x) ** 2),
+)
+EXACT = {
+    "silu": logistic("1"),
+    "gelu_sigmoid": logistic("1.702"),
+    "laplace_lu": laplace,
+    "cauchy_lu": cauchy,
+    "gate normal": normal,
+    "gate logistic": logistic("1"),
+    "gate laplace": laplace,
+    "gate cauchy": cauchy,
+}
+
+
+def unit_of(name: str) -> Callable[[Tensor], Tensor]:
+    kind, _, cdf = name.partition(" ")
+    return GATES[cdf] if cdf else create(kind)
+
+
+def grid() -> list[float]:
+    """Of both signs from 1e-30 to 1e30, densely about 1 and where exponentials end; bfloat16 holds each."""
+    coarse = [2.0**k for k in range(-100, 101, 2)]
+    fine = [2.0**k * (1 + m / 4) for k in range(-8, 9) for m in range(4)]
+    ends = [float(x) for x in [*range(4, 16), *range(80, 112, 2), *range(696, 760, 8)]]
+    sizes = sorted({*coarse, *fine, *ends})
+    return [-x for x in sizes] + sizes
+
+
+@lru_cache
+def exactly(name: str, order: int) -> list[tuple[float, float, float]]:
+    """At each place of the grid: the place, the exact value, and how far it moves with x, both relative."""
+    exact, step = EXACT[name][order], mpmath.mpf(10) ** -30
+    found = []
+    with mpmath.workdps(150):  # the Cauchy slope's terms agree in 120 digits at 1e60
+        for x in map(mpmath.mpf, grid()):
+            value, moved = exact(x), exact(x * (1 + step)) - exact(x * (1 - step))
+            found.append((float(x), float(value), float(abs(moved / (2 * step * value))) if value else 0.0))
+    return found
+
+
+def derivatives(unit: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, slope and curvature."""
+    x = x.detach().clone().requires_grad_()
+    y = unit(x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    return y.detach(), slope.detach(), curvature
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", list(EXACT))
+def test_tails_keep_their_relative_accuracy(name: str, dtype: torch.dtype) -> None:
+    """Within 16 ε, where the input is known to 16 ε, down to a thousand times the least normal number.
+
+    It is 32 ε for the Cauchy slope and 2 ε in bfloat16. Below that number values may be 0, and on the right
+    curvatures, which go to 0 beside slopes of 1, count within 16 ε of 1.
+    """
+    limits = torch.finfo(dtype)
+    eps = limits.eps * (2 if dtype == torch.bfloat16 else 32 if "cauchy" in name else 16)
+    least = 1000 * limits.tiny
+    found = derivatives(unit_of(name), torch.tensor(grid(), dtype=dtype))
+    for order, values in enumerate(found):
+        for value, (x, exact, condition) in zip(values.tolist(), exactly(name, order), strict=True):
+            scale = 1.0 if order == 2 and x > 0 else abs(exact)
+            allowed = eps * (1 + condition) * scale if abs(exact) > least else max(least, eps * scale)
+            assert abs(value - exact) <= allowed, (order, x, value, exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_gelu_is_as_accurate_as_its_input_is_large(dtype: torch.dtype) -> None:
+    """torch's kernel rounds the left tail: 1 + erf(x/√2) loses it."""
+    x = torch.tensor([x for x in grid() if abs(x) < 1000], dtype=dtype)
+    for order, values in enumerate(derivatives(create("gelu"), x)):
+        with mpmath.workdps(30):
+            exact = torch.tensor([float(normal[order](mpmath.mpf(v))) for v in x.tolist()], dtype=torch.float64)
+        scale = x.double().abs().clamp_min(1)
+        assert ((values.double() - exact).abs() <= 4 * torch.finfo(dtype).eps * scale).all()
+
+
+PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),
+    "cauchy_lu": lambda x: x * torch.atan2(torch.ones_like(x), -x) / math.pi,
+    "laplace_lu": lambda x: (
+        x * torch.where(x < 0, 0.5 * x.clamp_max(0).exp(), 1 - 0.5 * (-x.clamp_min(0)).exp())
+    ),
+}
+UNITS = pytest.mark.parametrize("name", list(PLAIN))
+GRID = torch.cat([torch.linspace(-30, 30, 6001, dtype=torch.float64), torch.tensor([0.0, -0.0, 1e-30, -1e-30])])
+EXTREMES = [1e4, 6e4, -6e4, 3e38, -3e38, math.inf, -math.inf, 1e-40, -1e-40, 0.0, -0.0]
+
+
+@UNITS
+def test_value_and_derivatives_are_those_of_the_plain_form(name: str) -> None:
+    for found, wanted in zip(derivatives(create(name), GRID), derivatives(PLAIN[name], GRID), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=2e-14)  # 1 − σ rounds in the plain ones
+    x = torch.tensor([-9.0, -2.0, -0.3, 0.2, 1.0, 7.0], dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(*(derivative(unit, x, 3) for unit in (create(name), PLAIN[name])))
+
+
+def derivative(unit: Callable[[Tensor], Tensor], x: Tensor, order: int) -> Tensor:
+    y = unit(x)
+    for _ in range(order):
+        (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return y.detach()
+
+
+@pytest.mark.parametrize("cdf", list(CDFS))
+def test_gates_of_any_location_and_scale(cdf: str) -> None:
+    """As μ and σ move and widen X, also in evaluation of the SOI map; the Cauchy slope in the far tail too."""
+    mu, sigma = 0.7, 1.6
+
+    def plain(x: Tensor) -> Tensor:
+        return x * CDFS[cdf]((x - mu) / sigma)
+
+    def gated(x: Tensor) -> Tensor:
+        return GATES[cdf](x, mu, sigma)
+
+    for found, wanted in zip(derivatives(gated, GRID), derivatives(plain, GRID), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-13)
+    unit = create("soi", cdf=cdf, mu=mu, sigma=sigma).eval()
+    assert all(map(torch.equal, derivatives(unit, GRID), derivatives(gated, GRID)))
+
+
+def test_the_cauchy_slope_of_any_location_keeps_its_tail() -> None:
+    x, mu, sigma = torch.tensor([-1e3, -1e6, -1e9, -1e12]), 0.5, 2.0
+    slope = derivatives(lambda x: GATES["cauchy"](x, mu, sigma), x)[1]
+    with mpmath.workdps(100):
+        exact = [
+            float(mpmath.diff(lambda v: v * mpmath.atan2(1, (mu - v) / sigma) / mpmath.pi, mpmath.mpf(v)))
+            for v in x.tolist()
+        ]
+    torch.testing.assert_close(slope.double(), torch.tensor(exact, dtype=torch.float64), rtol=1e-6, atol=0)
+
+
+@UNITS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_extremes(name: str, dtype: torch.dtype) -> None:
+    """Limits at ±∞ and finite elsewhere, up to the curvature; nan stays nan."""
+    x = torch.tensor(EXTREMES, dtype=dtype)
+    if name == "gelu_sigmoid":  # torch's SiLU of 1.702x, whose product may overflow
+        x = x[x.abs() < torch.finfo(dtype).max / 2]
+    y, slope, curvature = derivatives(create(name), x)
+    assert y.dtype == slope.dtype == dtype
+    torch.testing.assert_close(y[x > 1e10], x[x > 1e10], rtol=2 * torch.finfo(dtype).eps, atol=0)
+    left = -1 / math.pi if name == "cauchy_lu" else 0
+    torch.testing.assert_close(y[x < -1].double(), torch.full_like(y[x < -1], left).double(), rtol=1e-3, atol=0)
+    limits = torch.where(x.abs() < 1, 0.5, (x > 0).double())
+    torch.testing.assert_close(slope.double(), limits, rtol=0, atol=1e-10)
+    assert curvature[x.abs() > 1].abs().max() < 1e-6
+    assert (curvature[x.abs() < 1] > 0.5).all()
+    assert all(t.isnan().all() for t in derivatives(create(name), x[:2] * math.nan))
+
+
+@UNITS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_is_the_rounded_wide_value(name: str, dtype: torch.dtype) -> None:
+    x = torch.linspace(-8, 8, 641).to(dtype)
+    for found, wide in zip(
+        derivatives(create(name), x)[:2], derivatives(create(name), x.float())[:2], strict=True
+    ):
+        assert torch.equal(found, wide.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", [*PLAIN, "gelu", "gelu_tanh", "silu"])
+def test_one_tensor_is_kept_for_the_backward(name: str, dtype: torch.dtype) -> None:
+    saved: dict[int, int] = {}
+    x = torch.randn(64, 32, dtype=dtype, requires_grad=True)
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        create(name)(x).sum().backward()
+    assert [number for number in saved.values() if number > 1] == [x.numel()]
+
+
+@UNITS
+def test_shapes_and_strides(name: str) -> None:
+    unit, x = create(name), torch.randn(6, 4, 3)
+    expected = unit(x)
+    for view, wanted in ((x.mT, expected.mT), (x[::2], expected[::2]), (x[0, :1].expand(5, 3), None)):
+        torch.testing.assert_close(unit(view), expected[0, :1].expand(5, 3) if wanted is None else wanted)
+        for found, plain in zip(derivatives(unit, view), derivatives(PLAIN[name], view), strict=True):
+            torch.testing.assert_close(found, plain)
+    for shape in ((0,), (3, 0, 2), ()):
+        assert [t.shape for t in derivatives(unit, torch.ones(shape))] == [shape] * 3
+    weights = torch.randn(3, 6, 4).permute(1, 2, 0)  # a gradient that is not contiguous
+    torch.testing.assert_close(
+        *(torch.func.vjp(f, x)[1](weights)[0] for f in (unit, PLAIN[name]))  # type: ignore[arg-type]
+    )
+
+
+@UNITS
+def test_the_input_is_left_alone_and_the_output_may_be_changed(name: str) -> None:
+    x = torch.randn(50, requires_grad=True)
+    before = x.detach().clone()
+    y = create(name)(x)
+    y.mul_(2).sum().backward()
+    assert torch.equal(x, before)
+    torch.testing.assert_close(x.grad, 2 * derivatives(PLAIN[name], x)[1])
