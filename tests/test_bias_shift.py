@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -9,11 +10,25 @@ from torch import nn
 
 from actlab import bias_shift, theory
 from actlab.activations import factory
-from actlab.draws import Position
+from actlab.engines.probes import Apart
+from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.tasks import ClassificationTask
 
 SAMPLES = 600
+
+
+class Data:
+    """Training samples in memory."""
+
+    def __init__(self, *tensors):
+        self.tensors, self.train = tensors, self
+
+    def __getitems__(self, position):
+        return tuple(x[position.index] for x in self.tensors)
+
+    def __len__(self):
+        return len(self.tensors[0])
 
 
 @pytest.fixture(scope="module", params=["relu", "elu"])
@@ -41,104 +56,208 @@ def trained(request):
 @pytest.fixture(scope="module")
 def layers(trained):
     task, batch = trained
-    return bias_shift.layers_of(task, batch, Position((0,), 0, torch.arange(SAMPLES)))
+    return bias_shift.layers_of(task, batch)
+
+
+def sums_of(layer, batch=SAMPLES):
+    """The sums of a layer, added up in batches."""
+    sums = bias_shift.Sums(layer)
+    for part in zip(*(x.split(batch) for x in layer), strict=True):
+        sums.add(bias_shift.Layer(*part))
+    return sums
+
+
+def measure(layer):
+    return bias_shift.measure(sums_of(layer))
+
+
+def k_distances(weights, biases, act, images, layer):
+    """|k − 1| of each unit that moves, by numpy alone: δ by class from central differences, direct inverses.
+
+    Args:
+        weights: of all linear layers ``(U, I)``, as arrays.
+        biases: theirs.
+        act: the activation function.
+        images: ``(S, D)``.
+        layer: number of the hidden layer, from 2.
+    """
+
+    def log_p(z):
+        for w, b in zip(weights[layer:], biases[layer:], strict=True):
+            z = act(z) @ w.T + b
+        top = z.max(1, keepdims=True)
+        return z - top - np.log(np.exp(z - top).sum(1, keepdims=True))
+
+    a = images
+    for w, b in zip(weights[: layer - 1], biases[: layer - 1], strict=True):
+        a = act(a @ w.T + b)
+    z = a @ weights[layer - 1].T + biases[layer - 1]
+    found = []
+    for step in 1e-5 * np.eye(z.shape[1]):
+        delta = (log_p(z + step) - log_p(z - step)) / 2e-5  # (S, K)
+        w = (np.exp(log_p(z)) * delta**2).sum(1)
+        if not w.any():
+            continue
+        x = a[:, np.ptp(a[w > 0], 0) > 0]
+        q = w / w.sum()
+        mean_q = q @ x
+        variance_q = (q[:, None] * x).T @ x - np.outer(mean_q, mean_q)
+        found.append(abs((mean_q - x.mean(0)) @ np.linalg.inv(variance_q) @ mean_q))
+    return np.array(found)
+
+
+@pytest.fixture
+def untrained():
+    """A classifier whose labels are all likely, and data for it."""
+    torch.manual_seed(3)
+    task = ClassificationTask(
+        activation="elu",
+        network=lambda act, k, shape: MLP(act, k, shape, hidden=[7, 6, 5], init="he"),
+        num_classes=4,
+        input_shape=(1, 3, 3),
+        optimizer=torch.optim.SGD,
+    )
+    return task.eval(), (torch.rand(SAMPLES, 1, 3, 3), torch.arange(SAMPLES) % 4)
+
+
+def test_the_probe_gives_what_numpy_gives(untrained):
+    task, (images, labels) = untrained
+    found = {
+        (m.metric, m.condition): m.values.item()
+        for m in bias_shift.BiasShift()(Apart([task]), Data(images, labels))
+    }
+    linear = [m for m in task.network.modules() if isinstance(m, nn.Linear)]
+    weights, biases = ([getattr(m, of).detach().double().numpy() for m in linear] for of in ("weight", "bias"))
+    elu = lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))  # noqa: E731
+    for layer in (2, 3):
+        expected = k_distances(weights, biases, elu, images.flatten(1).double().numpy(), layer)
+        for q in bias_shift.QUANTILES:
+            value = found["k_distance", f"layer={layer},quantile={q}"]
+            assert value == pytest.approx(np.quantile(expected, q), rel=1e-4), (layer, q)
+
+
+def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
+    """E(δ²) lies within five standard errors of its mean over 4,000 labels an image, drawn from the model."""
+    task, (images, labels) = untrained
+    images, labels = images[:8], labels[:8]
+    exact = bias_shift.layers_of(task, (images, labels))[2].weight
+    drawn = torch.multinomial(task(images).softmax(-1), 4000, replacement=True)  # (8, 4000)
+    of_label = [bias_shift.layers_of(task, (images, torch.full_like(labels, c)))[2].observed for c in range(4)]
+    squares = torch.stack(of_label)[drawn, torch.arange(8).unsqueeze(-1)].square()  # (8, 4000, U)
+    error = squares.std(1) / 4000**0.5
+    assert exact.min() > 0
+    assert ((squares.mean(1) - exact).abs() <= 5 * error).all()
+
+
+def test_batches_add_up(layers):
+    whole, parts = measure(layers[2]), bias_shift.measure(sums_of(layers[2], batch=77))
+    assert parts == pytest.approx(whole, rel=1e-9, nan_ok=True)
 
 
 def test_a_layer_sees_activations_and_derivatives(trained, layers):
     task, (images, labels) = trained
-    assert [tuple(layer.a.shape) for layer in layers] == [(SAMPLES, 36), (SAMPLES, 12), (SAMPLES, 12)]
-    assert [tuple(layer.delta.shape) for layer in layers] == [(SAMPLES, 12)] * 3
+    assert [tuple(layer.a.shape) for layer in layers.values()] == [(SAMPLES, 12), (SAMPLES, 12)]
+    assert [tuple(layer.weight.shape) for layer in layers.values()] == [(SAMPLES, 12)] * 2
     # E(δ a) with the data's labels is minus the gradient of the mean log loss.
     task.zero_grad()
     nn.functional.cross_entropy(task(images), labels).backward()
     linear = [m for m in task.network.modules() if isinstance(m, nn.Linear)]
-    for layer, module in zip(layers, linear, strict=False):
-        gradient = -layer.observed.T @ layer.a / SAMPLES
-        torch.testing.assert_close(gradient.float(), module.weight.grad, rtol=1e-3, atol=1e-5)
-        torch.testing.assert_close(-layer.observed.mean(0).float(), module.bias.grad, rtol=1e-3, atol=1e-5)
+    for number, layer in layers.items():
+        gradient, module = -sums_of(layer).gradient / SAMPLES, linear[number - 1]
+        torch.testing.assert_close(gradient[:, :-1].float(), module.weight.grad, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(gradient[:, -1].float(), module.bias.grad, rtol=1e-3, atol=1e-5)
     assert all(p.dtype == torch.float32 for p in task.parameters()), "the network is as it was"
 
 
-def test_labels_are_drawn_from_the_model(trained):
-    """The mean of δ over draws is 0, the score's expectation; the data's labels give another."""
-    task, batch = trained
-    torch.manual_seed(0)
-    sums = [
-        bias_shift.layers_of(task, batch, Position((seed,), 0, torch.arange(SAMPLES)))[2].delta.mean(0)
-        for seed in range(20)
-    ]
-    drawn = torch.stack(sums)
-    assert (drawn.mean(0).abs() < 5 * drawn.std(0) / math.sqrt(20) + 1e-6).all()
-
-
 def test_the_theorems_hold_on_trained_layers(layers):
-    """Within rounding times the condition number; what is constant is left out and counted."""
+    """Within rounding times the condition number."""
     checked = 0
-    for layer in layers:
-        for unit in range(layer.delta.shape[1]):
-            if (one := bias_shift.of_unit(layer, unit)) is None:
-                continue
-            a, of, g, g0, left_out = one
-            assert a.shape[1] + left_out == layer.a.shape[1]
-            condition = float(torch.linalg.cond(of.fisher[0]))
+    for layer in layers.values():
+        sums = sums_of(layer)
+        of, kept, regular = bias_shift.units_of(sums)
+        gradient = sums.gradient[regular] / SAMPLES
+        g, g0 = gradient[:, :-1] * kept, gradient[:, -1]
+        update, bias = theory.natural_update(of, g, g0)
+        direct = torch.linalg.inv(of.fisher) @ torch.cat((g, g0.unsqueeze(-1)), -1).unsqueeze(-1)
+        together = torch.cat((update, bias.unsqueeze(-1)), -1)
+        shift = theory.bias_shift(of.mean, update, bias)
+        corrected = theory.corrected_shift(of, g, g0)
+        for unit, condition in enumerate(torch.linalg.cond(of.fisher).tolist()):
             if condition > 1e12:
                 continue
-            tolerance = {"rtol": 1e-13 * condition, "atol": 1e-13 * condition * float(g.norm() / of.c)}
-            update, bias = theory.natural_update(of, g, g0)
-            direct = torch.linalg.inv(of.fisher) @ torch.cat((g, g0.unsqueeze(-1)), -1).unsqueeze(-1)
-            together = torch.cat((update, bias.unsqueeze(-1)), -1)
-            torch.testing.assert_close(together, direct.squeeze(-1), **tolerance)
-            shift = theory.bias_shift(of.mean, update, bias)
-            torch.testing.assert_close(theory.corrected_shift(of, g, g0), shift, **tolerance)
+            size = float(g[unit].norm() / of.c[unit])
+            tolerance = {"rtol": 1e-13 * condition, "atol": 1e-13 * condition * size}
+            torch.testing.assert_close(together[unit], direct.squeeze(-1)[unit], **tolerance)
+            torch.testing.assert_close(corrected[unit], shift[unit], **tolerance)
             checked += 1
-    assert checked > 20
-    assert bias_shift.measure(layers[0])["constant_inputs", ""] >= 1
+    assert checked > 10
 
 
-def test_a_unit_that_nothing_moves_is_left_out(layers):
-    layer = layers[1]
-    dead = layer._replace(delta=layer.delta.clone())
-    dead.delta[:, 3] = 0
-    assert bias_shift.of_unit(dead, 3) is None
-    before, after = (bias_shift.measure(one)["units_left_out", ""] for one in (layer, dead))
-    assert after == pytest.approx(before + 1 / 12)
-    nothing = bias_shift.measure(layer._replace(delta=torch.zeros_like(layer.delta)))
-    assert nothing["units_left_out", ""] == 1
-    assert math.isnan(nothing["k_distance", ",quantile=0.5"])
+def test_constant_incoming_units_are_left_out_and_counted(layers):
+    """The others get what they have without them."""
+    layer = layers[2]
+    still = torch.cat([layer.a[:, :5], torch.full((SAMPLES, 2), 0.3).double(), layer.a[:, 5:]], 1)
+    before, found = measure(layer), measure(layer._replace(a=still))
+    assert found["constant_inputs", ""] == before["constant_inputs", ""] + 2
+    del found["constant_inputs", ""], before["constant_inputs", ""]
+    assert found == pytest.approx(before, rel=1e-6, nan_ok=True)
 
 
-def test_a_unit_that_too_few_samples_move_counts_with_an_infinite_k(layers):
-    """To leave such units out would let a layer look the nearer to k = 1 the more of them it has."""
-    layer = layers[1]
-    few = layer._replace(delta=layer.delta.clone())
-    few.delta[5:, :7] = 0
-    few.delta[:5, :7] = 1
-    found = bias_shift.measure(few)
-    assert found["units_left_out", ""] > 0.58  # seven of twelve
-    assert found["k_distance", ",quantile=0.5"] == found["k_distance", ",quantile=0.75"] == math.inf
-    assert found["k_distance", ",quantile=0.25"] < math.inf
-    assert math.isfinite(found["cosine", ""])
+def test_a_unit_that_nothing_moves_has_no_k(layers):
+    layer = layers[2]
+    dead = layer._replace(weight=layer.weight.clone())
+    dead.weight[:, 3] = 0
+    before, after = measure(layer), measure(dead)
+    assert after["unmoved_units", ""] == pytest.approx(before["unmoved_units", ""] + 1 / 12)
+    assert after["singular_units", ""] == before["singular_units", ""]
+    nothing = measure(layer._replace(weight=torch.zeros_like(layer.weight)))
+    assert nothing["unmoved_units", ""] == 1
+    assert nothing["singular_units", ""] == 0
+    assert all(math.isnan(nothing[key]) for key in nothing if key[0] in ("k_distance", "effective_samples"))
 
 
-def test_a_unit_whose_incoming_ones_are_linearly_dependent_counts_with_an_infinite_k(layers):
+def test_units_with_a_singular_covariance_are_counted_beside_k(layers):
+    """A unit that five samples move has no k, and the median is that of the others."""
+    layer = layers[2]
+    few = layer._replace(weight=layer.weight.clone())
+    few.weight[5:, :7] = 0
+    few.weight[:5, :7] = 1
+    others = layer._replace(weight=layer.weight[:, 7:], observed=layer.observed[:, 7:])
+    found, of_others = measure(few), measure(others)
+    assert found["singular_units", ""] * 12 == pytest.approx(7 + 5 * of_others["singular_units", ""])
+    for q in bias_shift.QUANTILES:
+        key = "k_distance", f",quantile={q}"
+        assert found[key] == pytest.approx(of_others[key], rel=1e-9)
+
+
+def test_linearly_dependent_incoming_units_make_a_unit_singular(layers):
     """What a solver gives there is rounding alone, and another number for every order of the units."""
-    layer = layers[1]
+    layer = layers[2]
     dependent = layer._replace(a=torch.cat([layer.a, layer.a[:, :6] + layer.a[:, 6:12]], 1))
-    found, before = bias_shift.measure(dependent), bias_shift.measure(layer)
-    assert found["units_left_out", ""] == 1
-    assert math.isinf(found["k_distance", ",quantile=0.25"]) or math.isnan(found["cosine", ""])
-    assert before["units_left_out", ""] < 1
+    found, before = measure(dependent), measure(layer)
+    assert found["singular_units", ""] + found["unmoved_units", ""] == 1
+    assert math.isnan(found["k_distance", ",quantile=0.25"])
+    assert before["singular_units", ""] < 1
 
 
 def test_as_many_samples_as_determine_a_unit_are_enough():
     """One more than it has incoming ones."""
     source = torch.Generator().manual_seed(0)
     a = torch.rand(40, 3, dtype=torch.float64, generator=source)
-    delta = torch.zeros(40, 1, dtype=torch.float64)
-    delta[:4] = torch.rand(4, 1, dtype=torch.float64, generator=source) + 0.5
-    assert bias_shift.of_unit(bias_shift.Layer(a, delta, delta), 0) is not None
-    delta[3] = 0
-    assert bias_shift.of_unit(bias_shift.Layer(a, delta, delta), 0) is None
+    weight = torch.zeros(40, 1, dtype=torch.float64)
+    weight[:4] = torch.rand(4, 1, dtype=torch.float64, generator=source) + 0.5
+    assert measure(bias_shift.Layer(a, weight, weight))["singular_units", ""] == 0
+    weight[3] = 0
+    assert measure(bias_shift.Layer(a, weight, weight))["singular_units", ""] == 1
+
+
+def test_the_effective_sample_is_what_kish_says():
+    """Equal weights count in full; of weights 1 and 3, half each, four fifths count."""
+    a = torch.rand(40, 2, dtype=torch.float64)
+    weight = torch.ones(40, 3, dtype=torch.float64)
+    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(40)
+    weight[:20] = 3
+    assert measure(bias_shift.Layer(a, weight, weight))["effective_samples", ""] == pytest.approx(32)
 
 
 STUDY = """\
@@ -168,6 +287,7 @@ def test_a_study_probes_it(cli, tmp_path, engine):
             *(f"layer={n}" for n in (2, 3)),
             *(f"layer={n},quantile={q}" for n in (2, 3) for q in (0.25, 0.5, 0.75)),
         }
+        assert {"k_distance", "effective_samples", "unmoved_units", "singular_units"} <= set(rows["metric"])
         by_quantile = rows[rows["metric"] == "k_distance"].pivot_table(
             index=["epoch"], columns="condition", values="value"
         )
@@ -181,26 +301,52 @@ def test_where_units_are_centred_and_uncorrelated_both_gradients_point_one_way()
     a = torch.linalg.qr(a - a.mean(0)).Q * 500**0.5
     a -= a.mean(0)
     layer = bias_shift.Layer(a, torch.ones(500, 3).double(), torch.randn(500, 3, generator=source).double())
-    found = bias_shift.measure(layer)
+    found = measure(layer)
     assert found["cosine", ""] == pytest.approx(1)
     assert found["correlation", ""] == pytest.approx(0, abs=1e-9)
     assert found["absolute_correlation", ""] == pytest.approx(0, abs=1e-9)
-    shifted = bias_shift.measure(layer._replace(a=a + 2))
+    shifted = measure(layer._replace(a=a + 2))
     assert shifted["cosine", ""] < 0.9
-    apart = bias_shift.measure(layer._replace(a=torch.stack([a[:, 0], -a[:, 0] + 0.1 * a[:, 1]], 1)))
+    apart = measure(layer._replace(a=torch.stack([a[:, 0], -a[:, 0] + 0.1 * a[:, 1]], 1)))
     assert apart["correlation", ""] < -0.9 < 0.9 < apart["absolute_correlation", ""]
 
 
+def test_correlations_are_those_of_numpy(layers):
+    a = layers[3].a.numpy()
+    expected = np.corrcoef(a[:, np.ptp(a, 0) > 0].T)
+    expected = expected[~np.eye(len(expected), dtype=bool)]
+    found = measure(layers[3])
+    assert found["correlation", ""] == pytest.approx(expected.mean(), rel=1e-9)
+    assert found["absolute_correlation", ""] == pytest.approx(abs(expected).mean(), rel=1e-9)
+
+
 def test_of_what_it_cannot_be_measured():
-    with pytest.raises(Exception, match="samples 1 of bias shift"):
+    with pytest.raises(ActlabError, match="samples 1 of bias shift"):
         bias_shift.BiasShift(1)
+    with pytest.raises(ActlabError, match=r"layers \[1, 2\] of bias shift"):
+        bias_shift.BiasShift(layers=[1, 2])
+
+
+@pytest.mark.parametrize(("last", "asked"), [((), r"logits \(B, K\)"), ((nn.Flatten(),), r"act on \(B, I\)")])
+def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
+    """Their units have a δ at each place, and the theorems are about one."""
+    unit = factory("relu")
     task = ClassificationTask(
         activation="relu",
-        network=lambda act, k, shape: nn.Sequential(nn.Linear(3, k), factory("relu")(), nn.Linear(k, k)),
+        network=lambda act, k, shape: nn.Sequential(
+            *(nn.Linear(3, 3), unit(), nn.Linear(3, 3), unit(), *last, nn.Linear(15 if last else 3, 2))
+        ),
         num_classes=2,
         input_shape=(5, 3),
         optimizer=torch.optim.SGD,
     )
     batch = torch.zeros(4, 5, 3), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(Exception, match=r"asks for logits \(B, K\)"):
-        bias_shift.layers_of(task, batch, Position((0,), 0, torch.arange(4)))
+    with pytest.raises(ActlabError, match=f"asks for .*{asked}"):
+        bias_shift.layers_of(task, batch)
+
+
+def test_layers_that_a_network_lacks_are_named(trained, layers):
+    task, batch = trained
+    assert list(bias_shift.layers_of(task, batch, [3])) == [3]
+    with pytest.raises(ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden ones"):
+        bias_shift.layers_of(task, batch, [2, 4, 9])

@@ -83,8 +83,28 @@ def test_covariances_that_cannot_be_inverted_are_found():
 
 
 def test_constant_units_are_found():
-    a = torch.tensor([[1.0, 2.0, 0.0], [1.0, 3.0, 0.0]])
-    assert theory.varying(a).tolist() == [False, True, False]
+    a = torch.tensor([[1.0, 2.0, 0.0, 0.1], [1.0, 3.0, 0.0, 0.1], [1.0, 4.0, 5.0, 0.1]]).double()
+    delta = torch.tensor(
+        [[1.0, 1.0], [2.0, 2.0], [0.0, 3.0]]
+    ).double()  # the last sample moves the second unit alone
+    kept = theory.varying(theory.moments(a, delta), len(a))
+    assert kept.tolist() == [[False, True, False, False], [False, True, True, False]]
+
+
+def test_without_constant_units_the_others_get_what_they_have_alone(layer):
+    """Also where each unit has constant ones of its own."""
+    of, g, g0, a, delta = layer
+    kept = torch.ones(5, 12, dtype=torch.bool)
+    kept[1, 3] = kept[1, 7] = kept[2, 0] = False
+    padded = theory.without_constant(of, kept)
+    update, bias = theory.natural_update(padded, g * kept, g0)
+    for unit in range(5):
+        smaller = theory.moments(a[:, kept[unit]], delta[:, [unit]])
+        torch.testing.assert_close(theory.correction(padded)[[unit]], theory.correction(smaller), **TOLERANCE)
+        expected, of_bias = theory.natural_update(smaller, g[[unit]][:, kept[unit]], g0[[unit]])
+        torch.testing.assert_close(update[[unit]][:, kept[unit]], expected, **TOLERANCE)
+        torch.testing.assert_close(bias[[unit]], of_bias, **TOLERANCE)
+        assert (update[unit][~kept[unit]] == 0).all()
 
 
 def drawn(unit, x, number=40_000):

@@ -5,25 +5,26 @@ A probe of a study::
     probes:
       - {name: shift, class_path: actlab.bias_shift.BiasShift, at: [0, 1, 5]}
 
-Shapes: ``S`` samples, ``I`` incoming units, ``U`` units of a layer.
+Shapes: ``B`` batch, ``I`` incoming units, ``U`` units of a layer, ``K`` classes.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from actlab import theory
-from actlab.draws import Position, uniform_at
+from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.probes import Measured, Subject
 from actlab.tasks import Batch, Task
 
+BATCH = 500  # samples whose activations are in memory at a time
 QUANTILES = (0.25, 0.5, 0.75)
 
 
@@ -31,68 +32,84 @@ class Layer(NamedTuple):
     """What a linear layer sees of some samples, in float64.
 
     Args:
-        a: incoming activations ``(S, I)``.
-        delta: derivative of the log probability of a label drawn from the model, by net input ``(S, U)``.
-        observed: the same of the data's label ``(S, U)``.
+        a: incoming activations ``(B, I)``.
+        weight: Σ_c p_c δ_c², E(δ²) over the model's labels; δ_c is the derivative of log p_c by net input,
+            ``(B, U)``.
+        observed: δ of the data's label ``(B, U)``.
     """
 
     a: Tensor
-    delta: Tensor
+    weight: Tensor
     observed: Tensor
 
 
 class BiasShift:
     """The correction factor k of every unit of the hidden layers, and what it depends on.
 
-    Measured under ``layer=2``, ``layer=3`` and so on, the first being left out, whose incoming units are the
-    inputs: quartiles over units of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the median of
-    the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
-    ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the mean correlation
-    of the incoming units, ``correlation``, and of its absolute values, ``absolute_correlation``; the median
-    length of E_q(a), ``mean_length``. Incoming units that are constant for a unit's samples make its matrices
-    singular: they are left out, ``constant_inputs`` is their mean number. A unit that fewer samples move than
-    it has incoming ones has a singular Var_q: its k counts as infinite, and it is in nothing else; one that no
-    sample moves has no k. ``units_left_out`` is the share of both.
+    Measured under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs, so it is left
+    out.
+
+    Over the units that have a k: quartiles of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the
+    median of the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
+    ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the median length of
+    E_q(a), ``mean_length``. ``constant_inputs`` is the mean number of incoming units that are constant for a
+    unit's samples: they make its matrices singular and are left out.
+
+    Over all units: the share that no sample moves, ``unmoved_units``, and the share whose Var_q is singular for
+    another reason, fewer samples than incoming units or linear dependence, ``singular_units``; neither has a k.
+    ``effective_samples`` is the median of Kish's (Σ w)² / Σ w² over the moved units, w being a unit's weights;
+    ``correlation`` and ``absolute_correlation`` are means over pairs of incoming units.
+
+    Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128), ``BATCH``
+    times (I + 1)(I + 2) for a batch (67 MB), and some 20 times a layer's while its matrices are inverted
+    (170 MB).
 
     Args:
-        samples: the first training samples in file order.
+        samples: the first training samples in file order; all by default.
+        layers: numbers of the hidden layers, from 2; all by default.
 
     Raises:
         ActlabError: for a number below 2.
     """
 
-    version = 3  # units with a singular Var_q count, whatever makes it singular
+    version = 4  # an exact sum over labels, all samples, singular units beside k
 
-    def __init__(self, samples: int = 2000) -> None:
-        if samples < 2:
+    def __init__(self, samples: int | None = None, layers: Sequence[int] | None = None) -> None:
+        if samples is not None and samples < 2:
             raise ActlabError(f"samples {samples} of bias shift: give a whole number from 2")
-        self.samples = samples
+        if layers is not None and (not layers or min(layers) < 2):
+            raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, from 2")
+        self.samples, self.layers = samples, layers
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield everything, by layer."""
-        index = torch.arange(min(self.samples, len(data.train)))
-        position = Position((0,), 0, index)
         source = getattr(data, "training_samples", data.train)
-        batch = tuple(tensor.to(subject.device) for tensor in source.__getitems__(position))
+        index = torch.arange(min(self.samples or len(data.train), len(data.train)))
         found: dict[tuple[str, str], list[float]] = {}
         for task in subject.apart():
-            for number, layer in enumerate(layers_of(task, batch, position)[1:], 2):
-                for (metric, part), value in measure(layer).items():
-                    found.setdefault((metric, f"layer={number}{part}"), []).append(value)
+            sums: dict[int, Sums] = {}
+            for part in index.split(BATCH):
+                batch = tuple(x.to(subject.device) for x in source.__getitems__(Position((0,), 0, part)))
+                for number, layer in layers_of(task, batch, self.layers).items():
+                    sums.setdefault(number, Sums(layer)).add(layer)
+            for number, of_layer in sums.items():
+                for (metric, part_of), value in measure(of_layer).items():
+                    found.setdefault((metric, f"layer={number}{part_of}"), []).append(value)
         for (metric, condition), values in found.items():
             yield Measured("", metric, condition, torch.tensor(values))
 
 
-def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
-    """What the hidden linear layers of a classifier see, in the order in which they act.
+def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
+    """What the hidden linear layers of a classifier see, by number in the order in which they act, from 2.
 
     Args:
         task: in evaluation mode; it is left as it is.
         batch: inputs and labels.
-        position: of the batch; the label that the model draws is a function of it.
+        wanted: numbers of layers; all by default.
 
     Raises:
-        ActlabError: for a network whose output is not one row of logits a sample.
+        ActlabError: for a network without the wanted layers, or one whose layers or logits are not one row a
+            sample.
     """
     network = copy.deepcopy(task.network).double()
     seen: list[tuple[Tensor, Tensor]] = []
@@ -111,84 +128,142 @@ def layers_of(task: Task, batch: Batch, position: Position) -> list[Layer]:
         logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
         if logits.dim() != 2 or labels.shape != logits.shape[:1]:
             raise ActlabError(f"bias shift asks for logits (B, K) and labels (B,), not {tuple(logits.shape)}")
-        log_p = logits.log_softmax(-1)
-        below = log_p.detach().exp().cumsum(-1) < uniform_at(position, "label").to(log_p).unsqueeze(-1)
-        drawn = below.sum(-1).clamp_max(logits.shape[-1] - 1)
-        outputs = [output for _, output in seen[:-1]]
-        delta, observed = (
-            torch.autograd.grad(log_p.gather(-1, of.unsqueeze(-1)).sum(), outputs, retain_graph=True)
-            for of in (drawn, labels)
-        )
-    return [
-        Layer(a.detach().flatten(0, -2), d, o) for (a, _), d, o in zip(seen[:-1], delta, observed, strict=True)
-    ]
+        hidden = dict(enumerate(seen[1:-1], 2))
+        if shapes := [tuple(a.shape) for a, _ in hidden.values() if a.dim() != 2]:
+            raise ActlabError(f"bias shift asks for linear layers that act on (B, I), not {shapes[0]}")
+        numbers = list(hidden) if wanted is None else list(wanted)
+        if absent := [number for number in numbers if number not in hidden]:
+            raise ActlabError(
+                f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden ones"
+            )
+        weights, observed = over_labels(logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers])
+    return {n: Layer(hidden[n][0].detach(), w, o) for n, w, o in zip(numbers, weights, observed, strict=True)}
 
 
-def measure(layer: Layer) -> dict[tuple[str, str], float]:
-    """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
-    distances, shifts, natural, cosines, lengths, constant = [], [], [], [], [], []
-    number, singular = layer.delta.shape[1], 0
-    for unit in range(number):
-        one = of_unit(layer, unit)
-        if one is None:
-            singular += int(layer.delta[:, unit].any())
-            continue
-        _, of, g, g0, left_out = one
-        update, of_bias = theory.natural_update(of, g, g0)
-        constant.append(left_out)
-        distances.append(float(theory.correction(of) - 1))
-        lengths.append(float(of.mean_q.norm()))
-        shifts.append(float(theory.bias_shift(of.mean, g, g0)))
-        natural.append(float(theory.bias_shift(of.mean, update, of_bias)))
-        plain, corrected = torch.cat([g[0], g0]), torch.cat([update[0], of_bias])
-        cosines.append(float(torch.cosine_similarity(plain, corrected, dim=0)))
-    k = torch.tensor([*distances, *[math.inf] * singular], dtype=torch.float64).abs()
-    found = {
-        ("k_distance", f",quantile={q}"): float(k.quantile(q, interpolation="lower")) if len(k) else math.nan
-        for q in QUANTILES
-    }
-    nothing = not distances
-    for name, values in (
-        ("shift_of_gradient", shifts),
-        ("shift_of_natural_gradient", natural),
-        ("mean_length", lengths),
-    ):
-        found[name, ""] = math.nan if nothing else float(torch.tensor(values).abs().median())
-    found["cosine", ""] = math.nan if nothing else float(torch.tensor(cosines).median())
-    found["correlation", ""], found["absolute_correlation", ""] = correlations(layer.a)
-    found["constant_inputs", ""] = math.nan if nothing else sum(constant) / len(constant)
-    found["units_left_out", ""] = 1 - len(constant) / number
-    return found
+def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """E(δ²) over the model's own labels, an exact sum over classes, and δ of the data's label.
 
-
-def of_unit(layer: Layer, unit: int) -> tuple[Tensor, theory.Moments, Tensor, Tensor, int] | None:
-    """One unit's incoming activations, moments and gradients, without what is constant for it.
+    Args:
+        log_p: log probabilities ``(B, K)``, with their graph.
+        labels: of the data, ``(B,)``.
+        outputs: net inputs of the layers' units ``(B, U)``.
 
     Returns:
-        Activations ``(S, I)``, moments of one unit, gradients ``(1, I)`` and ``(1,)``, and how many incoming
-        units were left out; None where Var_q is singular: too few samples move the unit, or its incoming ones
-        are linearly dependent.
+        Of each layer ``(B, U)``.
     """
-    delta = layer.delta[:, unit : unit + 1]
-    moving = layer.a[delta[:, 0] != 0]
-    if len(moving) < 2:
-        return None
-    kept = theory.varying(moving)
-    if not kept.any() or len(moving) <= int(kept.sum()):
-        return None
-    a = layer.a[:, kept]
-    of = theory.moments(a, delta)
-    if not theory.is_definite(of.variance_q).all():
-        return None
-    observed = layer.observed[:, unit]
-    g, g0 = (observed @ a / len(a)).unsqueeze(0), observed.mean().unsqueeze(0)
-    return a, of, g, g0, int((~kept).sum())
+    weights = [torch.zeros_like(output) for output in outputs]
+    observed = [torch.zeros_like(output) for output in outputs]
+    if not outputs:
+        return weights, observed
+    for label, p in enumerate(log_p.detach().exp().unbind(-1)):
+        delta = torch.autograd.grad(log_p[:, label].sum(), outputs, retain_graph=True)
+        for weight, of_data, d in zip(weights, observed, delta, strict=True):
+            weight.addcmul_(p.unsqueeze(-1), d.square())
+            of_data.add_(d * (labels == label).unsqueeze(-1))
+    return weights, observed
 
 
-def correlations(a: Tensor) -> tuple[float, float]:
-    """Mean correlation of two of the units that vary, and the mean of its absolute values."""
-    of = torch.corrcoef(a[:, theory.varying(a)].T)
-    number = len(of) if of.dim() else 1
+class Sums:
+    """Sums over the samples of one layer, to which batches are added; ã is (a, 1).
+
+    Args:
+        like: any batch of the layer, for shapes.
+    """
+
+    def __init__(self, like: Layer) -> None:
+        units, incoming = like.weight.shape[1], like.a.shape[1] + 1
+        pairs = incoming * (incoming + 1) // 2
+        self.samples = 0
+        self.pairs = like.a.new_zeros(pairs)  # Σ ã ãᵀ, its upper triangle row by row
+        self.weighted = like.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
+        self.gradient = like.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
+        self.squares = like.a.new_zeros(units)  # Σ w²
+        self.moving = like.a.new_zeros(units)  # number of samples with a weight
+
+    def add(self, layer: Layer) -> None:
+        """Add a batch."""
+        a = torch.cat([layer.a, torch.ones_like(layer.a[:, :1])], 1).T.contiguous()
+        products = torch.cat([row * a[i:] for i, row in enumerate(a)])
+        self.weighted.addmm_(layer.weight.T, products.T)
+        self.pairs += products.sum(1)
+        self.gradient.addmm_(layer.observed.T, a.T)
+        self.squares += layer.weight.square().sum(0)
+        self.moving += (layer.weight > 0).sum(0)
+        self.samples += len(layer.a)
+
+    def plain(self) -> theory.Moments:
+        """The moments with equal weights, as of one unit."""
+        return self._moments(self.pairs.unsqueeze(0))
+
+    def moments(self) -> theory.Moments:
+        """The moments of every unit."""
+        return self._moments(self.weighted)
+
+    def _moments(self, triangles: Tensor) -> theory.Moments:
+        size = self.gradient.shape[1]
+        rows, columns = torch.triu_indices(size, size, device=triangles.device)
+        full = triangles.new_empty(len(triangles), size, size)
+        full[:, rows, columns] = full[:, columns, rows] = triangles / self.samples
+        mean = self.pairs[columns == size - 1][:-1] / self.samples
+        return theory.Moments(full[:, :-1, :-1], full[:, :-1, -1], full[:, -1, -1], mean)
+
+
+def measure(sums: Sums) -> dict[tuple[str, str], float]:
+    """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
+    of, kept, regular = units_of(sums)
+    gradient = sums.gradient[regular] / sums.samples
+    g, g0 = gradient[:, :-1] * kept, gradient[:, -1]
+    update, of_bias = theory.natural_update(of, g, g0)
+    k = (theory.correction(of) - 1).abs()
+    both = torch.cat((g, g0.unsqueeze(-1)), -1), torch.cat((update, of_bias.unsqueeze(-1)), -1)
+    number, moved = len(sums.squares), sums.moving > 0
+    weight = sums.moments().c[moved] * sums.samples
+    correlation = correlations(sums.plain(), sums.samples)
+    return {
+        **{("k_distance", f",quantile={q}"): quantile(k, q) for q in QUANTILES},
+        ("shift_of_gradient", ""): quantile(theory.bias_shift(of.mean, g, g0).abs()),
+        ("shift_of_natural_gradient", ""): quantile(theory.bias_shift(of.mean, update, of_bias).abs()),
+        ("cosine", ""): quantile(torch.cosine_similarity(*both, dim=-1)),
+        ("mean_length", ""): quantile(of.mean_q.norm(dim=-1)),
+        ("constant_inputs", ""): float((~kept).sum(-1).double().mean()),
+        ("unmoved_units", ""): float((~moved).double().mean()),
+        ("singular_units", ""): (int(moved.sum()) - len(k)) / number,
+        ("effective_samples", ""): quantile(weight.square() / sums.squares[moved]),
+        ("correlation", ""): correlation[0],
+        ("absolute_correlation", ""): correlation[1],
+    }
+
+
+def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
+    """The units that have a k.
+
+    Returns:
+        Their moments without constant incoming units, which incoming units were kept ``(units, I)``, and which
+        units of the layer they are ``(U,)``.
+    """
+    moved = sums.moving > 0
+    of = sums.moments().of_units(moved)
+    kept = theory.varying(of, sums.samples)
+    of = theory.without_constant(of, kept)
+    enough = kept.any(-1) & (sums.moving[moved] > kept.sum(-1))
+    regular = enough & theory.is_definite(of.variance_q)
+    units = moved.clone()
+    units[moved] = regular
+    return of.of_units(regular), kept[regular], units
+
+
+def quantile(values: Tensor, q: float = 0.5) -> float:
+    """The median or another quantile; NaN of nothing."""
+    return float(values.quantile(q)) if len(values) else math.nan
+
+
+def correlations(plain: theory.Moments, samples: int) -> tuple[float, float]:
+    """Mean correlation of two incoming units that vary, and the mean of its absolute values."""
+    kept = theory.varying(plain, samples)[0]
+    covariance = plain.variance_q[0][kept][:, kept]
+    spread = covariance.diagonal().sqrt()
+    of = covariance / theory.outer(spread)
+    number = len(of)
     pairs = number * (number - 1)
-    sums = (of.sum() - number, of.abs().sum() - number)
+    sums = (of.sum() - of.trace(), of.abs().sum() - of.trace())
     return (float(sums[0] / pairs), float(sums[1] / pairs)) if pairs else (math.nan, math.nan)

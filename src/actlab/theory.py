@@ -50,6 +50,14 @@ class Moments(NamedTuple):
         lower = torch.cat((self.b, self.c.unsqueeze(-1)), dim=-1).unsqueeze(-2)
         return torch.cat((upper, lower), dim=-2)
 
+    def of_units(self, chosen: Tensor) -> Moments:
+        """The moments of some units alone.
+
+        Args:
+            chosen: bool ``(U,)``.
+        """
+        return Moments(self.A[chosen], self.b[chosen], self.c[chosen], self.mean)
+
 
 def outer(v: Tensor) -> Tensor:
     """V vᵀ: ``(*, I)`` → ``(*, I, I)``."""
@@ -79,9 +87,33 @@ def moments(a: Tensor, delta: Tensor) -> Moments:
     return Moments(weighted, weight @ a, weight.sum(-1), a.mean(0))
 
 
-def varying(a: Tensor) -> Tensor:
-    """Which incoming units vary over the sample, ``(I,)``: constant ones make A and Var_q singular."""
-    return a.amax(0) > a.amin(0)
+def varying(of: Moments, samples: int) -> Tensor:
+    """Which incoming units vary over the samples that move a unit, ``(U, I)`` bool.
+
+    Constant ones make A and Var_q singular. A variance counts as 0 where it is below the rounding of the sums
+    that it was computed from.
+
+    Args:
+        of: moments of the units.
+        samples: number of samples that were summed.
+    """
+    second = of.A.diagonal(dim1=-2, dim2=-1) / of.c.unsqueeze(-1)
+    variance = second - of.mean_q.square()
+    return variance > samples * torch.finfo(second.dtype).eps * second
+
+
+def without_constant(of: Moments, kept: Tensor) -> Moments:
+    """The moments without some incoming units of each unit, in the same shapes.
+
+    What is left out gets mean 0, variance 1 and no covariance: solving by A or Var_q gives 0 for it and the
+    values of the smaller matrix for the others.
+
+    Args:
+        of: moments of the units.
+        kept: incoming units of each unit that stay, bool ``(U, I)``.
+    """
+    instead = torch.diag_embed((~kept) * of.c.unsqueeze(-1))
+    return Moments(of.A * outer(kept) + instead, of.b * kept, of.c, of.mean)
 
 
 def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
