@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from actlab.analysis import results
@@ -260,6 +261,24 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
 )
 def test_numbers(value: float | None, column: Column, signed: bool, text: str) -> None:
     assert tables.number(value, column, signed) == text
+
+
+def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
+    loaded = written(edit=lambda text: text.replace("  - {metric: val/loss, at: best}\n", "", 1))
+    assert [column.key for column in loaded.columns] == ["test/error@last"]
+    values = pd.read_csv(io.StringIO(table_files.to_csv(loaded)))
+    assert list(values.columns[-3:]) == ["test/error@last", "val/loss@best", "run"]
+    medians = values.groupby(["model.activation", "model.dropout", "model.lr"])["val/loss@best"].median()
+    lowest = medians.groupby(level=[0, 1]).idxmin()
+    chosen = values[values["chosen"] == 1].groupby(["model.activation", "model.dropout"])["model.lr"]
+    assert {key: setting[2] for key, setting in lowest.items()} == dict(chosen.unique().str[0].items())
+
+
+def test_values_where_nothing_is_tuned_are_the_tables(written: Any) -> None:
+    plain = "select: {tune: [model.lr], metric: val/loss}\n"
+    loaded = written(edit=lambda text: text.replace(plain, "").replace("  - {metric: val/loss, at: best}\n", "", 1))
+    rows = csv.reader(io.StringIO(table_files.to_csv(loaded)))
+    assert next(rows)[-2:] == ["test/error@last", "run"]
 
 
 def test_files_hold_all_digits_and_fractions(written: Any, tmp_path: Path) -> None:

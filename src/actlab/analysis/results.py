@@ -203,6 +203,12 @@ class Results:
         sign = -1 if self.study.select.mode == "max" else 1
         return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
 
+    @property
+    def selected_by(self) -> Column | None:
+        """The column by whose median over seeds settings are chosen; None for a study that tunes nothing."""
+        select = self.study.select
+        return Column(select.metric, "best", mode=select.mode) if select.tune else None
+
     def scores(self, settings: Iterable[Setting]) -> list[float]:
         """The median of the selection metric at each setting, each run's best value counting.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import comparison
+from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.files import write_atomically
@@ -117,20 +118,30 @@ def _in_json(value: Any) -> Any:
 
 
 def to_csv(results: Results) -> str:
-    """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``."""
+    """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``.
+
+    The columns are the table's and, where settings are tuned, what they were chosen by.
+    """
     keys = results.study.keys
+    columns = _with_selection(results)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*keys, "seed", "chosen", "status", *(c.key for c in results.columns), "run"])
+    writer.writerow([*keys, "seed", "chosen", "status", *(c.key for c in columns), "run"])
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
-                values = [results.value(run, column) for column in results.columns]
+                values = [results.value(run, column) for column in columns]
                 point = [_cell_of(results, key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
                 writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
     return text.getvalue()
+
+
+def _with_selection(results: Results) -> list[Column]:
+    """The table's columns, and that of the selection metric behind them where the table lacks it."""
+    columns, by = results.columns, results.selected_by
+    return columns if by is None or by.key in {c.key for c in columns} else [*columns, by]
 
 
 def _cell_of(results: Results, key: str, value: Any) -> str:
