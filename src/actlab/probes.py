@@ -64,6 +64,32 @@ class Probe(Protocol):
         """
 
 
+class Evaluation:
+    """Every metric of a split; ``at: 0`` evaluates untrained networks, which training does not record.
+
+    Args:
+        split: ``val`` or ``test``.
+
+    Raises:
+        ActlabError: for another split.
+    """
+
+    def __init__(self, split: str = "test") -> None:
+        if split not in ("val", "test"):
+            raise ActlabError(f"split {split!r} of an evaluation: give val or test")
+        self.split = split
+
+    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
+        """Yield every metric."""
+        means = Means()
+        for batch in getattr(data, f"{self.split}_dataloader")():
+            placed = tuple(tensor.to(subject.device) for tensor in batch)
+            for name, quantity in subject.quantities(placed, shared=True).items():
+                means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
+        for name, values in means.take().items():
+            yield Measured(self.split, name, "", values)
+
+
 class InputNoise:
     """Every metric of a split under uniform noise on the inputs, Unif[−a, a] (GELU §3.1, Fig 3).
 

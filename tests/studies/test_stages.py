@@ -6,12 +6,15 @@ import shutil
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 
+from actlab import experiments
 from actlab.__main__ import main
 from actlab.files import read_sealed, write_sealed
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
 from actlab.studies import reading, stages
+from actlab.tasks import ClassificationTask
 from tolerances import ROUNDED, counted
 
 BASE = """\
@@ -236,6 +239,7 @@ NOISE = """\
 probes:
   - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
 """
+EVALUATION = "probes: [{name: untrained, class_path: actlab.probes.Evaluation, at: 0}]\n"
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +312,30 @@ def test_probes_of_kept_checkpoints(study, tmp_path, kept):
         assert set(rows["epoch"]) >= {0, 1}
         losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index("epoch")["value"]
         assert losses[0].max() > losses[1].max()  # learning
+
+
+def test_curves_hold_values_from_before_training(study, tmp_path, kept):
+    shutil.copytree(kept, tmp_path / "runs")
+    text = PROBED + EVALUATION + "figures: [{name: curves, y: {test/loss: null, untrained/test/loss: null}}]\n"
+    outcome = study(text, "run", "--report")
+    assert outcome.code == 0, outcome.err
+    curves = pd.read_csv(tmp_path / "runs/mine/curves.csv")
+    drawn = curves[curves["metric"] == "untrained/test/loss"].set_index("line")
+    assert drawn["x"].to_dict() == {"relu": 0.0, "soi": 0.0}
+    trainer, data = pl.Trainer(logger=False, enable_progress_bar=False, accelerator="cpu"), None
+    for unit in ("relu", "soi"):
+        losses = []
+        for folder in sorted((tmp_path / "runs/mine").glob(f"{unit}-seed*")):
+            data = data or experiments.build(read_mapping(folder / "config.yaml")).data
+            task = ClassificationTask.load_from_checkpoint(folder / "checkpoints/epoch=0.ckpt")
+            losses.append(trainer.test(task, data, verbose=False)[0]["test/loss"])
+        assert drawn.loc[unit, "median"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def test_an_evaluation_is_of_validation_or_test_data(study):
+    outcome = study(PROBED + EVALUATION.replace("at: 0", "init_args: {split: train}"), "run")
+    assert outcome.code == 2
+    assert "split 'train' of an evaluation: give val or test" in outcome.err
 
 
 def test_a_checkpoint_that_was_not_kept_is_told(study):

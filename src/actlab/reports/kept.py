@@ -91,7 +91,10 @@ def _panel(
     for name, rows in lines.items():
         for metric, values in rows.groupby("metric", sort=False):
             kind = "--" if str(metric).split("/")[-2:-1] == ["train"] else "-"
-            axes.plot(values["x"], scale * values["median"], kind, color=colours[name], lw=1.4)
+            dot = "o" if len(values) == 1 else None  # a line through one place would not be seen
+            axes.plot(
+                values["x"], scale * values["median"], kind, color=colours[name], lw=1.4, marker=dot, ms=3
+            )
             finite = values[values["high"] < math.inf]
             axes.fill_between(
                 finite["x"],
