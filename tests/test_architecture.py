@@ -30,7 +30,7 @@ PLANS = {
     "studies.groups",
     "studies.identity",
 }  # what a study is: read without anything heavy
-READERS = {*PLANS, "engines.folders", "series", "analysis"}
+READERS = {*PLANS, "engines.folders", "engines.formats", "series", "analysis"}
 
 # Part of actlab (the longest prefix counts) → the parts it may import, besides itself.
 MAY_IMPORT = {
@@ -135,9 +135,13 @@ MAY_IMPORT = {
     },
     "engines.trial": {"activations", "callbacks", "engines", "experiments", "tasks", *LEAVES},
     "engines.lines": {"files"},
-    "engines.folders": {*PLANS, "engines.lines", "series", "files", "errors"},
+    "engines.formats": set(),
+    "engines.folders": {*PLANS, "engines.lines", "engines.formats", "series", "files", "errors"},
     "engines.probed": {*PLANS, "engines.folders", "series", "files"},
-    "analysis": {*PLANS, "engines.folders", "engines.probed", "series", "errors", "files", "resources"},
+    "analysis": {
+        *PLANS,
+        *("engines.folders", "engines.formats", "engines.probed", "series", "errors", "files", "resources"),
+    },
     "analysis.flips": set(),
     "analysis.equivalence": {"analysis.statistics", "errors"},
     "analysis.statistics": {"analysis.flips", "errors"},

@@ -14,7 +14,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, is_regular, replacing
+from actlab.files import DamagedError, replacing
 
 CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.records` stands
 
@@ -118,8 +118,8 @@ def read(
     Raises:
         DamagedError: for a file that is not what was written, is no checkpoint, or holds other objects.
     """
-    if isinstance(path, str | Path) and not is_regular(Path(path)):
-        raise DamagedError(f"{str(path)!r} is no regular file: {remedy}")
+    if isinstance(path, str | Path) and Path(path).exists() and not Path(path).is_file():
+        raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
     if (part := _damaged_part(path)) is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:

@@ -21,7 +21,7 @@ from actlab import checkpoints, configs, fits, products, records, words
 from actlab.callbacks import BestSoFar
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, without_denormals
-from actlab.files import forget_id, id_in
+from actlab.files import forget_id, id_in, regular
 from actlab.mistakes import one_line_errors
 from actlab.predictions import PredictionTable
 from actlab.signatures import locate, parameters
@@ -84,7 +84,7 @@ def keep_version(path: Path, text: str) -> None:
     """Write ``text`` to ``path``, or to ``name-1``, ``name-2`` … where an earlier text differs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     candidate, number = path, 0
-    while candidate.exists() and candidate.read_text(encoding="utf-8") != text:
+    while candidate.exists() and regular(candidate).read_text(encoding="utf-8") != text:
         number += 1
         candidate = path.with_stem(f"{path.stem}-{number}")
     candidate.write_text(text, encoding="utf-8")

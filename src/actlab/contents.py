@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from actlab.files import resolved
+from actlab.files import at_home, regular, resolved
 
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
@@ -90,7 +90,7 @@ def module_of(text: str) -> str:
 def _of_path(path: Path) -> str | None:
     """Digest of a file, or of the files in a folder and below it; None where there is nothing."""
     try:
-        path = path.expanduser().resolve()
+        path = at_home(path).resolve()
         if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
             return None
         if path.is_file():
@@ -125,7 +125,7 @@ def _imported(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
     found, waiting = list(files), [file for file in files if not _installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
-        for name in _imports(waiting.pop().read_bytes()) if waiting else ():
+        for name in _imports(regular(waiting.pop()).read_bytes()) if waiting else ():
             if name not in names:
                 names.add(name)
                 own = [file for file in _files_of(name) if not _installed(file)]
@@ -211,7 +211,7 @@ def _of_file(file: Path, size: int, time: int, most: int) -> str:
     first = min(size, _SAMPLE)
     last = max(first, size - _SAMPLE)
     starts = () if size in _PUBLISHED else range(first, last, max(_BLOCK, -(-(last - first) // most)))
-    with file.open("rb") as stream:
+    with regular(file).open("rb") as stream:
         digest.update(stream.read(first))
         for start in starts:
             stream.seek(start)

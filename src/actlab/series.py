@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actlab.errors import ActlabError, one_line
-from actlab.files import DamagedError, is_regular
+from actlab.errors import one_line
+from actlab.files import DamagedError, regular
 
 Array = npt.NDArray[np.float64]
 Key = tuple[str, str]
@@ -28,6 +28,15 @@ Key = tuple[str, str]
 SEAL = b"actlab_seal"  # in a probe's file, the key of its `seal`
 _TEXTS = ("split", "metric", "condition")
 _SEALED = ("epoch", "value", *_TEXTS)
+_NUMBER = (pa.types.is_floating, pa.types.is_integer)
+_TEXT = (
+    *(pa.types.is_string, pa.types.is_large_string),
+    pa.types.is_null,  # a column without any value
+    lambda type: pa.types.is_dictionary(type) and pa.types.is_string(type.value_type),  # pandas' categories
+)
+# Column of rows → what its type must be one of.
+_ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys(_TEXTS, _TEXT)
+_ROW_WORDS = ("numbers", "text")
 _REMEDY = "delete it, and run the study again"
 _DIGITS = 6  # the thirds of an epoch come from divisions: equal up to rounding must be equal
 
@@ -99,9 +108,13 @@ def as_entry(found: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, floa
     return entry
 
 
-def from_entry(entry: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[Key, Summary]:
+def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
     """The summaries that `as_entry` wrote."""
-    return {(name, c): Summary(**summed) for name, by in entry.items() for c, summed in by.items()}
+    return {
+        (name, condition): Summary(*(summed[field] for field in Summary._fields))
+        for name, by in entry.items()
+        for condition, summed in by.items()
+    }
 
 
 def seal(table: Any, run: str) -> str:
@@ -123,21 +136,9 @@ def read(file: Path, needed: Sequence[str], prefix: str = "", run: str = "") -> 
         In the order in which the run recorded them first.
 
     Raises:
-        DamagedError: for a file that cannot be read, or is not what was written.
-        ActlabError: for one without the columns of a row.
+        DamagedError: for a file that cannot be read, is not what was written, or has not the columns of rows.
     """
-    try:
-        if not is_regular(file):
-            raise OSError("it is no regular file")
-        with pq.ParquetFile(file) as opened:
-            known = opened.schema_arrow.names
-            if missing := [column for column in needed if column not in (*known, "condition")]:
-                raise ActlabError(
-                    f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(needed)}"
-                )
-            table = opened.read([c for c in _SEALED if c in known], use_threads=False)
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise DamagedError(f"{file} is damaged ({one_line(error, 100)}): {_REMEDY}") from error
+    table = table_of(file, needed)
     sealed = (table.schema.metadata or {}).get(SEAL)
     if sealed is not None and sealed.decode(errors="replace") != seal(table, run):
         raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
@@ -145,8 +146,42 @@ def read(file: Path, needed: Sequence[str], prefix: str = "", run: str = "") -> 
     return _series(keys, numbers, _numbers(table, "epoch"), _numbers(table, "value"))
 
 
+def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _SEALED) -> Any:
+    """Columns of a parquet file of rows, each of the type that it must have; the only reader of such files.
+
+    Args:
+        file: of what training or a probe recorded.
+        needed: the columns that it must have, as of `read`.
+        columns: those to return, where the file has them.
+
+    Raises:
+        DamagedError: for a file that cannot be read, and for columns that are missing or of another type.
+    """
+    try:
+        with pq.ParquetFile(regular(file)) as opened:
+            schema = opened.schema_arrow
+            _check(schema, needed)
+            table = opened.read([name for name in columns if name in schema.names], use_threads=False)
+            table.validate(full=True)
+            return table
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or one_line(error, 100)
+        raise DamagedError(f"{file} is damaged ({reason}): {_REMEDY}") from error
+
+
+def _check(schema: Any, needed: Sequence[str]) -> None:
+    """Raise a ValueError for a column of rows that is missing, stands twice or is of another type."""
+    if missing := [name for name in needed if name not in (*schema.names, "condition")]:
+        raise ValueError(f"it lacks the columns {', '.join(missing)}; needed are {', '.join(needed)}")
+    for name in (name for name in schema.names if name in _ROW):
+        field = schema.field(name) if schema.names.count(name) == 1 else None
+        if field is None or not any(is_kind(field.type) for is_kind in _ROW[name]):
+            found = f"of {field.type}" if field else "there twice"
+            raise ValueError(f"the column {name} is {found}; it must hold {_ROW_WORDS[name in _TEXTS]}")
+
+
 def _numbers(table: Any, column: str) -> Array:
-    return np.asarray(table[column].cast(pa.float64()).to_numpy(), float)
+    return np.asarray(table[column].cast(pa.float64(), safe=False).to_numpy(), float)
 
 
 def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:

@@ -13,7 +13,7 @@ from actlab import checkpoints
 from actlab.analysis import results
 from actlab.engines import probed
 from actlab.engines.folders import Row, RunFolder
-from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.files import DamagedError, read_json, write_sealed
 from damaging import WAYS, damaged
 
 
@@ -41,7 +41,7 @@ def test_a_damaged_run_is_named_and_the_others_stay_usable(tmp_path: Path, name:
 def test_damaged_costs_are_named(tmp_path: Path) -> None:
     run = study().runs()[0]
     (tmp_path / run.id).mkdir()
-    entry = {"compared": "relu", "run": run.id}
+    entry = {"run": run.id, "point": {}, "seconds_per_update": 0.5, "bytes_kept": 3}
     write_sealed(tmp_path / "cost.json", [entry])
     assert results.load(study(), tmp_path).costs == [entry]
     (tmp_path / "cost.json").write_text('{"digest": "x", "content": []}')
@@ -57,9 +57,9 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     for file in (tmp_path / "cost.json", tmp_path / run.id / "result.json"):
         file.unlink(missing_ok=True)
         os.mkfifo(file)
-    assert all("no regular file" in line for line in results.load(plan, tmp_path).left_out)
+    assert all("not a regular file" in line for line in results.load(plan, tmp_path).left_out)
     os.mkfifo(tmp_path / "x.ckpt")
-    with pytest.raises(DamagedError, match="no regular file"):
+    with pytest.raises(DamagedError, match="not a regular file"):
         checkpoints.read(tmp_path / "x.ckpt")
 
 
@@ -69,7 +69,7 @@ def test_a_result_of_another_kind_is_named(tmp_path: Path, content: str) -> None
     run = plan.runs()[0]
     write(tmp_path, run, curves_of(run))
     (tmp_path / run.id / "result.json").write_text(content)
-    assert "lacks status, id" in results.load(plan, tmp_path).left_out[0]
+    assert "result.json is damaged" in results.load(plan, tmp_path).left_out[0]
 
 
 def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [{"a": 1, "b": [1.5, None]}, [1, 2], []])
 def test_sealed_files_hold_what_was_written(tmp_path: Path, content: Any) -> None:
     write_sealed(tmp_path / "x.json", content)
-    assert read_sealed(tmp_path / "x.json", "") == content
+    assert read_json(tmp_path / "x.json", type(content), "") == content
 
 
 def test_a_result_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import torch
 from actlab import products, streams
 from actlab.engines import settings
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.files import DamagedError, read_json, write_sealed
 
 LONG = settings.LONG
 
@@ -43,7 +43,7 @@ def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, compiled)
     chosen, (line,) = decide(tmp_path, 1)
     assert "last digits may differ" in line
     assert not chosen.compiled
-    assert read_sealed(tmp_path / settings.FILE, "")["compiled"]
+    assert read_json(tmp_path / settings.FILE, dict, "")["compiled"]
 
 
 def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, monkeypatch):
@@ -58,7 +58,7 @@ def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, mon
         decide(tmp_path / "asked", 1, jobs=0)
 
 
-@pytest.mark.parametrize("content", [[], {"jobs": "two"}, {"compiled": True, "jobz": 1}])
+@pytest.mark.parametrize
 def test_what_is_no_record_of_settings_is_named(tmp_path, compiled, content):
     write_sealed(tmp_path / settings.FILE, content)
     with pytest.raises(DamagedError, match=r"engine\.json is damaged .*: delete it"):

@@ -9,7 +9,7 @@ import pytest
 from actlab.engines import cost
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
-from actlab.files import read_sealed
+from actlab.files import read_json
 from actlab.studies import reading
 
 STUDY = """\
@@ -83,7 +83,7 @@ def test_a_second_run_executes_nothing(study, tmp_path):
 
 def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
     study("run", "--engine", "sequential", "--set", "seeds=1")
-    costs = {c["compared"]: c for c in read_sealed(tmp_path / "runs/tiny/cost.json", "")}
+    costs = {c["compared"]: c for c in read_json(tmp_path / "runs/tiny/cost.json", list, "")}
     assert costs.keys() == {"relu", "elu"}
     assert costs["relu"]["relative_to_reference"] == costs["relu"]["bytes_relative"] == 1
     assert costs["elu"]["seconds_per_update"] > 0
@@ -107,7 +107,7 @@ def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(study, tm
         if damage:
             file.write_text(damage)
         assert "0 to run" in study("run", "--set", "seeds=1").out
-        assert {entry["compared"] for entry in read_sealed(file, "")} == {"relu", "elu"}
+        assert {entry["compared"] for entry in read_json(file, list, "")} == {"relu", "elu"}
     before = file.stat().st_mtime_ns
     study("run", "--set", "seeds=1")
     assert file.stat().st_mtime_ns == before
@@ -118,7 +118,7 @@ def test_costs_are_of_the_precision_that_was_trained_in(study, tmp_path):
     for precision in ("32-true", "bf16-true"):
         words = ("--set", "seeds=1", "--set", f"trainer.precision={precision}", "--runs-dir", precision)
         assert study("run", *words).code == 0
-        kept[precision] = read_sealed(tmp_path / precision / "tiny/cost.json", "")[0]["bytes_kept"]
+        kept[precision] = read_json(tmp_path / precision / "tiny/cost.json", list, "")[0]["bytes_kept"]
     assert kept["bf16-true"] < 0.6 * kept["32-true"]
 
 

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 
 from actlab import experiments
 from actlab.__main__ import main
-from actlab.files import read_sealed, write_sealed
+from actlab.files import read_json, write_sealed
 from actlab.mappings import read_mapping
 from actlab.resources import config_file
 from actlab.studies import reading, stages
@@ -94,7 +94,7 @@ def test_a_study_of_two_stages(study, tmp_path):
 def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
-    stored = read_sealed(path, "")
+    stored = read_json(path, dict, "")
     assert {entry["chosen"]["model.optimizer.lr"] for entry in stored["compare"].values()} == {0.03}
     entry = next(e for e in stored["compare"].values() if e["point"]["model.activation"] == "elu")
     entry["chosen"]["model.optimizer.lr"] = 1e-5  # as if other runs had decided
@@ -108,7 +108,7 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     # A unit that is added later is selected for by its own runs; what was selected stays.
     added = study(STAGED, "run", "--activation", "silu")
     assert added.code == 0, added.err
-    now = read_sealed(path, "")["compare"]
+    now = read_json(path, dict, "")["compare"]
     assert len(now) == 3
     assert {k: v for k, v in now.items() if k in stored["compare"]} == stored["compare"]
 
@@ -128,7 +128,7 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
 def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained, content):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
-    point = next(iter(read_sealed(path, "")["compare"]))
+    point = next(iter(read_json(path, dict, "")["compare"]))
     if content != "RUNS":
         path.write_text(content.replace('"POINT"', json.dumps(point)))
     words = ["--set", "trainer.limit_train_batches=2"] if content == "RUNS" else []

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError, unknown
+from actlab.files import regular
 
 
 class Function(nn.Module):
@@ -98,7 +99,8 @@ def _file_module(path: Path) -> types.ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise ActlabError(f"no such file: {path}. Paths of units are relative to the current folder.")
-    told = hashlib.blake2b(str(path).encode() + path.read_bytes(), digest_size=4)  # an edited file is another
+    content = regular(path).read_bytes()  # an edited file is another module
+    told = hashlib.blake2b(str(path).encode() + content, digest_size=4)
     name = f"actlab_user_{path.stem}_{told.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]

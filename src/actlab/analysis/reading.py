@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from actlab import series
 from actlab.engines import probed
-from actlab.engines.folders import COSTS, SUMMARY, Row, RunFolder
+from actlab.engines.folders import COSTS, Row, RunFolder
+from actlab.engines.formats import Cost, Result
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_sealed
+from actlab.files import DamagedError, read_json
 from actlab.series import Key, Series, Summary
 from actlab.studies.plan import Run
 
@@ -77,7 +78,7 @@ class Read(NamedTuple):
     """
 
     series: AllSeries
-    results: Sequence[Mapping[str, Any]]
+    results: Sequence[Result]
     left_out: list[str]
 
 
@@ -98,7 +99,7 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
         try:
             result = folder.result()
             old = {name for name in asked if probed.is_outdated(probed.file_of(folder.path, name), asked[name])}
-            recorded[folder.run.id] = _recorded(folder, result.pop(SUMMARY, None), old)
+            recorded[folder.run.id] = _recorded(folder, result.pop("summary", None), old)
         except DamagedError as error:
             left_out.append(str(error))
         else:
@@ -112,36 +113,25 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
     return Read(AllSeries(recorded), results, left_out)
 
 
-def costs(root: Path) -> list[Mapping[str, Any]]:
+def costs(root: Path) -> list[Cost]:
     """The entries of a study's ``cost.json``, empty without one; those of runs that are gone are left out.
 
     Raises:
         DamagedError: when it is damaged.
     """
     file, remedy = root / COSTS, "delete it; the next run measures anew"
-    found = read_sealed(file, remedy) if file.exists() else []
-    entries: list[Mapping[str, Any]] = found if isinstance(found, list) else [{"point": None}]
-    for entry in entries:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("point", {}), Mapping):
-            raise DamagedError(f"{file} is damaged (no list of costs): {remedy}")
-    return [entry for entry in entries if entry.get("run") and (root / str(entry["run"])).is_dir()]
+    entries = read_json(file, list[Cost], remedy) if file.exists() else []
+    runs = {path.name for path in root.iterdir() if path.is_dir()} if entries else set()
+    return [entry for entry in entries if entry["run"] in runs]
 
 
-def _recorded(folder: RunFolder, entry: Any, outdated: Container[str]) -> Recorded:
+def _recorded(folder: RunFolder, entry: Mapping[str, Any] | None, outdated: Container[str]) -> Recorded:
     """What a run recorded, its rows unread where its result sums them up; those from before do not."""
     found = Recorded(folder.metrics, {}, {})
-    trained = series.summaries(found.trained) if entry is None else _summed(folder, entry)
+    trained = series.summaries(found.trained) if entry is None else series.from_entry(entry)
     found.probed = dict(_probed(folder.path, {name for name, _ in trained}, outdated))
     found.summaries = trained | series.summaries(found.probed)
     return found
-
-
-def _summed(folder: RunFolder, entry: Any) -> dict[Key, Summary]:
-    """The summaries in a result."""
-    try:
-        return series.from_entry(entry)
-    except (AttributeError, TypeError) as error:
-        raise DamagedError(f"{folder.path} has a result of unknown form: {folder.remedy}") from error
 
 
 def _probed(folder: Path, trained: Container[str], outdated: Container[str]) -> Iterator[tuple[Key, Series]]:

@@ -22,6 +22,7 @@ from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
 from actlab.engines import probed
 from actlab.engines.folders import DIVERGED
+from actlab.engines.formats import Measured, Result
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
@@ -47,9 +48,9 @@ class Results:
 
     study: Study
     root: Path
-    results: dict[str, Mapping[str, Any]]
+    results: Mapping[str, Result]
     series: reading.AllSeries
-    costs: list[Mapping[str, Any]] = field(default_factory=list)
+    costs: list[Measured] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
 
@@ -260,10 +261,10 @@ def load(study: Study, root: Path) -> Results:
     found = reading.read(root, runs, asked)
     _check_revisions(found.results)
     left_out = list(found.left_out)
-    costs: list[Mapping[str, Any]] = []
+    costs: list[Measured] = []
     try:
         measured = {run.id for run in runs}
-        costs = [c for c in reading.costs(root) if c["run"] in measured and not c.get("failed")]
+        costs = [c for c in reading.costs(root) if "seconds_per_update" in c and c["run"] in measured]
     except DamagedError as error:
         left_out.append(str(error))
     results = {result["id"]: result for result in found.results}

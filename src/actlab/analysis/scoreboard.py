@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
+from annotated_types import MinLen  # comes with pydantic, and is imported in no time
 from scipy.stats import rankdata
+from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer, printers
-from actlab.files import DamagedError
+from actlab.files import DamagedError, read_json
 from actlab.studies.keys import identity, located, mode_of, plain_unit, without
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
 _REMEDY = "delete it, and let `actlab study report` write it anew"
+
+
+class Cell(TypedDict):
+    """One value of a row of a table: a column of the study, over the runs of a grid point."""
+
+    metric: str
+    at: str | float
+    n: int
+    median: float | None
+    condition: NotRequired[str]
+    mode: NotRequired[Literal["min", "max"]]
+    ranked: NotRequired[bool]
+    percent: NotRequired[bool]
+    diverged: NotRequired[int | bool]
+
+
+class TableRow(TypedDict):
+    """A row of a table: a grid point."""
+
+    point: dict[str, Any]
+    columns: list[Cell]
+
+
+class Table(TypedDict):
+    """``table.json``, as far as it is read; older ones lack some of it."""
+
+    study: str
+    title: str
+    compare: NotRequired[str]
+    planned: int
+    finished: int
+    diverged: int
+    seeds: NotRequired[list[int]]
+    cut: NotRequired[str]
+    samples: NotRequired[bool]
+    rows: Annotated[list[TableRow], MinLen(1)]
+    notes: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +72,7 @@ class Record:
     """
 
     folder: Path
-    table: Mapping[str, Any]
+    table: Table
 
     @property
     def smoke(self) -> bool:
@@ -51,6 +89,18 @@ class Record:
         """The grid key that it compares; older tables do not say it, theirs is the first of a point."""
         first = next(iter(self.table["rows"][0]["point"]), "")
         return str(self.table.get("compare", first))
+
+
+class Read(NamedTuple):
+    """The tables of some studies.
+
+    Args:
+        records: those that can be read.
+        left_out: a line about each that is damaged, with the remedy.
+    """
+
+    records: list[Record]
+    left_out: list[str]
 
 
 class Place(NamedTuple):
@@ -132,29 +182,20 @@ class Board:
         return [note for note in notes if note]
 
 
-def read(runs: Path) -> list[Record]:
-    """The tables of all studies that have a folder in ``runs``, in the order of their names.
-
-    Raises:
-        DamagedError: for a ``table.json`` that holds no table.
-    """
-    return [_record(file) for file in sorted(runs.glob(f"*/{TABLE}"))]
-
-
-def _record(file: Path) -> Record:
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DamagedError(f"{file} is damaged (no JSON): {_REMEDY}") from error
-    needed = {"study", "title", "rows", "planned", "finished", "diverged"}
-    if not isinstance(table, dict) or not table.keys() >= needed or not table["rows"]:
-        raise DamagedError(f"{file} is damaged (it holds no table): {_REMEDY}")
-    return Record(file.parent, table)
+def read(runs: Path) -> Read:
+    """The tables of all studies that have a folder in ``runs``, in the order of their names."""
+    records, left_out = [], []
+    for file in sorted(runs.glob(f"*/{TABLE}")):
+        try:
+            records.append(Record(file.parent, read_json(file, Table, _REMEDY)))
+        except DamagedError as error:
+            left_out.append(str(error))
+    return Read(records, left_out)
 
 
 def common_notes(records: Sequence[Record]) -> list[str]:
     """The notes that several studies all have, such as that they ran on samples."""
-    first, *others = [record.table.get("notes", []) for record in records]
+    first, *others = [record.table.get("notes", []) for record in records] or [[]]
     return [note for note in first if others and all(note in notes for notes in others)]
 
 

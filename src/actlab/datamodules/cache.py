@@ -16,7 +16,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import replacing
+from actlab.files import at_home, regular, replacing
 
 
 class Cached(NamedTuple):
@@ -33,7 +33,7 @@ class Cached(NamedTuple):
 
 def cache_folder(cache_dir: str | None) -> Path:
     """Where tensors are kept: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
-    return Path(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab").expanduser()
+    return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
 
 
 def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> Cached:
@@ -75,7 +75,7 @@ def read_cache(path: Path, names: Sequence[str]) -> Cached | None:
     """The named tensors of a cache file, memory-mapped; None when there are none or the file is damaged."""
     try:
         status = path.stat()
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in names}
             metadata = dict(file.metadata() or {})
         whole = metadata.pop("digest") == _digest_at(path, status.st_size, status.st_mtime_ns)
@@ -94,7 +94,7 @@ def write_cache(path: Path, content: Cached) -> None:
 @lru_cache(maxsize=16)
 def _digest_at(path: Path, size: int, time: int) -> str:
     """Digest of what a cache file holds, computed once in a process."""
-    with safe_open(path, framework="pt") as file:
+    with safe_open(regular(path), framework="pt") as file:
         metadata = {key: value for key, value in (file.metadata() or {}).items() if key != "digest"}
         return digest_of_tensors({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
 

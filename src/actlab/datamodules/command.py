@@ -13,6 +13,7 @@ from actlab.datamodules.lines import lines
 from actlab.datamodules.speech import reading as speech
 from actlab.datamodules.tweets import read_tweets
 from actlab.errors import ActlabError, Parser, unknown
+from actlab.files import at_home
 
 
 class Found(NamedTuple):
@@ -162,7 +163,7 @@ def _tweets(folder: str) -> Found:
 
 
 def _timit(folder: str) -> Found:
-    report = speech.check(Path(folder).expanduser())
+    report = speech.check(at_home(folder))
     return Found(report.counts, report.problems)
 
 

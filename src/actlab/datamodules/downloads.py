@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
+from actlab.files import regular
 
-RETRIES = 2
+RETRIES, PATIENCE = 1, 10  # further tries; seconds that a server may be silent
 # Writes what is at a URL to a path; pooch's own has a progress bar.
 Downloader = Callable[[str, str, Any], None]
 
@@ -45,7 +46,7 @@ def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader |
     """
     import pooch
 
-    write = downloader or pooch.HTTPDownloader(progressbar=True)
+    write = downloader or pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)
     hashes = {name: remote.sha256 and f"sha256:{remote.sha256}" for name, remote in files.items()}
     urls = {name: remote.url for name, remote in files.items()}
     store = pooch.create(str(folder), base_url="", registry=hashes, urls=urls, retry_if_failed=RETRIES)
@@ -74,7 +75,7 @@ def _fetched(store: Any, name: str, remote: Remote, path: Path, write: Downloade
 def git_name(path: Path) -> str:
     """The name that git gives a file's content, 40 hexadecimal digits."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    with path.open("rb") as stream:
+    with regular(path).open("rb") as stream:
         while block := stream.read(2**20):
             digest.update(block)
     return digest.hexdigest()

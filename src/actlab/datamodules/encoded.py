@@ -18,6 +18,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, labels_of, words
 from actlab.errors import ActlabError
+from actlab.files import regular
 
 PARTS = {"train": ("train",), "val": ("val", "validation")}  # part → what its folder or split may be called
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
@@ -74,7 +75,7 @@ class Files(Encoded):
 
     def read(self, number: int) -> bytes:
         """The file."""
-        return self._path(number).read_bytes()
+        return regular(self._path(number)).read_bytes()
 
     def name(self, number: int) -> str:
         """Its path."""
@@ -115,7 +116,7 @@ class Rows(Encoded):
     def read(self, number: int) -> bytes:
         """The bytes in the table, or those of the file that it names."""
         found = self._table[number][self._column] or {}
-        return found.get("bytes") or Path(found.get("path") or "").read_bytes()
+        return found.get("bytes") or regular(Path(found.get("path") or "")).read_bytes()
 
     def name(self, number: int) -> str:
         """Its number in the table, and where the reader's copy of it lies."""

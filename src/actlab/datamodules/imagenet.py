@@ -15,17 +15,11 @@ from torch.utils.data import DataLoader, SequentialSampler
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
 from actlab.datamodules.cache import cache_folder, unwritable
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
+from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
 from actlab.datamodules.loaders import ReadingLoader, ResumableLoader
 from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
-from actlab.datamodules.sources import (
-    ends_digest,
-    local_folder,
-    open_folder,
-    open_hub,
-    parquet_files,
-    revision_of,
-)
+from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
 from actlab.errors import ActlabError
 from actlab.hashing import generator
 from actlab.resources import resource

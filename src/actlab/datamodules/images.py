@@ -6,7 +6,6 @@ Shapes: ``N`` samples, ``C H W``.
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zlib
 from collections.abc import Sequence
@@ -17,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
+from actlab.files import checked, parsed, regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
 MODES = {1: "L", 3: "RGB"}  # Pillow's names of 8-bit greyscale and 8-bit colour
@@ -28,6 +29,16 @@ PICTURE_ERRORS = (
     *(SyntaxError, TypeError, EOFError, IndexError, OverflowError, struct.error, zlib.error),
     *(RuntimeError, AttributeError),
 )
+
+
+class _Features(TypedDict):
+    features: dict[str, Any]
+
+
+class _Told(TypedDict):
+    """What the hub's parquet files tell of their columns."""
+
+    info: _Features
 
 
 class Images(NamedTuple):
@@ -143,11 +154,12 @@ def _class_names(file: Path, label: str | None) -> list[Any] | None:
     import pyarrow.parquet
 
     try:
-        metadata = pyarrow.parquet.read_schema(file).metadata or {}
-        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        metadata = pyarrow.parquet.read_schema(regular(file)).metadata or {}
+        told = parsed(metadata.get(b"huggingface", b"{}").decode())
+        features = checked(told, _Told)["info"]["features"]
         column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
-        names = features[column]["names"]
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError):
+        names = features[str(column)]["names"]
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return names if isinstance(names, list) else None
 

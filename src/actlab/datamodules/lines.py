@@ -10,6 +10,7 @@ from pathlib import Path
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
+from actlab.files import regular
 
 LONGEST = 2**20  # bytes of a line; more is no text
 _GZIP, _BYTE_ORDER_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
@@ -25,10 +26,11 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         ActlabError: for what is no file, is damaged, or has lines of more than `LONGEST` bytes.
     """
     if not path.is_file():
-        raise ActlabError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; give a text file")
+        found = "not there" if not path.exists() else "a folder" if path.is_dir() else "not a regular file"
+        raise ActlabError(f"{path} is {found}; give a text file")
     number = 0
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             packed = file.peek(2)[:2] == _GZIP
             stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
             while line := stream.readline(LONGEST):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from actlab.errors import ActlabError
+from actlab.files import regular
 
 REMEDY = (
     "give the folder of one dataset, with its splits in folders or files called train and test, or name the "
@@ -23,7 +24,7 @@ _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 
 def names_files(card: Path) -> bool:
     """Whether a dataset's ``README.md`` says itself which files its splits have."""
-    return card.is_file() and _CONFIGS.search(card.read_text("utf-8", "replace")) is not None
+    return card.is_file() and _CONFIGS.search(regular(card).read_text("utf-8", "replace")) is not None
 
 
 def check_splits(

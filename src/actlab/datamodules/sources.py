@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from actlab.datamodules.cache import Cached, cache_folder, made_once
+from actlab.datamodules.hub import open_hub, quiet, revision_of
 from actlab.datamodules.images import Images, check_class_names, decode, words
 from actlab.datamodules.listing import check_parts, check_splits, names_files
 from actlab.errors import ActlabError
-from actlab.files import scratch
+from actlab.files import at_home, regular, scratch
 
 FORMAT = 4  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files
 CARD = "README.md"  # whose header may say which files a split has, and what the classes are called
 END = 2**20  # bytes at either end of a file that `ends_digest` reads
-_COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
 
 
 def load_images(
@@ -81,9 +79,7 @@ def local_folder(dataset: str) -> Path | None:
     Raises:
         ActlabError: when it is written as a path and there is no such folder.
     """
-    path = Path(dataset)
-    if dataset.startswith("~") and Path.home().is_dir():
-        path = Path.home() / dataset.removeprefix("~").lstrip("/")
+    path = at_home(dataset)
     if dataset and path.is_dir():
         return path
     written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
@@ -133,7 +129,7 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
     for file in [*parquet_files(folder), *([card] if card.is_file() else [])]:
         digest.update(str(file.relative_to(folder)).encode())
         try:
-            with file.open("rb") as stream:
+            with regular(file).open("rb") as stream:
                 digest.update(of(stream))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({words(error)})") from error
@@ -141,10 +137,11 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All parquet files below a folder, sorted; nothing that is no regular file, which might never end.
+    """All parquet files below a folder, sorted; the folder is then safe to give to the hub's reader.
 
     Raises:
-        ActlabError: when there are none, far too many files, or a link that leads nowhere.
+        ActlabError: when there are none, far too many files, a link that leads nowhere, or what is not a
+            regular file, of which a reader might never see the end.
     """
     found: list[Path] = []
     seen = 0
@@ -154,77 +151,22 @@ def parquet_files(folder: Path) -> list[Path]:
             raise ActlabError(
                 f"{folder} holds more than {MOST_FILES:,} files; give the folder of the dataset alone"
             )
+        if odd := [file for name in names if (file := Path(top, name)).exists() and not file.is_file()]:
+            raise ActlabError(
+                f"{odd[0]} is not a regular file; take it out, or give the folder of the dataset alone"
+            )
         files = [Path(top, name) for name in names if name.endswith(".parquet")]
         if dangling := [file for file in files if file.is_symlink() and not file.exists()]:
             raise ActlabError(
                 f"{dangling[0]} is a link to {dangling[0].readlink()}, which is not there; fetch it"
             )
-        found += [file for file in files if file.is_file()]
+        found += files
     if found:
         return sorted(found)
     raise ActlabError(
         f"{folder} holds no parquet files; expected the hub's layout, such as "
         "mnist/train-00000-of-00001.parquet"
     )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the reader's progress bars and log lines: what matters of them is in our own errors."""
-    import datasets
-
-    logger = logging.getLogger("datasets")
-    level, bars = logger.level, datasets.are_progress_bars_disabled()
-    logger.setLevel(logging.CRITICAL)
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if not bars:
-            datasets.enable_progress_bars()
-
-
-def open_hub(name: str, revision: str | None = None) -> Any:
-    """The splits of a dataset of the hub, undecoded; from the hub's own cache when there is no network.
-
-    Raises:
-        ActlabError: when it cannot be had, or the cache holds another revision than is asked for.
-    """
-    import datasets
-    import pyarrow
-
-    try:
-        with quiet():
-            tables = datasets.load_dataset(name, revision=revision)
-    except (
-        datasets.exceptions.DatasetsError,
-        pyarrow.ArrowException,
-        ValueError,
-        OSError,
-        RuntimeError,
-    ) as error:
-        raise ActlabError(
-            f"dataset {name!r} cannot be had from the hub ({words(error)}); check the id and the network, give "
-            "a local folder in the hub's layout, or set data.sample to true"
-        ) from error
-    found = revision_of(tables)
-    if found and revision and re.fullmatch("[0-9a-f]{40}", revision) and found != revision:
-        raise ActlabError(  # without network, the reader takes any revision that it finds
-            f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the "
-            "network, or give that one"
-        )
-    return tables
-
-
-def revision_of(tables: Any) -> str | None:
-    """The commit of a hub dataset; None where its tables do not say it."""
-    for table in tables.values():
-        places = [*(table.info.download_checksums or ()), *(file["filename"] for file in table.cache_files)]
-        for place in places:
-            if found := _COMMIT.search(str(place)):
-                return found[1]
-    return None
 
 
 def open_folder(folder: Path, scratch: str) -> Any:
@@ -293,7 +235,7 @@ def damaged_files(folder: Path) -> list[Path]:
     damaged = []
     for file in parquet_files(folder):
         try:
-            pyarrow.parquet.ParquetFile(file).read()
+            pyarrow.parquet.ParquetFile(regular(file)).read()
         except (pyarrow.ArrowException, ValueError, OSError):
             damaged.append(file)
     return damaged

@@ -16,6 +16,7 @@ from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
+from actlab.files import at_home
 
 
 class TIMITDataModule(TensorDataModule):
@@ -85,7 +86,7 @@ class TIMITDataModule(TensorDataModule):
             return load_corpus(find(Path(folder)), self.cache_dir)
 
     def _corpus(self) -> Corpus:
-        folder = Path(self.dataset).expanduser()
+        folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
                 f"dataset {self.dataset!r} is no folder; {EXPECTED}, or set data.sample to true. TIMIT is "

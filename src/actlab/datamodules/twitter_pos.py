@@ -20,6 +20,7 @@ from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.vectors import read_vectors
 from actlab.draws import Position
 from actlab.errors import ActlabError, unknown
+from actlab.files import at_home
 from actlab.resources import resource
 
 FOLDER = "data/twitter_pos"
@@ -86,14 +87,6 @@ def fetch(
         raise unknown("extra file", strange[0], EXTRAS)
     wanted = FILES | {name: EXTRAS[name] for name in EXTRAS if name in extras}
     return download(wanted, at_home(str(folder)), downloader)
-
-
-def at_home(path: str) -> Path:
-    """A path, with a leading ``~`` as the user's own folder; as it is where there is none."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
 
 
 class Corpus(NamedTuple):

@@ -27,17 +27,19 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
 from actlab import series
 from actlab.engines import lines
+from actlab.engines.formats import Failure, Result
 from actlab.files import (
     DamagedError,
     digest_of,
     id_in,
-    read_sealed,
+    read_json,
+    regular,
     replacing,
     write_atomically,
     write_sealed,
@@ -48,8 +50,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COSTS = "cost.json"  # in a study's folder
-FINISHED, DIVERGED = "finished", "diverged"
-SUMMARY = "summary"  # in result.json: what tables read of the rows, by name and condition
+FINISHED: Final = "finished"
+DIVERGED: Final = "diverged"
+SUMMARY: Final = "summary"  # in result.json: what tables read of the rows, by name and condition
 UNITS, UNIT_LINES = "units.parquet", "units.jsonl"
 _PARTS = re.compile(
     r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt"
@@ -122,7 +125,7 @@ class RunFolder:
         """Whether a checkpoint waits to be resumed."""
         return not self.finished and self.checkpoint.exists()
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Result:
         """What ``result.json`` of a finished run says; its checkpoints, which may be large, are not checked.
 
         The table of all units, which no other part needs, may be missing.
@@ -130,12 +133,10 @@ class RunFolder:
         Raises:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
-        found: dict[str, Any] = read_sealed(self._result, self.remedy, ["status", "id"])
-        files = found.get("files", {})
-        ended = found["status"] in (FINISHED, DIVERGED) and found["id"] == self.run.id
-        if not (ended and isinstance(files, dict)):
+        found = read_json(self._result, Result, self.remedy)
+        if found["id"] != self.run.id:
             raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
-        for name, digest in files.items():
+        for name, digest in found.get("files", {}).items():
             if not _PARTS.fullmatch(name):
                 raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
             gone = name == UNITS and not (self.path / name).exists()  # left out of what is kept for long
@@ -155,7 +156,11 @@ class RunFolder:
         return checkpoint
 
     def _check(self, path: Path, digest: str) -> None:
-        if not path.is_file() or digest_of(path) != digest:
+        try:
+            whole = digest_of(path) == digest
+        except OSError:
+            whole = False
+        if not whole:
             raise DamagedError(f"{path} is damaged or missing: {self.remedy}")
 
     def _parts(self) -> list[Path]:
@@ -172,7 +177,7 @@ class RunFolder:
         """Why the last attempt at the run failed; None when it did not."""
         if self.finished or not self._failure.exists():
             return None
-        return str(read_sealed(self._failure, "delete it", ["error"])["error"])
+        return read_json(self._failure, Failure, "delete it")["error"]
 
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
@@ -207,7 +212,8 @@ class RunFolder:
         """
         if not self._rows.exists():
             return []
-        return [Row(*entry) for entry in lines.read(self._rows, self.run.id, len(Row._fields), self.remedy)]
+        entries = lines.read(self._rows, self.run.id, tuple[float, int, str, str, str, float], self.remedy)
+        return [Row(*entry) for entry in entries]
 
     def cut_back(self, step: int) -> int:
         """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
@@ -259,7 +265,7 @@ def versions() -> dict[str, str]:
 def hardware() -> str:
     """The processor and the number of its cores, for provenance."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    lines = regular(cpuinfo).read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"

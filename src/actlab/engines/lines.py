@@ -10,9 +10,11 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from actlab.files import DamagedError, is_regular, write_atomically
+from actlab.files import DamagedError, checked, parsed, regular, write_atomically
+
+Entry = TypeVar("Entry")
 
 
 def append(path: Path, run: str, entries: Iterable[Sequence[Any]]) -> None:
@@ -26,31 +28,32 @@ def rewrite(path: Path, run: str, entries: Iterable[Sequence[Any]]) -> None:
     write_atomically(path, "".join(_line(run, entry) for entry in entries))
 
 
-def read(path: Path, run: str, width: int, remedy: str) -> list[list[Any]]:
+def read(path: Path, run: str, kind: type[Entry], remedy: str) -> list[Entry]:
     """The entries of a run; a last line that a kill cut short is left out.
 
     Args:
         path: the file.
         run: the run's id.
-        width: number of elements of an entry.
+        kind: of an entry, a tuple.
         remedy: what the error tells to do.
 
     Raises:
         DamagedError: for a line that is not what was written.
     """
-    if not is_regular(path):
-        raise DamagedError(f"{path} is no regular file: {remedy}")
-    *lines, _ = path.read_bytes().split(b"\n")
+    try:
+        *lines, _ = regular(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise DamagedError(f"{path} is damaged ({error.strerror}): {remedy}") from error
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            *entry, checksum = json.loads(line)
-            whole = len(entry) == width and checksum == _checksum(run, entry)
+            *entry, checksum = parsed(line.decode())
+            found.append(checked(tuple(entry), kind))
+            whole = checksum == _checksum(run, entry)
         except (ValueError, TypeError, RecursionError):
             whole = False
         if not whole:
             raise DamagedError(f"{path} is damaged in line {number}: {remedy}")
-        found.append(entry)
     return found
 
 

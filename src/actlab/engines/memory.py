@@ -12,6 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from actlab.files import regular
+
 GIB = 2**30
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
@@ -57,7 +59,9 @@ def free_memory() -> int:
     meminfo = Path("/proc/meminfo")
     if not meminfo.exists():
         return 4 * GIB
-    available = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable"))
+    available = next(
+        line for line in regular(meminfo).read_text().splitlines() if line.startswith("MemAvailable")
+    )
     return int(available.split()[1]) * 1024
 
 

@@ -9,25 +9,26 @@ import copy
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
+from pydantic import Field
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
+from typing_extensions import TypedDict
 
 from actlab import experiments
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
-from actlab.engines.settings import Settings
+from actlab.engines.settings import Settings, Threads
 from actlab.engines.trial import reason_against_loss
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
-from actlab.files import read_sealed, write_sealed
+from actlab.files import read_json, write_sealed
 from actlab.stacking import task as stacking
 from actlab.studies.keys import get_dotted, set_dotted
 from actlab.studies.plan import EPOCHS, SEED, Run
@@ -35,6 +36,14 @@ from actlab.tasks import Task
 
 FILE = "stacks.json"
 BEST_SIZE = 15  # measured best on two cores for the MNIST classifier (benchmarks/stacks.py)
+
+
+class _Stack(TypedDict):
+    """A stack as ``stacks.json`` holds it."""
+
+    id: Annotated[str, Field(pattern="^[0-9a-f]+$")]
+    members: list[str]
+    threads: Threads
 
 
 @dataclass(frozen=True)
@@ -272,19 +281,11 @@ def write_stacks(root: Path, stacks: Sequence[Job]) -> None:
     write_sealed(path, [*known, *fresh])
 
 
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The stacks in ``stacks.json``.
+def _entries(path: Path) -> list[_Stack]:
+    """The stacks in ``stacks.json``; an id is hexadecimal, so that no stack is outside the folder.
 
     Raises:
-        ActlabError: when it is damaged, or an id would leave the folder.
+        DamagedError: when it is damaged.
     """
-    if not path.exists():
-        return []
     remedy = "delete it; finished runs stay, unfinished stacks begin anew"
-    entries = read_sealed(path, remedy)
-    for entry in entries if isinstance(entries, list) else [None]:
-        known = isinstance(entry, dict) and entry.keys() == {"id", "members", "threads"}
-        if not known or entry is None or not re.fullmatch("[0-9a-f]+", str(entry["id"])):
-            raise ActlabError(f"{path} is damaged (no list of stacks): {remedy}")
-    found: list[dict[str, Any]] = entries
-    return found
+    return read_json(path, list[_Stack], remedy) if path.exists() else []

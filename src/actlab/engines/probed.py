@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from actlab import series
 from actlab.engines.folders import Row, frame_of
-from actlab.files import is_regular, replacing
+from actlab.files import regular, replacing
 from actlab.studies import identity
 from actlab.studies.plan import Keep, Probe
 
@@ -74,9 +74,7 @@ def is_outdated(path: Path, questions: Sequence[Any]) -> bool:
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:
-    if not is_regular(path):
-        return {}
     try:
-        return dict(pq.read_schema(path).metadata or {})
+        return dict(pq.read_schema(regular(path)).metadata or {})
     except (OSError, pa.ArrowException):
         return {}

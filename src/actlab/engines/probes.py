@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.hooks import DataHooks
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments
+from actlab import checkpoints, experiments, series
 from actlab.engines import packing, probed
 from actlab.engines.folders import Row, RunFolder
 from actlab.engines.locks import holding
@@ -129,7 +127,8 @@ def _kept(folder: RunFolder, name: str) -> bool:
     path, keep = folder.kept(name), folder.run.keep
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
-    best = best_of(keep, starmap(Row, pd.read_parquet(folder.metrics).itertuples(index=False)))
+    rows = series.table_of(folder.metrics, Row._fields, Row._fields).to_pylist()
+    best = best_of(keep, (Row(**{"condition": "", **row}) for row in rows))
     return best is not None and best[0] == epochs_of(checkpoints.read(path))
 
 

@@ -12,18 +12,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import torch
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from actlab import products, streams
 from actlab.errors import ActlabError
 from actlab.experiments import without_denormals
-from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.files import read_json, write_sealed
 
 FILE = "engine.json"
 LONG = 20_000  # updates of all runs, from which processes, compiled masks and timing sizes of stacks pay
 _REMEDY = "delete it; a study that has begun then goes on as a new one decides"
+
+
+Threads = Annotated[int, Field(ge=0, le=10_000)]
+
+
+class _Decided(TypedDict, total=False):
+    """What an earlier start has decided: `Settings`, as ``engine.json`` holds them."""
+
+    jobs: Annotated[int, Field(ge=1, le=10_000)]
+    threads: Threads
+    compiled: bool
+    products: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
     if jobs is not None and jobs < 1:
         raise ActlabError(f"--jobs {jobs}: give a whole number from 1")
     path = root / FILE
-    known = _read(path) if path.exists() else {}
+    known: _Decided = read_json(path, _Decided, _REMEDY) if path.exists() else {}
     long = updates >= LONG
     number = (jobs or known.get("jobs") or (seats() if long else 1)) if single_device else 1
     wanted = Settings(
@@ -81,20 +95,6 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
     if not known:
         write_sealed(path, asdict(wanted))
     return wanted, said
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What an earlier start has decided.
-
-    Raises:
-        DamagedError: when it is no record of settings.
-    """
-    found = read_sealed(path, _REMEDY)
-    kinds: dict[str, type] = {"jobs": int, "threads": int, "compiled": bool, "products": str}
-    known = isinstance(found, dict) and found.keys() <= kinds.keys()
-    if not known or not all(isinstance(value, kinds[name]) for name, value in found.items()):
-        raise DamagedError(f"{path} is damaged (no settings of a study): {_REMEDY}")
-    return dict(found)
 
 
 def seats() -> int:

@@ -134,6 +134,8 @@ def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, 
     return found
 
 
-def _entries(folder: RunFolder) -> list[list[Any]]:
+def _entries(folder: RunFolder) -> list[tuple[int, list[int], dict[str, str]]]:
     """Epoch, widths and coded numbers of each line."""
-    return lines.read(folder.path / UNIT_LINES, folder.run.id, 3, folder.remedy)
+    return lines.read(
+        folder.path / UNIT_LINES, folder.run.id, tuple[int, list[int], dict[str, str]], folder.remedy
+    )

@@ -22,13 +22,15 @@ from pathlib import Path
 import pandas as pd
 
 from actlab.analysis.results import Results
-from actlab.files import write_atomically
+from actlab.errors import one_line
+from actlab.files import DamagedError, regular, write_atomically
 from actlab.reports.panels import Plot
 from actlab.reports.plots import read
 
 NAME = "curves.csv"
+_WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")
 COLUMNS = (
-    *("figure", "panel", "line", "metric", "x", "median", "low", "high", "n"),
+    *(*_WORDS, *_NUMBERS),
     *("published_panel", "published_act", "published_curve"),
 )
 
@@ -45,9 +47,21 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """The rows of a ``curves.csv``; words stay words, such as a line called None."""
-    words = ("figure", "panel", "line", "metric", *COLUMNS[-3:])
-    return pd.read_csv(path, dtype=dict.fromkeys(words, str), keep_default_na=False)
+    """The rows of a ``curves.csv``; words stay words, such as a line called None.
+
+    Raises:
+        DamagedError: for a file that cannot be read, or has not these columns.
+    """
+    types = dict.fromkeys((*_WORDS, *COLUMNS[-3:]), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
+    try:
+        frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
+        if missing := [name for name in (*_WORDS, *_NUMBERS) if name not in frame]:
+            raise ValueError(f"it lacks the columns {', '.join(missing)}")
+    except (OSError, ValueError) as error:
+        raise DamagedError(
+            f"{path} is damaged ({one_line(error, 100)}): let `study report` write it"
+        ) from error
+    return frame
 
 
 def to_csv(plots: Sequence[Plot]) -> str:

@@ -158,7 +158,7 @@ def facts(results: Results) -> dict[str, Any]:
     """Counts, seeds, versions and hardware, each version and machine once."""
     versions: dict[str, list[str]] = {}
     for result in results.results.values():
-        for name, version in result["versions"].items():
+        for name, version in result.get("versions", {}).items():
             found = versions.setdefault(name, [])
             found += [version] if version not in found else []
     return {
@@ -167,7 +167,7 @@ def facts(results: Results) -> dict[str, Any]:
         "diverged": results.diverged,
         "seeds": list(results.study.seeds),
         "versions": versions,
-        "hardware": list(dict.fromkeys(result["hardware"] for result in results.results.values())),
+        "hardware": list(dict.fromkeys(r["hardware"] for r in results.results.values() if "hardware" in r)),
     }
 
 

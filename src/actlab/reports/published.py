@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from actlab.errors import ActlabError, one_line, unknown
+from actlab.files import regular
 from actlab.resources import is_file, resource
 from actlab.studies.keys import same
 
@@ -99,7 +100,7 @@ def _table(file: str) -> pd.DataFrame:
     except ActlabError:
         raise ActlabError(f"there is no file {file!r} of published curves; {_NEEDED}") from None
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)  # a panel may be called NA, or 1
+        frame = pd.read_csv(regular(path), dtype=str, keep_default_na=False)  # a panel may be called NA, or 1
     except (OSError, ValueError) as error:
         raise ActlabError(
             f"{file} cannot be read as published curves ({one_line(error)}); {_NEEDED}"

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
 from actlab.errors import one_line
-from actlab.files import id_in
+from actlab.files import at_home, id_in, regular
 from actlab.studies.keys import label, mode_of
 from actlab.studies.plan import Study
 
@@ -233,10 +233,10 @@ def default_entity() -> str:
 
 def _in_netrc() -> bool:
     """Whether the netrc file holds a login for W&B."""
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    path = at_home(os.environ.get("NETRC", "~/.netrc"))
     host = os.environ.get("WANDB_BASE_URL", _HOST).partition("//")[2].partition("/")[0] or _HOST
     try:
-        return host in netrc.netrc(path).hosts
+        return host in netrc.netrc(regular(path)).hosts
     except (OSError, netrc.NetrcParseError):
         return False
 
@@ -253,4 +253,4 @@ def _plain(params: Any) -> Any:
         return [_plain(value) for value in params]
     if isinstance(params, bool | int | float | None):
         return params
-    return Path(str(params)).name if Path(str(params)).expanduser().is_absolute() else str(params)
+    return Path(str(params)).name if at_home(str(params)).is_absolute() else str(params)

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from actlab import series
-from actlab.engines.folders import FINISHED, SUMMARY, RunFolder
+from actlab.engines.folders import FINISHED, RunFolder
 from actlab.files import DamagedError
 from actlab.studies.plan import Run, Selection
 
@@ -99,7 +99,7 @@ class Display:
             result = folder.result()
         except DamagedError:
             return  # the table will say so
-        summed = series.from_entry(result.get(SUMMARY, {})).get((self.select.metric, ""))
+        summed = series.from_entry(result.get("summary", {})).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None:
             return
         value, sign = summed.read("best", self.select.mode), -1 if self.select.mode == "max" else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from filelock import FileLock
 from actlab.analysis.reading import costs
 from actlab.engines import sharing
 from actlab.engines.folders import RunFolder
+from actlab.engines.formats import Cost
 from actlab.files import DamagedError
 from actlab.studies import stages
 from actlab.studies.groups import groups, of_each_value
@@ -134,7 +135,7 @@ def uncosted(study: Study, root: Path) -> list[Run]:
     return list(finished.values()) if unknown else []
 
 
-def _costs(root: Path) -> list[Mapping[str, Any]]:
+def _costs(root: Path) -> list[Cost]:
     """What has been measured; nothing where that is damaged, so that it is measured anew."""
     try:
         return costs(root)

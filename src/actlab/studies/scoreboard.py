@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> None:
     from actlab.reports.terminal import print_boards
 
     print()
-    print_boards(read(runs))
+    print_boards(read(runs).records)
     if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
         print(f"without their data: {', '.join(without)}")
     print(index.write(runs))

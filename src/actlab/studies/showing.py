@@ -11,6 +11,7 @@ from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.engines.probed import file_of
+from actlab.files import regular
 from actlab.studies import stages
 from actlab.studies.plan import Study
 
@@ -81,8 +82,8 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
 
     before = folder / "table.json"
     if (
-        before.exists()
-        and before.read_text(encoding="utf-8") == table_files.to_json(opened[-1])
+        before.is_file()
+        and regular(before).read_bytes() == table_files.to_json(opened[-1]).encode()
         and not _probed_since(opened[-1], folder / curve_table.NAME)
     ):
         return

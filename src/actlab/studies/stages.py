@@ -8,20 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from actlab.analysis import results
 from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
-from actlab.files import DamagedError, read_sealed, write_sealed
+from actlab.files import DamagedError, read_json, write_sealed
 from actlab.studies.groups import Group, groups
 from actlab.studies.keys import identity
 from actlab.studies.plan import Selection, Stage, Study, other_length
 
 FILE = "selection.json"
 REMEDY = "delete it; later stages are then selected for anew"
-Chosen = dict[str, dict[str, Any]]  # by grid point as text: point, chosen, tried
+
+
+class Selected(TypedDict):
+    """What a grid point is run at in a later stage, and by which runs that was selected."""
+
+    point: NotRequired[dict[str, Any]]
+    chosen: dict[str, Any]
+    tried: int
+    metric: NotRequired[str]
+    mode: NotRequired[str]
+    seeds: list[int]
+    runs: NotRequired[list[str]]
+
+
+Chosen = dict[str, Selected]  # by grid point as text
 
 
 def opened(study: Study, root: Path) -> list[Study]:
@@ -141,7 +157,7 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
     return chosen
 
 
-def _entry(loaded: Results, group: Group) -> dict[str, Any]:
+def _entry(loaded: Results, group: Group) -> Selected:
     setting = loaded.chosen(group)
     assert setting is not None  # all runs of the group have ended
     tried = loaded.study.tried.get(identity(group.point), len(group.settings))
@@ -156,17 +172,13 @@ def _entry(loaded: Results, group: Group) -> dict[str, Any]:
     }
 
 
-def _check(entry: Any, group: Group, rule: Selection, root: Path) -> None:
-    """Raise a DamagedError for an entry that is none, or was chosen by other runs or by another rule."""
+def _check(entry: Selected | None, group: Group, rule: Selection, root: Path) -> None:
+    """Raise a DamagedError for an entry that was chosen by other runs or by another rule."""
     if entry is None:
         return
-    whole = (
-        isinstance(entry, dict) and entry.keys() >= {"chosen", "tried"} and isinstance(entry["chosen"], dict)
-    )
     ids = set(_ids(group))
-    if not whole or ids.isdisjoint(entry.get("runs", ids)):
-        what = "was selected by runs of other settings" if whole else "is damaged (it holds no selection)"
-        raise DamagedError(f"{root / FILE} {what}: {REMEDY}")
+    if ids.isdisjoint(entry.get("runs", ids)):
+        raise DamagedError(f"{root / FILE} was selected by runs of other settings: {REMEDY}")
     metric, mode = entry.get("metric", rule.metric), entry.get("mode", rule.mode)
     if (metric, mode) != (rule.metric, rule.mode):
         raise DamagedError(
@@ -178,7 +190,4 @@ def _check(entry: Any, group: Group, rule: Selection, root: Path) -> None:
 def read(root: Path) -> dict[str, Chosen]:
     """What later stages have been given so far, by stage and grid point."""
     path = root / FILE
-    stored: dict[str, Chosen] = read_sealed(path, REMEDY, []) if path.exists() else {}
-    if not all(isinstance(chosen, dict) for chosen in stored.values()):
-        raise DamagedError(f"{path} is damaged (it holds no selection): {REMEDY}")
-    return stored
+    return read_json(path, dict[str, Chosen], REMEDY) if path.exists() else {}

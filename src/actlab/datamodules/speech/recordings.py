@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
 from actlab.errors import ActlabError, unknown
+from actlab.files import regular
 
 SPHERE = b"NIST_1A\n"
 REMEDY = "copy it from the corpus anew"
@@ -23,7 +24,7 @@ def contents(path: Path) -> bytes:
         ActlabError: when it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except OSError as error:
         raise ActlabError(f"{path} cannot be read ({error.strerror or error}); {REMEDY}") from error
 
@@ -43,7 +44,7 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     declared = _declared_samples(path, packed) if packed.startswith(SPHERE) else None
     try:
         # By its name: over bytes in memory the library calls back, and damage makes it print a traceback there.
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(regular(path)) as file:
             _check_form(path, file.format, file.subtype, file.channels, file.samplerate)
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:

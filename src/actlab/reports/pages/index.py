@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
-from actlab.analysis.scoreboard import Board, Record
+from actlab.analysis.scoreboard import Board, Read, Record
 from actlab.errors import ActlabError, Parser
+from actlab.files import DamagedError
 from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
@@ -24,7 +26,11 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         ActlabError: for words it does not know, or a folder without a study's table.
     """
-    print(write(parser().parse_args(argv).runs_dir))
+    runs = parser().parse_args(argv).runs_dir
+    found = scoreboard.read(runs)
+    for line in found.left_out:
+        print(f"note: {line}", file=sys.stderr)
+    print(write(runs, found))
 
 
 def parser() -> Parser:
@@ -38,14 +44,20 @@ def parser() -> Parser:
     return found
 
 
-def write(runs: Path) -> Path:
+def write(runs: Path, found: Read | None = None) -> Path:
     """Write ``index.html`` into the folder that holds the studies' folders and return its path.
 
+    Args:
+        runs: that folder.
+        found: the studies' tables, where they have been read. The page names those that are damaged.
+
     Raises:
-        ActlabError: for a folder without a study's table, or with a damaged one.
+        ActlabError: for a folder without a study's table that can be read.
     """
-    records = scoreboard.read(runs)
+    records, left_out = found or scoreboard.read(runs)
     if not records:
+        if left_out:
+            raise DamagedError(left_out[0])
         raise ActlabError(
             f"no study under {runs} has a {scoreboard.TABLE}: run one, such as `actlab study run demo`, or let "
             "`actlab study report` write it for one that has run"
@@ -57,7 +69,7 @@ def write(runs: Path) -> Path:
         runs / page.INDEX,
         boards=[_board(board) for board in boards],
         studies=[_study(record, record.folder in ranked) for record in records],
-        notes=scoreboard.common_notes(records),
+        notes=[*left_out, *scoreboard.common_notes(records)],
     )
 
 

@@ -1,0 +1,135 @@
+"""Who opens files: every reader goes through `files.regular`, and one function parses JSON."""
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actlab import files
+from actlab.engines.formats import Failure
+from actlab.files import DamagedError, read_json, regular, write_sealed
+
+ROOT = Path(__file__).parents[1] / "src"
+SOURCES = sorted(ROOT.rglob("*.py"))
+METHODS = {"read_text", "read_bytes", "open"}  # of paths
+FUNCTIONS = {
+    *("read_csv", "read_parquet", "read_table", "read_schema", "ParquetFile", "read_feather", "pd.read_json"),
+    *("SoundFile", "safe_open", "load_file", "ZipFile", "GzipFile", "netrc", "memmap", "fromfile", "loadtxt"),
+    *("genfromtxt", "np.load", "torch.load", "Image.open", "gzip.open", "sf.read", "torchaudio.load", "imread"),
+}
+APPROVED = {"regular", "io.BytesIO", "BytesIO"}
+# Module → what it calls otherwise, each with its reason.
+ALLOWED = {
+    "mappings": {"path.open": "a config or study of the command line, which may be a pipe"},
+    "checkpoints": dict.fromkeys(
+        ("zipfile.ZipFile", "torch.load", "Path(path).open"), "a path or an open file, checked in `read`"
+    ),
+    "datamodules.lines": {"gzip.GzipFile": "around a file that `regular` has passed"},
+    "engines.stacked": {"folders[r].open": "of a RunFolder"},
+    "engines.sequential": {"folder.open": "of a RunFolder"},
+    "engines.workers": {"folder.open": "of a RunFolder"},
+}
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    for path in SOURCES:
+        module = ".".join(path.relative_to(ROOT / "actlab").with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from ((module, node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a file is opened to be written: its mode is among the arguments."""
+    modes = [a.value for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Constant)]
+    return any(str(mode)[:1] in ("w", "a", "x") for mode in modes) or "os.O_WRONLY" in ast.unparse(call)
+
+
+def opened(call: ast.Call) -> ast.expr | None:
+    """What a call reads; None where it reads no file by its path."""
+    name = ast.unparse(call.func)
+    if FUNCTIONS & {name, name.rpartition(".")[2]}:
+        return call.args[0] if call.args else call
+    if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS and not writes(call):
+        return call.func.value
+    return call.args[0] if name == "open" and not writes(call) else None
+
+
+def test_every_reader_of_files_wraps_its_path_in_regular():
+    """So a pipe or device in place of data, a record or a result is never opened."""
+    wrong, found, used = [], 0, set()
+    for module, call in calls():
+        if (path := opened(call)) is None or module == "files":
+            continue
+        name, inner = ast.unparse(call.func), ast.unparse(path.func) if isinstance(path, ast.Call) else ""
+        if name in ALLOWED.get(module, {}):
+            used.add((module, name))
+        elif inner not in APPROVED:
+            wrong.append(f"{module}:{call.lineno}: {ast.unparse(call)}")
+        found += 1
+    assert not wrong, "open regular(path) instead of path:\n" + "\n".join(wrong)
+    assert found > 25
+    assert used == {(module, name) for module, names in ALLOWED.items() for name in names}
+
+
+def test_json_is_parsed_in_one_place():
+    parsers = {module for module, call in calls() if ast.unparse(call.func) in ("json.load", "json.loads")}
+    assert parsers == {"files"}
+
+
+def test_home_folders_are_looked_up_in_one_place():
+    found = {m for m, c in calls() if ast.unparse(c.func).endswith((".expanduser", "Path.home"))}
+    assert found == {"files"}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "socket"])
+def test_only_regular_files_are_opened(tmp_path, kind):
+    path, link = tmp_path / "x", tmp_path / "link"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        os.mknod(path, 0o140600)
+    else:
+        path.symlink_to("/dev/zero")
+    link.symlink_to(path)
+    for one in (path, link):
+        with pytest.raises(OSError, match="not a regular file"):
+            regular(one)
+        with pytest.raises(DamagedError, match=r"is damaged \(not a regular file\): delete it"):
+            read_json(one, dict, "delete it")
+
+
+def test_a_link_to_a_regular_file_is_one(tmp_path):
+    write_sealed(tmp_path / "x.json", {"a": 1})
+    (tmp_path / "link").symlink_to(tmp_path / "x.json")
+    assert read_json(tmp_path / "link", dict[str, int], "") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "{]", "nul", '"\\ud800"', '{"a": "\\udfff"}', "9" * 400, "[" * 100_000, "\ufeff{}", "{} {}"],
+    ids=lambda text: text[:12],
+)
+def test_what_is_not_json_is_damaged(tmp_path, text):
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedError, match=r"x\.json is damaged \([^)]+\).*: delete it"):
+        read_json(tmp_path / "x.json", object, "delete it")
+
+
+def test_types_are_checked_and_other_keys_are_kept():
+    found = {"error": "none", "of a later version": [1, 2.5]}
+    assert files.checked(found, Failure) is found
+    with pytest.raises(ValueError, match=r"error: input should be a valid string, not 3"):
+        files.checked({"error": 3}, Failure)
+    with pytest.raises(ValueError, match=r"error: field required"):
+        files.checked({}, Failure)
+
+
+def test_a_text_that_no_file_can_hold_is_written_without_it(tmp_path):
+    """Half a surrogate pair, as names of files have where they are not UTF-8."""
+    write_sealed(tmp_path / "x.json", {"error": "caf\udce9"})
+    assert read_json(tmp_path / "x.json", dict[str, str], "") == {"error": "caf?"}
