@@ -88,7 +88,7 @@ class BiasShift:
         found: dict[tuple[str, str], list[float]] = {}
         for task in subject.apart():
             sums: dict[int, Sums] = {}
-            for part in index.split(BATCH):
+            for part in torch.split(index, BATCH):
                 batch = tuple(x.to(subject.device) for x in source.__getitems__(Position((0,), 0, part)))
                 for number, layer in layers_of(task, batch, self.layers).items():
                     sums.setdefault(number, Sums(layer)).add(layer)

@@ -276,7 +276,8 @@ def test_the_values_hold_what_settings_were_chosen_by(written: Any) -> None:
 
 def test_values_where_nothing_is_tuned_are_the_tables(written: Any) -> None:
     plain = "select: {tune: [model.lr], metric: val/loss}\n"
-    loaded = written(edit=lambda text: text.replace(plain, "").replace("  - {metric: val/loss, at: best}\n", "", 1))
+    column = "  - {metric: val/loss, at: best}\n"
+    loaded = written(edit=lambda text: text.replace(plain, "").replace(column, "", 1))
     rows = csv.reader(io.StringIO(table_files.to_csv(loaded)))
     assert next(rows)[-2:] == ["test/error@last", "run"]
 
