@@ -61,3 +61,11 @@ def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> No
     curve_table.write(loaded, tmp_path / "results" / "units")
     (axes,) = kept.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results").axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["None", "0.5"]
+
+
+def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_empty() -> None:
+    drawn = kept.draw("elu_mnist_autoencoder", results=Path(__file__).parents[2] / "results")
+    assert [axes.get_visible() for axes in drawn.axes] == [True] * 4 + [False] * 2
+    for axes in drawn.axes[:4]:
+        dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        assert [tuple(line.get_xdata()) for line in dots] == [(0.0,)] * 4

@@ -60,12 +60,12 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     with mpl.rc_context(style.RC):
         drawn = Figure(figsize=(max(5.0, 3.4 * columns), 0.7 + 2.8 * rows), layout="constrained")
         drawn.suptitle(plan.title, x=0.01, ha="left", fontweight="bold")
-        grid = drawn.subplots(rows, columns, squeeze=False).flat
+        grid = list(drawn.subplots(rows, columns, squeeze=False).flat)
         for number, (axes, panel) in enumerate(zip(grid, panels, strict=False), 1):
             shared = {**entry, **panel, "published": panel.get("published")}
             published = read_curves(theirs, wanted)
             _panel(axes, plan, shared, str(panel.get("title") or number), ours, published)
-        for axes in list(grid)[len(panels) :]:
+        for axes in grid[len(panels) :]:
             axes.set_visible(False)
         if ours is not None and entry.get("caption"):
             said = textwrap.fill(str(entry["caption"]), int(28 * drawn.get_figwidth()))

@@ -1,0 +1,521 @@
+"""The numbers of the READMEs that report results, recomputed in a few lines from the data beside them.
+
+Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function that is given the labels of a row
+and the head of a column, and returns the numbers of that cell. Numbers agree to the last printed digit.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from scipy.stats import binom
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+READMES = sorted(RESULTS.glob("*/README.md"))
+UNITS = {
+    **{"GELU": "gelu_tanh", "ReLU": "relu", "ELU": "elu", "leaky ReLU": "leaky_relu"},
+    **{"SReLU": "srelu", "shifted ReLU": "srelu"},
+}
+UNIT, DROPOUT, LR = "model.activation", "model.network.dropout", "model.optimizer.lr"
+NUMBER = re.compile(r"[−-]?(?:\d[\d,]*)?\.?\d+")
+Numbers = list[float]
+
+
+@cache
+def values(study: str, stage: str = "") -> pd.DataFrame:
+    return pd.read_csv(RESULTS / study / stage / "values.csv")
+
+
+@cache
+def curves(study: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / study / "curves.csv", dtype={"panel": str})
+
+
+@cache
+def published(study: str) -> list[dict[str, Any]]:
+    entries = yaml.safe_load((ROOT / f"configs/studies/{study}.yaml").read_text())["published"]["values"]
+    return [{"value": e["value"], "key": (e["metric"], e["at"]), **e["where"]} for e in entries]
+
+
+def theirs(study: str, metric: str, at: Any, **where: Any) -> Numbers:
+    """The published value; nothing where the paper has none."""
+    wanted = {"key": (metric, at), **{key.replace("__", "."): value for key, value in where.items()}}
+    return [e["value"] for e in published(study) if all(e.get(k) == v for k, v in wanted.items())]
+
+
+def rows(study: str, n: int, stage: str = "", **where: Any) -> pd.DataFrame:
+    """The runs of one setting, ``n`` of them; ``a__b`` stands for the key ``a.b``."""
+    found = values(study, stage)
+    for key, value in where.items():
+        found = found[found[key.replace("__", ".")] == value]
+    assert len(found) == n, where
+    return found
+
+
+def curve(study: str, metric: str, line: str, x: float, panel: str = "") -> pd.Series:
+    """One place of a drawn line: median, low and high."""
+    found = curves(study)
+    found = found[(found["metric"] == metric) & (found["line"] == line) & np.isclose(found["x"], x)]
+    return found[(found["panel"] == panel) | (panel == "")].iloc[0]
+
+
+def interval(sample: Any) -> Numbers:
+    """The narrowest order statistics, symmetric in rank, that hold the median with 95 % confidence."""
+    ordered = np.sort(np.asarray(sample))
+    n = len(ordered)
+    k = max(k for k in range(1, n // 2 + 1) if 1 - 2 * binom.cdf(k - 1, n, 0.5) >= 0.95)
+    return [ordered[k - 1], ordered[n - k]]
+
+
+def with_range(sample: Any) -> Numbers:
+    return [np.median(sample), min(sample), max(sample)]
+
+
+def number_in(label: str) -> float:
+    return float(re.findall(r"\d*\.?\d+(?:e-\d+)?", label)[0])
+
+
+def gelu_cifar10(row: list[str], column: str) -> Numbers:
+    log = pd.read_csv(RESULTS / "gelu_cifar10/metrics.csv")
+    of_epoch = log[log["epoch"] == number_in(row[0]) - 1]
+    return [100 * of_epoch["train/error" if "training" in column else "test/error"].dropna().item()]
+
+
+def gelu_mnist_classifier(row: list[str], column: str) -> Numbers:
+    where = {"model__activation": UNITS[column], "model__network__dropout": 0.5 * ("0.5" in row[0])}
+    runs = rows("gelu_mnist_classifier", 15, **where)
+    paper = theirs("gelu_mnist_classifier", "train/clean_loss", "last", **where)
+    return [runs["train/clean_loss@last"].median(), *paper]
+
+
+def gelu_mnist_noise(row: list[str], column: str) -> Numbers:
+    runs = rows("gelu_mnist_noise", 15, model__activation=UNITS[row[0].partition(",")[0]])
+    return [100 * runs[f"noise/test/error[noise={column}]@last"].median()]
+
+
+def gelu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
+    where = {"model__activation": UNITS[column], "model__optimizer__lr": number_in(row[0])}
+    runs = rows("gelu_mnist_autoencoder", 3, **where)
+    return [runs["test/loss@25"].median(), *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where)]
+
+
+def gelu_twitter_pos(row: list[str], column: str) -> Numbers:
+    errors = 100 * rows("gelu_twitter_pos", 15, model__activation=UNITS[column])["test/error@last"]
+    paper = theirs("gelu_twitter_pos", "test/error", "last", model__activation=UNITS[column])
+    said = {"here": [errors.median()], "interval": interval(errors), "published": [100 * v for v in paper]}
+    return said[re.split(r"\W", row[0])[0]]
+
+
+def soi_mnist(row: list[str], column: str) -> Numbers:
+    blocks = {"ReLU": "ReLU, tuned dropout", "linear layers, dropout .25": "linear layers, tuned dropout"}
+    name = row[0].partition(" (")[0]
+    runs = rows("soi_mnist", 15, block=blocks.get(name, name))
+    errors = 100 * runs["test/error@last"]
+    return {
+        "test error % after 50 epochs": [errors.median()],
+        "interval": interval(errors),
+        "published": [100 * v for v in theirs("soi_mnist", "test/error", "last", block=blocks.get(name, name))],
+        "lowest validation loss": [runs["val/loss@best"].median()],
+        "its epoch": [runs["val/loss@best_epoch"].median()],
+    }[column]
+
+
+def soi_twitter_pos(row: list[str], column: str) -> Numbers:
+    runs = rows("soi_twitter_pos", 15, block=row[0])
+    return {
+        "test error % after 30 epochs": [100 * runs["test/error@last"].median()],
+        "where dev error was lowest": [100 * runs["test/error@best val/error"].median()],
+        "lowest dev error %": [100 * runs["val/error@best"].median()],
+        "its epoch": [runs["val/error@best_epoch"].median()],
+    }[column]
+
+
+def elu_mnist_units(row: list[str], column: str) -> Numbers:
+    unit, label = UNITS[column], row[0]
+    runs = rows("elu_mnist_units", 15, model__activation=unit)
+    if "below" in label:
+        return [runs[f"train/clean_loss@below {number_in(label):g}"].median()]
+    if label == "training loss after 300 epochs":
+        return [curve("elu_mnist_units", "train/clean_loss", unit, 300)["median"]]
+    if label == "the same after the first epoch":
+        return [curve("elu_mnist_units", "units/median_of_means", unit, 1)["median"]]
+    name = {
+        "distance of the median unit": "units/distance_of_means@mean",
+        "the same after the last": "units/median_of_means@last",
+        "lowest validation loss": "val/loss@best",
+    }[label.partition("'")[0]]
+    return [runs[name].median(), *interval(runs[name])]
+
+
+def elu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
+    where = {"model__activation": UNITS[column]}
+    if row[0] != "before training":
+        where["model__optimizer__lr"] = number_in(row[0])
+        return with_range(rows("elu_mnist_autoencoder", 3, **where)["test/loss@25"])
+    untrained = rows("elu_mnist_autoencoder", 12, **where)["untrained/test/loss@0"]
+    assert untrained.nunique() == 3, "the initial weights are those of a seed, whatever the learning rate"
+    return with_range(untrained.unique())
+
+
+def elu_bias_shift(row: list[str], column: str) -> Numbers:
+    layer, epoch = re.findall(r"\d+", row[0])
+    place = curve("elu_bias_shift", "shift/k_distance", UNITS[column], int(epoch), f"layer {layer}")
+    return [place["median"], place["low"], place["high"]]
+
+
+READINGS = {
+    "of a unit's median": "of medians",
+    "of a unit's mean": "of means",
+    "of the change of a unit's median": "of changes of medians",
+    "of the change of a unit's mean": "of changes of means",
+}
+
+
+@cache
+def first_epochs() -> dict[tuple[str, int], pd.DataFrame]:
+    """Median and mean of every unit after each of the first ten epochs, by activation and layer."""
+    found = pd.read_parquet(RESULTS / "elu_mnist_median_variance/first_epochs.parquet")
+    found = found.sort_values(["seed", "epoch", "unit"])
+    return dict(iter(found.groupby(["activation", "layer"])))  # type: ignore[arg-type]
+
+
+def first_values(unit: str, layer: int, what: str) -> Any:
+    """The values of one kind, ``(runs, epochs, units)``."""
+    return first_epochs()[unit, layer][what].to_numpy(dtype=np.float64).reshape(5, 10, 256)
+
+
+def over_units(unit: str, layer: int, what: str) -> float:
+    """Variance over the units of a layer, mean over epochs, median over runs."""
+    return float(np.median(first_values(unit, layer, what).var(axis=2, ddof=1).mean(axis=1)))
+
+
+def over_first_epochs(unit: str, layer: int, what: str, changes: bool) -> float:
+    """Variance of each unit over epochs, mean over units, median over runs."""
+    series = first_values(unit, layer, what)
+    series = np.diff(series, axis=1) if changes else series
+    return float(np.median(series.var(axis=1, ddof=1).mean(axis=1)))
+
+
+def elu_mnist_median_variance(row: list[str], column: str) -> Numbers:
+    layer, label = int(number_in(column)), row[0]
+    what = "median" if "median" in label else "mean"
+    reading = label.partition(", ")[0]
+    if label.startswith("over the units"):
+        return [over_units(unit, layer, what) for unit in ("relu", "elu")]
+    if "first" in label:
+        return [over_first_epochs(unit, layer, what, "change" in label) for unit in ("relu", "elu")]
+    panel = READINGS[reading]
+    name = f"units/variance_{panel.replace(' ', '_')}"
+    places = [curve("elu_mnist_median_variance", name, unit, layer, panel) for unit in ("relu", "elu")]
+    return [place["median"] for place in places]
+
+
+TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
+    "elu_bias_shift": [elu_bias_shift],
+    "elu_mnist_autoencoder": [elu_mnist_autoencoder],
+    "elu_mnist_median_variance": [elu_mnist_median_variance],
+    "elu_mnist_units": [elu_mnist_units],
+    "gelu_cifar10": [gelu_cifar10],
+    "gelu_mnist_autoencoder": [gelu_mnist_autoencoder],
+    "gelu_mnist_classifier": [gelu_mnist_classifier],
+    "gelu_mnist_noise": [gelu_mnist_noise],
+    "gelu_twitter_pos": [gelu_twitter_pos],
+    "soi_mnist": [soi_mnist],
+    "soi_twitter_pos": [soi_twitter_pos],
+}
+
+
+def tables_of(text: str) -> list[list[list[str]]]:
+    """The cells of each Markdown table, without the rule below its head."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found += [] if inside else [[]]
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            found[-1].append([cell.strip().replace("**", "").replace("\\|", "|") for cell in cells])
+        inside = line.startswith("|")
+    return [[row for row in table if set("".join(row)) - set("-: ")] for table in found]
+
+
+def printed(cell: str) -> list[tuple[float, float]]:
+    """Each number of a cell with half a unit of its last digit."""
+    words = [word.replace(",", "").replace("−", "-") for word in NUMBER.findall(cell)]
+    return [(float(word), 0.5 * 10.0 ** -len(word.partition(".")[2])) for word in words]
+
+
+def assert_same(cell: str, expected: Numbers, where: str) -> None:
+    found = printed(cell)
+    assert len(found) == len(expected), f"{where}: {cell} has {len(found)} numbers, not {expected}"
+    for (number, half), value in zip(found, expected, strict=True):
+        assert abs(number - value) <= half * (1 + 1e-4), f"{where}: {cell}, recomputed {expected}"
+
+
+@pytest.mark.parametrize("readme", READMES, ids=[path.parent.name for path in READMES])
+def test_every_table_agrees_with_the_data_beside_it(readme: Path) -> None:
+    tables = tables_of(readme.read_text(encoding="utf-8"))
+    recomputed = TABLES[readme.parent.name]
+    assert len(tables) == len(recomputed), "a table without a recomputation: add one to TABLES"
+    for (head, *body), recompute in zip(tables, recomputed, strict=True):
+        assert body
+        for row in body:
+            for column, cell in zip(head[1:], row[1:], strict=True):
+                assert_same(cell, recompute(row[:1], column) if cell else [], f"{row[0]}, {column}")
+
+
+def test_a_number_that_is_off_by_a_digit_is_found() -> None:
+    assert_same("**2.03** [1.99, 2.13]", [2.034, 1.9851, 2.1349], "")
+    assert_same("1,120; no curve", [1119.6], "")
+    for wrong in ([2.036, 1.99, 2.13], [2.03, 1.99], [2.03, 1.99, 2.136]):
+        with pytest.raises(AssertionError):
+            assert_same("2.03 [1.99, 2.13]", wrong, "")
+
+
+def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
+    """In each first stage that is kept; the second was run there."""
+    stages = sorted(RESULTS.glob("*/choose/values.csv"))
+    assert len(stages) == 4
+    for stage in stages:
+        study = stage.parent.parent.name
+        first, second = values(study, "choose"), values(study)
+        compared = ["block"] if "block" in first else [UNIT, DROPOUT] if DROPOUT in first else [UNIT]
+        tuned = [key for key in (LR, DROPOUT) if key in first and key not in compared]
+        medians = first.groupby([*compared, *tuned])["val/loss@best"].median().reset_index()
+        best = medians.loc[medians.groupby(compared)["val/loss@best"].idxmin(), [*compared, *tuned]]
+        key = [*compared, *tuned]
+        for kept in (first[first["chosen"] == 1], second):
+            assert set(map(tuple, kept[key].values)) == set(map(tuple, best.values)), study
+        assert "val/loss@best" in second
+        chosen = json.loads((RESULTS / study / "selection.json").read_text())
+        (of_second,) = (entries for entries in chosen.values() if isinstance(entries, dict))
+        assert len(of_second) == len(best)
+
+
+def readme_row(row: list[str], column: str) -> Numbers:
+    """A cell of the table in README.md, by the study that its row links to."""
+    study = re.findall(r"results/(\w+)/", row[0])
+    return OVERVIEW[study[0] if study else row[0]](column)
+
+
+def of_fig2(column: str, name: str = "train/clean_loss@last", dropout: float = 0.5) -> Numbers:
+    where = {"model__network__dropout": dropout}
+    if column in UNITS:
+        return [rows("gelu_mnist_classifier", 15, model__activation=UNITS[column], **where)[name].median()]
+    if name.endswith("5-50"):
+        paper = pd.read_csv(ROOT / "data/published/gelu_curves.csv")
+        paper = paper.query("panel == 'MNIST no-dropout' and curve == 'train' and 5 <= epoch <= 50")
+        return [paper.loc[paper["act"] == unit, "value"].mean() for unit in ("GELU", "ReLU", "ELU")]
+    study, at = "gelu_mnist_classifier", name.split("@")
+    found = [theirs(study, *at, model__activation=UNITS[unit], **where) for unit in PAPER]
+    return [value for values in found for value in values]
+
+
+PAPER = ("GELU", "ReLU", "ELU")
+
+
+def by_unit(study: str, name: str, n: int, scale: float = 1.0, **where: Any) -> Callable[[str], Numbers]:
+    """The median of each unit, and what the paper has."""
+
+    def cell(column: str) -> Numbers:
+        if column in UNITS:
+            return [scale * rows(study, n, model__activation=UNITS[column], **where)[name].median()]
+        metric, _, at = name.partition("@")
+        place = int(at) if at.isdigit() else at
+        found = [theirs(study, metric, place, model__activation=UNITS[unit], **where) for unit in PAPER]
+        return [scale * value for values in found for value in values]
+
+    return cell
+
+
+def only_units(cell: Callable[[str], Numbers]) -> Callable[[str], Numbers]:
+    """Of a study without published numbers."""
+    return lambda column: cell(column) if column in UNITS else []
+
+
+def of_autoencoder(column: str) -> Numbers:
+    return [
+        rows("elu_mnist_autoencoder", 3, model__activation=UNITS[column], model__optimizer__lr=lr)[
+            "test/loss@25"
+        ].median()
+        for lr in (1e-2, 1e-3, 1e-4)
+    ]
+
+
+def of_bias_shift(column: str) -> Numbers:
+    places = [
+        curve("elu_bias_shift", "shift/k_distance", UNITS[column], 1, f"layer {layer}") for layer in (2, 5, 8)
+    ]
+    return [place["median"] for place in places]
+
+
+def of_medians(column: str) -> Numbers:
+    name = "units/variance_of_medians"
+    places = [curve("elu_mnist_median_variance", name, UNITS[column], n, "of medians") for n in (1, 3, 5)]
+    return [place["median"] for place in places]
+
+
+def of_cifar10(column: str) -> Numbers:
+    if column == "GELU":
+        return gelu_cifar10(["3"], "test error %")
+    study = (ROOT / "configs/studies/gelu_cifar10.yaml").read_text(encoding="utf-8")
+    (said,) = re.findall("published test error (.*), medians", study)  # the paper's text; its figure differs
+    return [200, *map(float, re.findall(r"[\d.]+(?= %)", said))]
+
+
+FIG6 = ("gelu_tanh", "relu", "elu")
+OVERVIEW: dict[str, Callable[[str], Numbers]] = {
+    "gelu_mnist_classifier": of_fig2,
+    "the same without dropout, mean of epochs 5 to 50": lambda column: of_fig2(
+        column, "train/clean_loss@mean 5-50", 0.0
+    ),
+    "gelu_mnist_noise": only_units(
+        by_unit("gelu_mnist_noise", "noise/test/error[noise=1]@last", 15, scale=100)
+    ),
+    "gelu_mnist_autoencoder": by_unit("gelu_mnist_autoencoder", "test/loss@25", 3, model__optimizer__lr=1e-3),
+    "gelu_twitter_pos": by_unit("gelu_twitter_pos", "test/error@last", 15, scale=100),
+    "elu_bias_shift": only_units(of_bias_shift),
+    "elu_mnist_units": only_units(by_unit("elu_mnist_units", "units/distance_of_means@mean", 15)),
+    "elu_mnist_autoencoder": only_units(of_autoencoder),
+    "elu_mnist_median_variance": only_units(of_medians),
+    "its change from epoch to epoch, first 10 epochs": only_units(
+        lambda column: [over_first_epochs(UNITS[column], layer, "median", True) for layer in (1, 3, 5)]
+    ),
+    "variance of medians over the units of a layer, first 10 epochs": only_units(
+        lambda column: [over_units(UNITS[column], layer, "median") for layer in (1, 3, 5)]
+    ),
+    "gelu_cifar10": of_cifar10,
+}
+
+
+def test_the_overview_in_the_readme_agrees_with_the_data() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    ((head, *body),) = (table for table in tables_of(text) if table[0][0] == "study")
+    assert head == ["study", "seeds", *PAPER, "published: GELU, ReLU, ELU"]
+    assert len(body) == len(OVERVIEW)
+    for row in body:
+        for column, cell in zip(head[2:], row[2:], strict=True):
+            if cell:
+                assert_same(cell, readme_row(row, column), f"{row[0]}, {column}")
+
+
+SIGNS = np.array(list(itertools.product((1.0, -1.0), repeat=15)))
+
+
+def flips_below(differences: Any) -> float:
+    """One-sided sign-flip p that the mean difference is below 0."""
+    d = np.asarray(differences)
+    return float((SIGNS @ d <= d.sum() + 1e-6).mean())
+
+
+def matches(differences: Any, margin: float) -> float:
+    """The p of two one-sided tests that the mean difference lies within the margin."""
+    d = np.asarray(differences)
+    return max(flips_below(d - margin), flips_below(-d - margin))
+
+
+def differences(study: str, key: str, left: str, right: str, name: str) -> Any:
+    found = values(study)
+    found = found[found[DROPOUT] == 0] if DROPOUT in found and key == UNIT else found
+    of = [found[found[key] == side].set_index("seed")[name] for side in (left, right)]
+    return (of[0] - of[1]).to_numpy()
+
+
+def short(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def of_soi_mnist() -> list[str]:
+    d = differences("soi_mnist", "block", "SOI map", "ReLU, tuned dropout", "test/error@last")
+    assert set(values("soi_mnist").query("block == 'ReLU, tuned dropout'")[DROPOUT]) == {0.0}
+    assert matches(d, 0.0015) > 0.05
+    return [
+        f"two one-sided tests: p {short(matches(d, 0.0015), 3)}",
+        f"by 0.15 points (p {short(flips_below(d - 0.0015), 3)})",
+    ]
+
+
+def of_gelu_mnist_classifier() -> list[str]:
+    ps = [
+        matches(differences("gelu_mnist_classifier", UNIT, unit, "relu", "test/error@last"), 0.0015)
+        for unit in ("gelu_tanh", "elu")
+    ]
+    plain = values("gelu_mnist_classifier").query(f"`{DROPOUT}` == 0").groupby(UNIT)["val/loss@best"].median()
+    paper = theirs("gelu_mnist_classifier", "val/loss", "best")
+    return [
+        f"p {short(ps[0], 3)} for GELU, {short(ps[1], 2)} for ELU",
+        f"{short(plain.min(), 4)} to {short(plain.max(), 4)} here",
+        f"{short(min(paper), 4)} to {short(max(paper), 4)} published",
+    ]
+
+
+def of_gelu_mnist_autoencoder() -> list[str]:
+    study, off = "gelu_mnist_autoencoder", {}
+    for lr, unit in itertools.product((1e-3, 1e-4, 1e-5), FIG6):
+        where = {"model__activation": unit, "model__optimizer__lr": lr}
+        for paper in theirs(study, "test/loss", 25, **where):
+            off[lr, unit] = 100 * (rows(study, 3, **where)["test/loss@25"].median() / paper - 1)
+    below = [-value for (lr, _), value in off.items() if lr > 1e-5]
+    return [
+        f"{min(below):.1f} to {max(below):.1f} % below",
+        f"GELU lies {off[1e-5, 'gelu_tanh']:.1f} % above and ELU {-off[1e-5, 'elu']:.1f} % below",
+    ]
+
+
+def of_gelu_twitter_pos() -> list[str]:
+    dev = curves("gelu_twitter_pos").query("metric == 'val/loss'")
+    lowest = dev.loc[dev.groupby("line")["median"].idxmin()].set_index("line")["x"]
+    gelu, relu, elu = (f"{lowest[unit]:.1f}" for unit in FIG6)
+    return [f"epochs {gelu} (GELU), {relu} (ReLU) and {elu} (ELU)"]
+
+
+def of_elu_mnist_units() -> list[str]:
+    losses = curves("elu_mnist_units").query("metric == 'train/clean_loss'")
+    ahead = losses.pivot_table(index="x", columns="line", values="median").idxmin(axis=1)
+    return [f"from epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on ReLU"]
+
+
+def of_stacks() -> list[str]:
+    key = [DROPOUT, LR, "seed"]
+    gelu = values("gelu_mnist_classifier", "choose").query(f"`{UNIT}` == 'relu'")
+    both = gelu.merge(values("soi_mnist", "choose").query("block == 'ReLU, tuned dropout'"), on=key)
+    both = both[both[DROPOUT] == 0.5]
+    both = both.set_index(key)
+    loss, error = ((both[f"{name}_x"], both[f"{name}_y"]) for name in ("val/loss@best", "test/error@last"))
+    same = (loss[0] == loss[1]) & (error[0] == error[1])
+    apart = 100 * (loss[1] / loss[0] - 1).abs(), 100 * (error[1] - error[0]).abs()
+    (a, b, c), (d, e, f) = (sorted(values[~same]) for values in apart)
+    was, became, missed, misses = (values.groupby(LR).median() for values in (*loss, *error))
+    moved, points = 100 * (became / was - 1).abs().max(), 100 * (misses - missed).abs().max()
+    return [
+        f"Of {len(both)} runs of ReLU with dropout 0.5",
+        f"{same.sum()} are equal to the last digit",
+        f"{a:.2f}, {b:.1f} and {c:.1f} % and test errors {d:.2f}, {e:.2f} and {f:.2f} points apart",
+        f"by up to {moved:.1f} % and {points:.2f} points",
+    ]
+
+
+SENTENCES = {
+    "README.md": [of_stacks, lambda: of_soi_mnist()[:1]],
+    "results/soi_mnist/README.md": [of_soi_mnist],
+    "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier],
+    "results/gelu_mnist_autoencoder/README.md": [of_gelu_mnist_autoencoder],
+    "results/gelu_twitter_pos/README.md": [of_gelu_twitter_pos],
+    "results/elu_mnist_units/README.md": [of_elu_mnist_units],
+}
+
+
+@pytest.mark.parametrize("path", SENTENCES)
+def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
+    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
+    for recomputed in SENTENCES[path]:
+        for words in recomputed():
+            assert words in text
