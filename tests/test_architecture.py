@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "files": {"errors"},
     "mappings": {"errors"},
     "resources": {"errors"},
+    "environment": {"errors"},
     "series": {"files", "errors"},
     "contents": {"files", "errors"},
     "hashing": set(),
@@ -150,7 +151,8 @@ MAY_IMPORT = {
     "reports.units": {"activations", *LEAVES},
     "completion": {"studies", "datamodules", "reports", "activations", *LEAVES},
     "__main__": {
-        *("", "cli", "completion", "studies.command", "studies.scoreboard", "datamodules", "reports", "errors"),
+        *("", "cli", "completion", "studies.command", "studies.scoreboard", "datamodules", "reports"),
+        *("environment", "errors"),
     },
 }
 
@@ -160,7 +162,7 @@ ONLY_IN = {
     "wandb_workspaces": {"reports.workspaces"},
     "torchaudio": {"audio"},
     "soundfile": {"datamodules.speech.recordings"},
-    "matplotlib": {"reports"},
+    "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
     "ray": {"engines.cluster"},
 }
@@ -171,6 +173,7 @@ WITHOUT = {
     "errors": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "resources": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "audio": LEARNING,
+    "environment": LEARNING | {"numpy", "scipy", "pandas", "yaml"},
     "__main__": LEARNING,
     **dict.fromkeys(READERS, LEARNING),
     **dict.fromkeys([*PLANS, "studies.reading"], LEARNING | {"numpy", "scipy", "pandas"}),

@@ -22,6 +22,7 @@ FUNCTIONS = {
 APPROVED = {"regular", "io.BytesIO", "BytesIO"}
 # Module → what it calls otherwise, each with its reason.
 ALLOWED = {
+    "words": {"pipe.read_bytes": "a config of the command line, which may be a pipe"},
     "mappings": {"path.open": "a config or study of the command line, which may be a pipe"},
     "checkpoints": dict.fromkeys(
         ("zipfile.ZipFile", "torch.load", "Path(path).open"), "a path or an open file, checked in `read`"

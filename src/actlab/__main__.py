@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from actlab.environment import check_variables, printing
 from actlab.errors import ActlabError, one_line
 
 LONGEST_LINE = 1_500  # characters that an error may take on the terminal
@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        with stopping():
+        with stopping(), printing():
+            check_variables()
             return run(args)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
@@ -80,7 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"actlab: stopped; {how}", file=sys.stderr)
         return 128 + stop.number
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said
         return 141
     except OSError as error:  # a full or read-only disk, a file in the place of a folder
         print(f"actlab: error: {error}", file=sys.stderr)

@@ -192,7 +192,12 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    options = with_route(words.options_of(rest))
+    with words.from_pipes(with_route(words.options_of(rest))) as options:
+        run_options(command, options)
+
+
+def run_options(command: str, options: Sequence[Option]) -> None:
+    """Run a command over what the checkpoint that its options name says was trained."""
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
     name = next((Path(str(o.value)).stem for o in options if o.name == "--config"), None)

@@ -78,8 +78,11 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
-    if not isinstance(trainer := config.get("trainer"), Mapping | None) and not _is_file(trainer):
-        raise ActlabError(f"trainer {trainer!r}: give a mapping of arguments of Lightning's Trainer")
+    if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
+        given = "null" if trainer is None else repr(trainer)
+        raise ActlabError(
+            f"trainer {given}: give a mapping of arguments of Lightning's Trainer, or leave it out"
+        )
     for section in SECTIONS:
         if (value := config.get(section)) is None:
             raise ActlabError(

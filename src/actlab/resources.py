@@ -32,13 +32,14 @@ def config_file(name: str, folder: str = "configs") -> Path:
     """The YAML file that ``name`` means: a path, or the bare name of a file that travels with actlab.
 
     Args:
-        name: ``path/to/file.yaml``, or ``gelu_mnist_classifier`` with or without ``.yaml``.
+        name: ``path/to/file.yaml``, a pipe such as ``<(…)`` of a shell, or ``gelu_mnist_classifier`` with or
+            without ``.yaml``.
         folder: where bare names are looked up, ``configs`` or ``configs/studies``.
 
     Raises:
         ActlabError: when there is no such file; names the nearest ones that exist.
     """
-    if is_file(path := Path(name)):
+    if is_file(path := Path(name)) or is_pipe(path):
         return path
     carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
@@ -55,5 +56,13 @@ def is_file(path: Path) -> bool:
     """Whether a path is of a file; one that is too long, or has a zero in it, is not."""
     try:
         return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether a path is of a pipe, which can be read once."""
+    try:
+        return path.is_fifo()
     except (OSError, ValueError):
         return False

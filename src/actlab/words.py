@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from actlab.configs import FILES, KEPT, MOVED, SECTIONS, SPEC, top_level
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import parse, read_mapping
-from actlab.resources import config_file
+from actlab.resources import config_file, is_pipe
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
@@ -57,6 +59,20 @@ def options_of(words: Sequence[str]) -> list[Option]:
             option = Option("--config", str(config_file(str(option.value))))
         found.append(option)
     return found
+
+
+@contextmanager
+def from_pipes(options: Sequence[Option]) -> Iterator[list[Option]]:
+    """The options, with a copy of each config that is a pipe: a config is read several times."""
+    with TemporaryDirectory() as folder:
+        found = []
+        for number, option in enumerate(options, 1):
+            if option.name == "--config" and is_pipe(pipe := Path(str(option.value))):
+                copy = Path(folder, f"config{number}.yaml")
+                copy.write_bytes(pipe.read_bytes())
+                option = Option(option.name, str(copy))
+            found.append(option)
+        yield found
 
 
 def joined(options: Iterable[Option]) -> list[str]:

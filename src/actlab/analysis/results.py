@@ -22,7 +22,7 @@ from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
 from actlab.engines import probed
 from actlab.engines.folders import DIVERGED
-from actlab.engines.formats import Measured, Result
+from actlab.engines.formats import Cost, Measured, Result
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError
 from actlab.studies.groups import Group, Setting, groups
@@ -41,7 +41,8 @@ class Results:
         root: the study's folder.
         results: ``result.json`` of each finished run, by run id.
         series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
-        costs: entries of ``cost.json``, empty without one.
+        costs: entries of ``cost.json`` of these runs, empty without one.
+        costed: whether it was tried to measure costs; what could not be timed has no entry in ``costs``.
         left_out: a line about each damaged file, and what else is left out, with the remedy.
         declared: the metrics that runs will record, where that is known before any has.
     """
@@ -51,6 +52,7 @@ class Results:
     results: Mapping[str, Result]
     series: reading.AllSeries
     costs: list[Measured] = field(default_factory=list)
+    costed: bool = True
     left_out: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
 
@@ -261,14 +263,16 @@ def load(study: Study, root: Path) -> Results:
     found = reading.read(root, runs, asked)
     _check_revisions(found.results)
     left_out = list(found.left_out)
-    costs: list[Measured] = []
+    costs: list[Cost] = []
     try:
-        measured = {run.id for run in runs}
-        costs = [c for c in reading.costs(root) if "seconds_per_update" in c and c["run"] in measured]
+        ids = {run.id for run in runs}
+        costs = [cost for cost in reading.costs(root) if cost["run"] in ids]
     except DamagedError as error:
         left_out.append(str(error))
+    costed = bool(costs or left_out or not study.reference)
+    measured = [cost for cost in costs if "seconds_per_update" in cost]
     results = {result["id"]: result for result in found.results}
-    return Results(study, root, results, found.series, costs, tuple(left_out))
+    return Results(study, root, results, found.series, measured, costed, tuple(left_out))
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, final
+from typing import Annotated, Any, Literal, NotRequired, final
 
+from annotated_types import Gt  # comes with pydantic, and is imported in no time
 from typing_extensions import TypedDict
 
 Point = dict[str, Any]
@@ -51,8 +52,8 @@ class Measured(TypedDict):
 
     run: str
     point: Point
-    seconds_per_update: float
-    bytes_kept: float
+    seconds_per_update: Annotated[float, Gt(0)]
+    bytes_kept: Annotated[float, Gt(0)]
     relative_to_reference: NotRequired[float]
     bytes_relative: NotRequired[float]
     hardware: NotRequired[str]

@@ -8,15 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from actlab.analysis.results import Results
 from actlab.reports import style
+from actlab.reports.canvas import Axes, Figure, Line2D, MaxNLocator, mpl
 from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.reports.plots import read
 

@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from actlab.errors import unknown
 from actlab.reports import curve_table, style
+from actlab.reports.canvas import Axes, Figure, mpl
 from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.keys import label
 from actlab.studies.plan import Study

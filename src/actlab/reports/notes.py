@@ -11,6 +11,7 @@ from actlab.analysis.flips import EXACT
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
+from actlab.engines.folders import COSTS
 from actlab.reports.captions import INTERVAL, spans
 
 
@@ -33,6 +34,11 @@ def remarks(results: Results) -> list[str]:
     texts += [_tests(results, rows), _untested(results, rows)]
     texts.append(_published(results))
     costs = [row.cost for row in rows if row.cost]
+    if results.results and not results.costed:
+        texts.append(
+            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The same `actlab study "
+            "run` measures them."
+        )
     if costs:
         texts.append(
             "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "

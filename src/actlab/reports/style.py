@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from actlab.reports.canvas import Figure, FigureCanvasAgg
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200

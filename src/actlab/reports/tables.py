@@ -85,9 +85,14 @@ def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
-        line[f"time\n/ {base}"] = f"{cost['relative_to_reference']:.2f}" if cost else ""
-        line[f"memory\n/ {base}"] = f"{cost['bytes_relative']:.2f}" if cost else ""
+        line[f"time\n/ {base}"] = _ratio(cost, "relative_to_reference")
+        line[f"memory\n/ {base}"] = _ratio(cost, "bytes_relative")
     return line
+
+
+def _ratio(cost: Mapping[str, Any] | None, name: str) -> str:
+    found = (cost or {}).get(name)
+    return "" if found is None else f"{found:.2f}"
 
 
 def settings(row: TableRow, reference: str) -> str:

@@ -14,12 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import torch
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -27,6 +22,7 @@ from torch import Tensor
 
 from actlab.activations import Spec, create, entry, names
 from actlab.errors import ActlabError, Parser
+from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, Line2D, mpl
 from actlab.streams import Stream, attach
 
 _BLUE, _ORANGE, _GREEN, _RED, _GREY = "#2a6fbb", "#e07b00", "#2e8b57", "#b5323e", "#8a8f98"

@@ -184,6 +184,8 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
     for stage in study.stages[len(ready) :] if only is None else ():
         points = len(groups(ready[0]))
         print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
+    if only is None and (line := stages.unopened(study, root, ready)):
+        print(line)
     if todo and timed:
         print(costs(ready[-1], todo))
 

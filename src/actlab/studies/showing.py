@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from actlab.analysis import results
@@ -23,7 +24,10 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
         ActlabError: for an unknown stage, or one that has not opened.
     """
     opened = stages.opened(study, root) if stage is None else stages.until(study, root, stage)
-    return [results.load(one, root) for one in opened]
+    *before, last = [results.load(one, root) for one in opened]
+    if stage is None and (line := stages.unopened(study, root, opened)):
+        last = replace(last, left_out=(*last.left_out, line))
+    return [*before, last]
 
 
 def show(shown: Results, form: str | None = None) -> None:

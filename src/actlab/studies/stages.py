@@ -81,6 +81,29 @@ def until(study: Study, root: Path, name: str) -> list[Study]:
     return stages[:number]
 
 
+def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
+    """What to say where finished runs of a stage are there that has not opened, as in half of an archive.
+
+    Args:
+        study: as its file describes it.
+        root: the study's folder.
+        opened: its stages that have opened.
+    """
+    planned = {run.id for stage in opened for run in stage.runs()}
+    there = {path.parent.name for path in root.glob("*/result.json")}
+    for stage in study.stages[len(opened) :]:
+        seeds = {f"seed{seed}" for seed in stage.seeds}
+        mine = [name for name in there - planned if seeds & set(name.split("-"))]
+        if mine:
+            before = study.stages[len(opened) - 1].name
+            missing = len({run.id for run in opened[-1].runs()} - there)
+            return (
+                f"{len(mine)} finished runs of stage {stage.name} are not shown: it opens by {FILE}, "
+                f"or when the {missing} missing runs of stage {before} have ended. Of an archive, unpack all."
+            )
+    return None
+
+
 def _first(study: Study, stage: Stage) -> Study:
     """The stage as a study: the whole grid, with what the stage sets."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)

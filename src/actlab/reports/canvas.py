@@ -1,0 +1,26 @@
+"""matplotlib as reports use it: figures are objects that are written to files, on no screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+if "matplotlib" not in sys.modules:
+    # Of an unknown backend in the environment its import would raise an error; files need none.
+    _named = os.environ.pop("MPLBACKEND", None)
+    import matplotlib as mpl
+
+    if _named is not None:
+        os.environ["MPLBACKEND"] = _named
+        with suppress(ValueError):
+            mpl.rcParams["backend"] = _named
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+__all__ = ["Axes", "Figure", "FigureCanvasAgg", "Line2D", "MaxNLocator", "mpl"]
