@@ -103,9 +103,13 @@ class CommandLine(ActlabCLI):
     def __init__(
         self, args: list[str], given: Mapping[str, Any], name: str | None, **trainer_defaults: Any
     ) -> None:
-        self.name = name
+        self.command, self.name = args[0], name
         self.folder = Path()
         super().__init__(args, given, run=True, record=RecordConfig, **trainer_defaults)
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """The command that is run, without the others: LightningCLI makes a parser for each."""
+        return {self.command: super().subcommands()[self.command]}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse; find the run's folder and its checkpoint.

@@ -53,7 +53,7 @@ class ActlabCLI(LightningCLI):
     ) -> None:
         self.given = given
         units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
-        described = {command: {"description": units} for command in LightningCLI.subcommands()}
+        described = {command: {"description": units} for command in self.subcommands()}
         super().__init__(
             model_class=pl.LightningModule,
             datamodule_class=pl.LightningDataModule,
