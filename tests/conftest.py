@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 
 # Environment first: libraries read it when they are imported, child processes inherit it.
 _SCRATCH = Path(tempfile.mkdtemp(prefix="actlab-tests-"))
@@ -37,6 +38,10 @@ os.environ.update(
 # One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
 THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
+
+
+settings.register_profile("timeless", settings(), deadline=None)  # a busy machine fails no test
+settings.load_profile("timeless")
 
 
 class NetworkRefusedError(RuntimeError):

@@ -69,6 +69,27 @@ def test_workflow_calls_what_exists(path):
         assert all((ROOT / script).is_file() for script in re.findall(r"\.ci/\w+", command))
 
 
+def test_the_settings_that_contributing_names_run_every_week(request):
+    jobs = load(ROOT / ".github" / "workflows" / "slow.yml")["jobs"]
+    section = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text(encoding="utf-8")
+        .partition("\n## Tests\n")[2]
+        .partition("\n## ")[0]
+    )
+    entries = jobs["settings"]["strategy"]["matrix"]["include"]
+    assert len(entries) == 4
+    for entry in entries:
+        setting = entry.get("variables") or entry["words"].partition(" ")[0]
+        assert setting in section
+    used = [entry["variables"] for entry in entries if "variables" in entry]
+    assert "ACTLAB_TEST_THREADS" in os.environ, "conftest sets it"
+    assert any(word.startswith("ACTLAB_TEST_THREADS=") for word in used)
+    assert request.config.getoption("--random-order", default=-1) != -1
+    assert jobs["macos"]["runs-on"].startswith("macos-")
+    assert jobs["macos"]["steps"][-1]["run"] == "make test"
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
 def test_script_is_executable_and_parses(path):
     assert os.access(path, os.X_OK)
