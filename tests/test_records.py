@@ -1,6 +1,8 @@
 """A checkpoint knows what it is: the config of what was trained, compared with what is asked for."""
 
+import importlib
 import pickle
+import sys
 
 import pytest
 import torch
@@ -153,3 +155,50 @@ def test_code_of_the_data_counts_too(tmp_path, monkeypatch):
     assert changed_code(record) == []
     (tmp_path / "own_data_here.py").write_text("class Mine:\n    other = 1\n")
     assert changed_code(record) == ["own_data_here.Mine"]
+
+
+OWN = """\
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+
+class Own(pl.LightningModule):
+    def __init__(self, PARAMETERS):
+        super().__init__()
+        self.save_hyperparameters()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, OUTPUTS))
+
+    def training_step(self, batch, number):
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    def test_step(self, batch, number):
+        self.log("test/loss", self.training_step(batch, number))
+
+    validation_step = test_step
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "outputs", "linked"),
+    [("width=4", "10", {}), ("num_classes, width=4", "num_classes", {"num_classes": 10})],
+)
+def test_a_module_of_ones_own_is_given_the_shapes_that_it_takes(
+    cli, tmp_path, monkeypatch, taken, outputs, linked
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    (tmp_path / "own.py").write_text(OWN.replace("PARAMETERS", taken).replace("OUTPUTS", outputs))
+    quiet = [f"--trainer.{name}=false" for name in ("logger", "enable_progress_bar")]
+    words = ["--model", "own.Own", "--model.width", "5", "--data", "actlab.datamodules.MNISTDataModule"]
+    brief = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
+    assert cli("fit", *words, *brief, *quiet).code == 0
+    (checkpoint,) = tmp_path.glob("runs/Own/*/checkpoints/*.ckpt")
+    outcome = cli("test", "--ckpt_path", checkpoint, *quiet)
+    assert (outcome.code, "test/loss" in outcome.out) == (0, True), outcome.err
+    loaded = importlib.import_module("own").Own.load_from_checkpoint(checkpoint)
+    assert dict(loaded.hparams) == {"width": 5, **linked}

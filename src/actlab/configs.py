@@ -191,6 +191,24 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
     return (model.get("init_args") or {}).get(name, model.get(KEPT, {}).get(name)) is not None
 
 
+def class_in(config: Mapping[str, Any], section: str) -> Any:
+    """The class that a section of a config names; None where the config does not name one that can be found."""
+    value = config.get(section)
+    path = value.get("class_path") if isinstance(value, Mapping) else value
+    if not isinstance(path, str) or _is_file(path):
+        return None
+    with suppress(ActlabError):  # `check` raises it
+        return find(path, (SECTIONS[section],), section)
+    return None
+
+
+def takes(config: Mapping[str, Any], name: str) -> bool:
+    """Whether the model's class takes an argument, as far as that can be known."""
+    model = class_in(config, "model")
+    known = None if model is None else parameters(model)
+    return known is None or name in known
+
+
 def explain(config: Mapping[str, Any]) -> ActlabError | None:
     """An error for the first value that is not of its parameter's type; None when all of them are."""
     for node in nodes(config):

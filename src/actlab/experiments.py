@@ -104,7 +104,7 @@ class ActlabCLI(LightningCLI):
         restore_batches(config.trainer, self.given.get("trainer") or {})
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seed to both sides, and to the model each shape of the data that the config leaves out.
+        """Link the seed to both sides, and to the model each shape that it takes and the config leaves out.
 
         A linked value is not written into the resolved config; a given one is.
         """
@@ -114,7 +114,7 @@ class ActlabCLI(LightningCLI):
         for side in configs.SECTIONS:
             parser.link_arguments(configs.SEED, f"{side}.init_args.seed", compute_fn=run_seed)
         for name in configs.SHAPES:
-            if not configs.gives(self.given, name):
+            if configs.takes(self.given, name) and not configs.gives(self.given, name):
                 parser.link_arguments(
                     "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
                 )
