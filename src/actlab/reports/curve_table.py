@@ -59,7 +59,7 @@ def load(path: Path) -> pd.DataFrame:
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
     except (OSError, ValueError) as error:
         raise DamagedError(
-            f"{path} is damaged ({one_line(error, 100)}): let `study report` write it"
+            f"{path} is damaged ({one_line(error, 100)}): let `actlab study report` write it again"
         ) from error
     return frame
 

@@ -2,6 +2,8 @@
 damage a file that is in its place.
 """
 
+import itertools
+import math
 import os
 import random
 import resource
@@ -11,8 +13,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -142,6 +145,46 @@ def changed(values: Any, path: tuple[Any, ...], change: Callable[[Any, Any], Non
         holder = holder[key]
     change(holder, path[-1])
     return copy
+
+
+OTHER_TYPES = {
+    **{"null": None, "true": True, "1e999": math.inf, '""': "", "[]": [], "{}": {}, "[[]]": [[]], "-1": -1},
+    **{"a long text": "y" * 100_000, "half a pair": "\ud800", "1e30": 10**30, "1e400": 10**400},
+}
+
+
+class Retyped(NamedTuple):
+    """Nested values of which one is another.
+
+    Args:
+        case: where, and the name of the other value.
+        content: the nested values.
+        wrong: whether the other value is of another type; whole numbers and others are of one.
+    """
+
+    case: tuple[Any, ...]
+    content: Any
+    wrong: bool
+
+
+def retyped(content: Any, each: int = len(OTHER_TYPES)) -> Iterator[Retyped]:
+    """Nested values with ``each`` of `OTHER_TYPES` in turn at each place; of a list, at its first."""
+    others = itertools.cycle(OTHER_TYPES.items())
+    for path in ((), *paths(content)):
+        if any(isinstance(key, int) and key for key in path):
+            continue
+        before = reduce(lambda values, key: values[key], path, content)
+        for name, value in itertools.islice(others, each):
+            other = changed(content, path, partial(_put, value=value)) if path else value
+            yield Retyped((*path, name), other, _kind(before) is not _kind(value))
+
+
+def _put(holder: Any, key: Any, value: Any) -> None:
+    holder[key] = value
+
+
+def _kind(value: Any) -> type:
+    return float if type(value) is int else type(value)
 
 
 def as_yaml(values: Any, text: str = "") -> str:

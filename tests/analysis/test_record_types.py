@@ -1,0 +1,223 @@
+"""Records with values of other types: named in one line, the others still shown, never a traceback."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from written_runs import curves_of, probe, study, write
+
+from actlab.analysis import results, scoreboard
+from actlab.engines.folders import COSTS
+from actlab.files import DamagedError
+from actlab.reports import curve_table, kept, notes, table_files, terminal
+from actlab.reports.pages import index
+from actlab.studies import stages
+from fuzzing import OTHER_TYPES, listed, retyped, tried, within
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished study, with costs and its table."""
+    root, plan = tmp_path_factory.mktemp("whole") / "s", study()
+    for run in plan.runs():
+        write(root, run, curves_of(run))
+    measured = {"seconds_per_update": 0.5, "bytes_kept": 8}
+    costs = [{"run": run.id, "point": run.point, **measured} for run in plan.runs()]
+    (root / COSTS).write_text(json.dumps(costs))
+    table_files.write(results.load(plan, root), root)
+    return root
+
+
+def shown(root: Path) -> str:
+    """Everything that a study shows of its records."""
+    loaded = results.load(study(), root)
+    table_files.to_markdown(loaded)
+    return "\n".join(notes.footnotes(loaded))
+
+
+each_value = pytest.mark.parametrize("each", [1, pytest.param(len(OTHER_TYPES), marks=pytest.mark.slow)])
+
+
+@each_value
+@pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 3)])
+def test_values_of_other_types_in_records_are_named(
+    whole: Path, tmp_path: Path, name: str, least: int, each: int
+) -> None:
+    """Each place, with some values or every one: what is of another type is named, or is not read."""
+    root = Path(shutil.copytree(whole, tmp_path / "s"))
+    file = min(root.rglob(name))
+    before, faults, named = shown(root), {}, 0
+    for case, content, is_other in retyped(unsealed(file), each):
+        file.write_text(json.dumps(content))
+        text, fault = tried(lambda: shown(root))
+        is_named = not fault and f"{file} is damaged" in text
+        named += is_named
+        faults[case] = fault or ("" if is_named or text == before or not is_other else "it is not named")
+    assert not (wrong := listed(faults)), wrong
+    assert named >= least * each
+
+
+def unsealed(file: Path) -> Any:
+    """What a record holds, without its digest."""
+    content = json.loads(file.read_text())
+    return content if isinstance(content, list) else {k: v for k, v in content.items() if k != "digest"}
+
+
+@each_value
+def test_tables_of_other_types_are_named_and_the_others_shown(
+    cli: Any, whole: Path, tmp_path: Path, each: int
+) -> None:
+    """Each place of table.json, with some values or every one: the page and the boards on the terminal."""
+    for name in ("a", "b"):
+        shutil.copytree(whole, tmp_path / name)
+    file = tmp_path / "a/table.json"
+    faults, named = {}, 0
+    for case, content, _ in retyped(small(unsealed(file)), each):
+        file.write_text(json.dumps(content))
+        found, fault = tried(lambda: boards(tmp_path))
+        if not fault and found.left_out:
+            named += 1
+            fault = "" if found.left_out[0].startswith(f"{file} is damaged (") else f"{found.left_out}"
+            fault = fault or ("" if len(found.records) == 1 else "the other one is not shown")
+        faults[case] = fault
+    assert not (wrong := listed(faults)), wrong
+    assert named >= 8 * each
+    file.write_text("[]")
+    code, _, err = cli("report", "--runs-dir", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith(f"note: {file} is damaged (the whole: input should be a valid dictionary, not [])")
+    assert "a/table.json is damaged" in (tmp_path / "index.html").read_text()
+
+
+def small(table: Any) -> Any:
+    """A table with one column and two rows."""
+    rows = [{**row, "columns": row["columns"][:1]} for row in table["rows"][:2]]
+    return {**table, "rows": rows, "notes": ["a note"]}
+
+
+def boards(runs: Path) -> scoreboard.Read:
+    """The tables of a folder, after the page and the boards on the terminal have shown them."""
+    found = scoreboard.read(runs)
+    index.write(runs, found)
+    terminal.print_boards(found.records, io.StringIO())
+    return found
+
+
+def test_a_damaged_table_alone_is_one_line(cli: Any, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "a")
+    (tmp_path / "a/table.json").write_text("[]")
+    code, _, err = cli("report", "--runs-dir", tmp_path)
+    assert code == 2
+    assert "actlab: error: " in err
+    assert "a/table.json is damaged (the whole: input should be a valid dictionary, not [])" in err
+
+
+SELECTED = {"chosen": {"model.lr": 0.1}, "tried": 2, "seeds": [0], "point": {}, "runs": ["x"]}
+
+
+def test_selections_of_other_types_are_named(tmp_path: Path) -> None:
+    file, faults = tmp_path / stages.FILE, {}
+    for case, content, _ in retyped({"compare": {"{}": SELECTED}}):
+        file.write_text(json.dumps(content))
+        faults[case] = tried(lambda: damage_in(tmp_path))[1]
+    assert not (wrong := listed(faults)), wrong
+    (tmp_path / stages.FILE).write_text(json.dumps({"compare": {"{}": {**SELECTED, "tried": "two"}}}))
+    assert f"{file} is damaged (compare.{{}}.tried: input should be a valid integer" in damage_in(tmp_path)
+
+
+def damage_in(root: Path) -> str:
+    """What is said of a damaged selection."""
+    try:
+        stages.read(root)
+    except DamagedError as error:
+        return str(error)
+    return ""
+
+
+ROWS = {"epoch": 1.0, "step": 1, "split": "test", "metric": "loss", "condition": "", "value": 0.5}
+COLUMNS = {
+    "text for numbers": {"value": "high"},
+    "numbers for text": {"metric": 3},
+    "lists": {"epoch": [1.0]},
+    "times": {"value": pd.Timestamp(0)},
+    "truths": {"step": True},
+    "bytes": {"split": b"test"},
+}
+
+
+@pytest.mark.parametrize("change", COLUMNS.values(), ids=COLUMNS)
+def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    plan = study()
+    run = plan.runs()[0]
+    for one in plan.runs():
+        write(tmp_path, one, curves_of(one))
+    file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
+    pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
+    (line,) = results.load(plan, tmp_path).left_out
+    assert line.startswith(f"{file} is damaged (the column {next(iter(change))} is of ")
+    assert results.load(plan, tmp_path).missing == 1
+
+
+@pytest.mark.parametrize("change", ["twice", "lacking", "no table"])
+def test_rows_of_a_probe_with_other_columns_are_named(tmp_path: Path, change: str) -> None:
+    plan = study()
+    run = plan.runs()[0]
+    write(tmp_path, run, curves_of(run))
+    file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
+    table = pa.Table.from_pylist([ROWS])
+    if change == "twice":
+        pq.write_table(table.append_column("value", table["value"]), file)
+    elif change == "lacking":
+        pq.write_table(table.drop_columns(["step"]), file)
+    else:
+        file.write_text("epoch,value\n1,2\n")
+    (line,) = results.load(plan, tmp_path).left_out
+    assert line.startswith(f"{file} is damaged (")
+
+
+def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "s"))
+    assert "Costs were not measured" not in shown(root)
+    (root / COSTS).unlink()
+    assert "Costs were not measured: the study's folder has no cost.json of these runs" in shown(root)
+    (root / COSTS).write_text(json.dumps([{"run": study().runs()[0].id, "point": {}, "failed": True}]))
+    assert "Costs were not measured" not in shown(root)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "a,b\n1,2\n", "\0", "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n"]
+)
+def test_curves_that_are_none_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "curves.csv").write_text(content)
+    with pytest.raises(
+        DamagedError, match=r"curves\.csv is damaged \(.+let `actlab study report` write it again"
+    ):
+        curve_table.load(tmp_path / "curves.csv")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_never_ends_in_place_of_tables_and_curves_is_not_read(
+    cli: Any, whole: Path, tmp_path: Path, kind: str
+) -> None:
+    def place(file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        os.mkfifo(file) if kind == "fifo" else file.symlink_to("/dev/zero")
+
+    for name in ("a", "b"):
+        shutil.copytree(whole, tmp_path / name)
+    place(tmp_path / "a/table.json")
+    place(tmp_path / "gelu_mnist_classifier/curves.csv")
+    with within():
+        code, _, err = cli("report", "--runs-dir", tmp_path)
+        assert (code, err.count("\n")) == (0, 1)
+        assert "a/table.json is damaged (not a regular file)" in err
+        with pytest.raises(DamagedError, match="not a regular file"):
+            kept.draw("gelu_mnist_classifier", results=tmp_path)
