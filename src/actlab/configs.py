@@ -209,6 +209,14 @@ def takes(config: Mapping[str, Any], name: str) -> bool:
     return known is None or name in known
 
 
+def slices_batches(config: Mapping[str, Any]) -> bool:
+    """Whether the loaders of a config's data give each device its part of a batch, as the class declares.
+
+    Then Lightning's distributed sampler is off by default; for all other data it is on, as in Lightning.
+    """
+    return bool(getattr(class_in(config, "data"), "slices_batches", False))
+
+
 def explain(config: Mapping[str, Any]) -> ActlabError | None:
     """An error for the first value that is not of its parameter's type; None when all of them are."""
     for node in nodes(config):

@@ -64,7 +64,7 @@ class ActlabCLI(LightningCLI):
             save_config_kwargs={"save_to_log_dir": False} if record else None,
             parser_kwargs={"exit_on_error": False, **(described if run else {})},
             trainer_defaults={
-                "use_distributed_sampler": False,  # our batches are sliced by rank, whatever their number
+                "use_distributed_sampler": not configs.slices_batches(given),
                 **trainer_defaults,
             },
             args=args,

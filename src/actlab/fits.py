@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.checkpoints import read
-from actlab.configs import READING, SECTIONS, SEED
+from actlab.configs import READING, SECTIONS, SEED, slices_batches
 from actlab.errors import ActlabError
 
 # Arguments of the Trainer that name no other run.
@@ -44,6 +44,9 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     apart = (*_LENGTHS, *_WHERE, *_SHOWN, "callbacks")
     callbacks = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
     arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in READING}
+    if "use_distributed_sampler" in trainer:  # its default depends on the data's class: false stands for it
+        other = trainer["use_distributed_sampler"] == slices_batches(config)
+        trainer = {**trainer, "use_distributed_sampler": other}
     return {
         **found,
         "data": {**config["data"], "init_args": arguments},

@@ -7,13 +7,16 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import BasePredictionWriter
+from pytorch_lightning.trainer.states import RunningStage
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from actlab.callbacks import TestEveryEpoch
 from actlab.datamodules import MNISTDataModule
 from actlab.datamodules.base import Batch, BatchSource, SeededBatches, TensorDataModule, TensorDataset
 from actlab.draws import Position
 from actlab.errors import ActlabError
+from actlab.experiments import build
 
 SIZE, BATCH = 50, 8
 
@@ -202,6 +205,59 @@ def test_several_devices_need_lightnings_sampler_off(monkeypatch: pytest.MonkeyP
     labels = [batch[1] for batch in data.train_dataloader()]
     assert same(labels, batches(3, rank=1, world_size=2))
     assert torch.equal(torch.cat([batch[1] for batch in data.val_dataloader()]), torch.arange(SIZE))
+
+
+class Plain(pl.LightningDataModule):
+    """As other projects write it: nothing about devices."""
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(torch.arange(SIZE), BATCH, shuffle=True)  # type: ignore[arg-type]
+
+
+class OwnLoader(Numbers):
+    """Of actlab's base, with a training loader of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(BATCH, 20, 0)
+
+    train_dataloader = Plain.train_dataloader
+
+
+class Ours(Numbers):
+    def __init__(self) -> None:
+        super().__init__(BATCH, 20, 0)
+
+
+def labels_on(rank: int, data: type, **trainer: Any) -> list[int]:
+    """The training labels that a device of two gets from Lightning."""
+    two = {"devices": 2, "accelerator": "cpu", "strategy": "ddp", **trainer}
+    config = {
+        "model": {"class_path": f"{__name__}.Witness"},
+        "data": {"class_path": f"{__name__}.{data.__name__}"},
+        "trainer": two,
+    }
+    run = build(config)
+    run.data.trainer = run.trainer
+    run.trainer.strategy.cluster_environment.set_global_rank(rank)  # type: ignore[attr-defined]
+    run.trainer.strategy.connect(run.task)
+    run.data.setup("fit")
+    loader = run.data.train_dataloader()
+    loader = run.trainer._data_connector._prepare_dataloader(loader, True, RunningStage.TRAINING)
+    return torch.cat([batch[1] if isinstance(batch, tuple) else batch for batch in loader]).tolist()
+
+
+@pytest.mark.parametrize("data", [Plain, OwnLoader, Ours])
+def test_two_devices_train_on_different_samples(data: type) -> None:
+    first, second = labels_on(0, data), labels_on(1, data)
+    assert set(first).isdisjoint(second)
+    assert len({*first, *second}) == (SIZE if data is not Ours else SIZE // BATCH * BATCH)
+
+
+def test_what_a_config_says_of_the_sampler_holds() -> None:
+    off = [labels_on(rank, Plain, use_distributed_sampler=False) for rank in (0, 1)]
+    assert [sorted(labels) for labels in off] == [list(range(SIZE))] * 2
+    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
+        labels_on(0, Ours, use_distributed_sampler=True)
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])

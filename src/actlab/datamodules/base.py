@@ -2,8 +2,7 @@
 
 A batch is asked for by its `Position`: run seeds, epoch and the numbers of its samples. A dataset gathers these
 samples and hands them, with the position, to its transform, so what a transform draws by `actlab.draws` is the
-same for a sample alone, in a stack, on any number of devices and after a resume. Training and evaluation have
-datasets of their own, each with its own transform.
+same for a sample alone, in a stack, on any number of devices and after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -29,10 +28,7 @@ Transform = Callable[[Batch, Position], Batch]
 
 
 class BatchSource(Protocol):
-    """What a part of the data must be: numbered samples that come by the batch.
-
-    `TensorDataset` is one; a part that reads files, or cuts windows from recordings, is another.
-    """
+    """What a part of the data must be, such as a `TensorDataset`: numbered samples that come by the batch."""
 
     @property
     def device(self) -> torch.device:
@@ -48,7 +44,7 @@ class BatchSource(Protocol):
 class TensorDataset(Dataset[Batch]):
     """Tensors in memory; a batch is one gather, whatever the shape of its index.
 
-    A batch is a copy, in evaluation too, so that a transform may work in place.
+    A batch is a copy, so that a transform may work in place.
 
     Args:
         tensors: each ``(N, …)``.
@@ -159,13 +155,13 @@ class SeededBatches(Sampler[Position]):
 
 
 class BatchesInOrder(BatchSampler):
-    """All samples in file order, at one position for every run, unit and member of a stack.
+    """All samples of a sampler, at one position for every run, unit and member of a stack.
 
     So what an evaluation draws, such as the noise of a robustness curve, is the same for all that are compared.
     It is built like torch's ``BatchSampler``, because Lightning makes it anew for prediction.
 
     Args:
-        sampler: of the dataset.
+        sampler: of the dataset, in file order.
         batch_size: of all batches but the last.
         drop_last: leave out the last, partial batch.
     """
@@ -173,7 +169,7 @@ class BatchesInOrder(BatchSampler):
     sampler: SequentialSampler
 
     def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
-        for index in torch.split(torch.arange(len(self.sampler)), self.batch_size)[: len(self)]:
+        for index in torch.split(torch.tensor(list(self.sampler)), self.batch_size)[: len(self)]:
             yield Position((0,), 0, index)
 
 
@@ -186,13 +182,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     """Base of the datamodules whose data fits in memory.
 
     A subclass gives `num_classes` and `input_shape` and fills ``train``, ``val`` and ``test`` in `load`, each
-    with its own transform: what is random in training has no place in the others. A subclass that lacks one
-    of these three members cannot be instantiated.
+    with its own transform, without anything random but for ``train``.
 
     Args:
         batch_size: of the global training batch; the last, partial one is dropped.
-        eval_batch_size: for validation, test and prediction, which use every sample. Every device evaluates
-            everything: these sets are small, and so nothing is padded or counted twice.
+        eval_batch_size: for validation, test and prediction; every device evaluates every sample once.
         seed: the order of batches is a function of it; R seeds give stacked batches ``(R, B, …)``.
     """
 
@@ -206,6 +200,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.train: BatchSource | None = None
         self.val: BatchSource | None = None
         self.test: BatchSource | None = None
+
+    slices_batches = True  # by device, which Lightning's distributed sampler does for other data
+
+    def __init_subclass__(cls) -> None:
+        """Declare ``slices_batches = False`` for a class that replaces the training loader without a word."""
+        if "train_dataloader" in vars(cls) and "slices_batches" not in vars(cls):
+            cls.slices_batches = False
 
     @property
     @abstractmethod
@@ -225,7 +226,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def stackable(self) -> bool:
         """Whether its batches can be made for R seeds at once.
 
-        A user's subclass says ``stackable = True`` when nothing that it loads depends on ``seed``, its
+        A user's subclass declares ``stackable = True`` when nothing that it loads depends on ``seed``, its
         ``train`` takes an index ``(R, B)`` and its transform a batch ``(R, B, …)``.
         """
         ours = type(self).train_dataloader is TensorDataModule.train_dataloader
@@ -239,8 +240,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         """
         trainer = self.trainer
         device = trainer.strategy.root_device if trainer else torch.device("cpu")
-        # Lightning keeps the flag in its connector alone.
-        if trainer and trainer.world_size > 1 and trainer._accelerator_connector.use_distributed_sampler:
+        connector = trainer._accelerator_connector if trainer and trainer.world_size > 1 else None
+        if self.slices_batches and connector and connector.use_distributed_sampler:
             raise ActlabError(
                 "this datamodule slices its batches itself: set trainer.use_distributed_sampler to false"
             )
@@ -269,13 +270,12 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def _seeded_batches(self) -> SeededBatches:
         """The training batches of this device."""
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        number = len(self._part("train"))
-        return SeededBatches(number, self.batch_size, self.seed, rank=rank, world_size=world_size)
+        size = len(self._part("train"))
+        return SeededBatches(size, self.batch_size, self.seed, rank=rank, world_size=world_size)
 
     def _in_order(self, part: str) -> DataLoader[Any]:
         samples = self._part(part)
-        in_order = SequentialSampler(samples)
-        return _loader(samples, BatchesInOrder(in_order, self.eval_batch_size, drop_last=False))
+        return _loader(samples, BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, False))
 
     @property
     def training_samples(self) -> BatchSource:

@@ -85,6 +85,7 @@ class ImageNetDataModule(TensorDataModule):
             settings that cannot be.
     """
 
+    slices_batches = True
     stackable = False  # a stack would decode each member's own batches
 
     def __init__(
