@@ -2,10 +2,12 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from actlab.__main__ import main
 from actlab.engines import cost
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
@@ -44,6 +46,22 @@ def study(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(STUDY)
     return lambda command, *words: cli("study", command, "tiny.yaml", *words)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The runs of the finished study, which tests copy."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(STUDY)
+    assert main(["study", "run", str(folder / "tiny.yaml"), "--runs-dir", str(folder / "runs")]) == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def finished(study, tmp_path, trained):
+    """``study`` in a folder where all of it has been run."""
+    shutil.copytree(trained, tmp_path / "runs")
+    return study
 
 
 def test_a_study_whose_runs_all_diverge_has_a_table_and_a_page(study, tmp_path):
@@ -122,13 +140,13 @@ def test_costs_are_of_the_precision_that_was_trained_in(study, tmp_path):
     assert kept["bf16-true"] < 0.6 * kept["32-true"]
 
 
-def test_plan_lists_runs_and_cost(study):
+def test_plan_lists_runs_and_cost(study, tmp_path, trained):
     before = study("plan", "--time")
     assert before.code == 0
     assert before.out.count("to run") == 8
     assert "16 epochs of training left" in before.out
     assert "4 updates an epoch" in before.out
-    study("run")
+    shutil.copytree(trained, tmp_path / "runs")
     after = study("plan").out
     assert after.count("finished ") >= 8
     assert "0 not finished" in after
@@ -143,18 +161,17 @@ def test_a_unit_from_a_scratch_file_joins_the_grid(study, tmp_path):
     assert "square" in study("show", "--activation", "./scratch.py:square").out
 
 
-def test_an_unfinished_study_says_so(study, tmp_path):
-    study("run")
+def test_an_unfinished_study_says_so(finished, tmp_path):
     next((tmp_path / "runs/tiny").glob("relu-*seed1*/result.json")).unlink()
-    assert "7 of 8 runs finished" in study("show").out
+    assert "7 of 8 runs finished" in finished("show").out
 
 
-def test_what_has_changed_is_told_and_not_mixed(study, tmp_path):
+def test_what_has_changed_is_told_and_not_mixed(finished, tmp_path):
     (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
     words = ["--activation", "./scratch.py:square"]
-    study("run", *words)
+    finished("run", *words)
     (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
-    outcome = study("run", *words)
+    outcome = finished("run", *words)
     assert "12 runs, 8 finished, 4 to run" in outcome.out
     assert "4 finished runs there have other settings, data or code" in outcome.out
 
@@ -223,14 +240,16 @@ def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, 
         assert str(Path.cwd()).encode() not in log.read_bytes()
 
 
-def test_runs_of_another_process_are_left_to_it(study, tmp_path):
+def test_runs_of_another_process_are_left_to_it(finished, tmp_path):
     runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
+    for path in tmp_path.glob("runs/tiny/elu-*/result.json"):
+        path.unlink()
     with holding(tmp_path / "runs/tiny", [run for run in runs if run.point["model.activation"] == "elu"]):
-        outcome = study("run")
+        outcome = finished("run")
     assert outcome.code == 0, outcome.err
     assert "4 runs are being trained by another process" in outcome.out
     assert "4 of 8 runs finished" in outcome.out
-    assert "8 of 8 runs finished" in study("run").out
+    assert "8 of 8 runs finished" in finished("run").out
 
 
 def test_a_report_without_runs_says_what_to_do(study):
