@@ -148,7 +148,8 @@ MAY_IMPORT = {
     "analysis.statistics": {"analysis.flips", "errors"},
     "reports.kept": {"reports", *PLANS, "studies.reading", *LEAVES},
     "reports": {*READERS, "errors", "files", "resources"},
-    "reports.units": {"activations", *LEAVES},
+    "reports.canvas": set(),
+    "reports.units": {"activations", "reports.canvas", *LEAVES},
     "completion": {"studies", "datamodules", "reports", "activations", *LEAVES},
     "__main__": {
         *("", "cli", "completion", "studies.command", "studies.scoreboard", "datamodules", "reports"),

@@ -1,0 +1,80 @@
+"""Pipes and devices in place of data: one line that names them, never a reader that waits without end."""
+
+import os
+import shutil
+
+import pytest
+
+from actlab.datamodules.cache import Cached, made_once
+from actlab.datamodules.imagenet import ImageNetDataModule
+from actlab.datamodules.speech.sample import write_sample
+from actlab.errors import ActlabError
+from actlab.resources import resource
+from fuzzing import within
+from hub_folders import write_hub_folder
+
+
+def make_irregular(file, kind, outside):
+    """Put a pipe, a link to one ``outside``, or a link to a device in the place of a file."""
+    file.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "link":
+        os.mkfifo(outside)
+        file.symlink_to(outside)
+    else:
+        file.symlink_to("/dev/zero")
+
+
+def write_copy(name, folder):
+    """A copy of a data set's sample."""
+    if name == "timit":
+        write_sample(folder)
+    elif name == "mnist":
+        write_hub_folder(folder.parent, folder.name, splits=("train", "test"))
+        (folder / "README.md").write_text("---\nlicense: mit\n---\n")
+    else:
+        shutil.copytree(resource("data/samples") / name, folder)
+
+
+every_kind = pytest.mark.parametrize("kind", ["fifo", "link", "device"])
+FILES = [
+    *(("timit", f"train/dr1/faaa0/sx1.{suffix}") for suffix in ("wav", "phn")),
+    *(("twitter_pos", name) for name in ("oct27.train", "oct27.dev", "oct27.test", "50mpaths2")),
+    *(("mnist", f"data/{part}-00000-of-00001.parquet") for part in ("train", "test")),
+    ("mnist", "README.md"),
+]
+
+
+@every_kind
+@pytest.mark.parametrize(("name", "file"), FILES, ids=[file for _, file in FILES])
+def test_what_never_ends_in_place_of_data_is_named(cli, tmp_path, name, file, kind):
+    folder = tmp_path / "copy"
+    write_copy(name, folder)
+    make_irregular(folder / file, kind, tmp_path / "pipe")
+    with within():
+        code, out, err = cli("data", "check", name, folder)
+    assert (code, err.count("\n")) == (2, 1)
+    (line,) = (line for line in (out + err).splitlines() if file in line)
+    assert "not a regular file" in line
+
+
+@every_kind
+def test_what_never_ends_in_place_of_a_picture_is_named(tmp_path, kind):
+    folder = shutil.copytree(resource("data/samples/imagenet"), tmp_path / "copy")
+    file = folder / "train/n00000003/n00000003_1.JPEG"
+    make_irregular(file, kind, tmp_path / "pipe")
+    data = ImageNetDataModule(str(folder), size=8, crop=8, workers=0, cache_dir=str(tmp_path / "cache"))
+    with (
+        within(),
+        pytest.raises(ActlabError, match=r"n00000003_1\.JPEG cannot be decoded .*not a regular file"),
+    ):
+        data.prepare_data()
+
+
+@every_kind
+def test_what_never_ends_in_place_of_the_cache_is_replaced(tmp_path, kind):
+    make_irregular(tmp_path / "x.safetensors", kind, tmp_path / "pipe")
+    with within():
+        made_once(tmp_path / "x.safetensors", [], lambda: Cached({}, {"num_classes": "3"}))
+    assert (tmp_path / "x.safetensors").is_file()
