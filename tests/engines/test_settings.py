@@ -58,7 +58,9 @@ def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, mon
         decide(tmp_path / "asked", 1, jobs=0)
 
 
-@pytest.mark.parametrize
+@pytest.mark.parametrize(
+    "content", [[], {"jobs": "two"}, {"compiled": 1}], ids=["a list", "a word", "a number"]
+)
 def test_what_is_no_record_of_settings_is_named(tmp_path, compiled, content):
     write_sealed(tmp_path / settings.FILE, content)
     with pytest.raises(DamagedError, match=r"engine\.json is damaged .*: delete it"):

@@ -5,12 +5,12 @@ import random
 import shutil
 
 import pytest
-from fuzzing import STRUCTURES, VALUES, as_yaml, changed, listed, mistake, paths, replaced, tried
 
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.mappings import read_mapping
 from actlab.resources import config_file, resource
+from fuzzing import STRUCTURES, VALUES, as_yaml, changed, listed, mistake, paths, replaced, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 

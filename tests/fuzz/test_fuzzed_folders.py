@@ -6,12 +6,12 @@ import shutil
 
 import pandas as pd
 import pytest
-from fuzzing import WAYS, damage, listed, mistake, tried
 
 from actlab.__main__ import Stopped
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
 from actlab.studies import progress, reading
+from fuzzing import WAYS, damage, listed, mistake, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 

@@ -255,7 +255,7 @@ class Helper(FrameTask):
         (PlainFrameTask, None),
     ],
     ids=[
-        *("a step", "a hook", "parameters", "LBFGS", "torch's scheduler", "a LightningModule"),
+        *("a step", "a hook", "parameters", "LBFGS", "a LightningModule"),
         *("a method", "no run axis"),
     ],
 )
