@@ -67,8 +67,8 @@ ORACLES: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] 
     "sigmoid": (expit, lambda x: expit(x) * expit(-x)),
 }
 # where torch's products begin to overflow, in value or slope, as a power of the largest number:
-# gelu doubles its input and gelu_tanh cubes it, gelu_sigmoid is the SiLU of 1.702x
-LARGEST = {"silu": 1, "gelu": 0.99, "gelu_sigmoid": 0.99, "gelu_tanh": 0.33}
+# gelu doubles its input and gelu_tanh squares it, gelu_sigmoid is the SiLU of 1.702x
+LARGEST = {"silu": 1, "gelu": 0.99, "gelu_sigmoid": 0.99, "gelu_tanh": 0.49}
 # value at −∞, value at ∞, derivative at −∞, derivative at ∞; torch's own are left to torch
 LIMITS = {
     "identity": (-math.inf, math.inf, 1, 1),

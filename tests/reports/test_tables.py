@@ -15,7 +15,7 @@ import pytest
 from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.engines.folders import Row, RunFolder, frame_of
-from actlab.reports import table_files, tables, terminal
+from actlab.reports import notes, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 
 
@@ -232,6 +232,37 @@ def test_costs_stand_beside_the_accuracy(written: Any) -> None:
         (root / "cost.json").write_text(json.dumps(entries))
         head, _ = tables.grid(results.load(written().study, root))
         assert [name for name in head if "\n/ " in name] == heads
+
+
+def test_the_spread_of_costs_and_a_busy_machine_are_said(written: Any) -> None:
+    """By the reference that is asked for; entries of before, which lack both, print as they did."""
+    loaded = written()
+    runs = {run.point["model.activation"]: run for run in reversed(loaded.runs)}
+    entry = {"bytes_kept": 1, "bytes_relative": 1.0, "relative_to_reference": 1.0, "hardware": "this machine"}
+    parts = {"gelu_tanh": [1.25, 1.5], "elu": [1.1, 1.1], "relu": [1.0, 1.0]}
+    machine = {"load": 1.5, "cores": 2, "cpu_per_second": 0.99}
+    new = {"rounds": 25, "machine": machine}
+
+    def said(**changes: object) -> str:
+        costs = [
+            {**entry, "run": run.id, "point": run.point, "seconds_per_update": min(parts[unit])}
+            | {**new, "seconds_in_parts": parts[unit], **changes}
+            for unit, run in runs.items()
+        ]
+        (loaded.root / "cost.json").write_text(json.dumps(costs))
+        return next(
+            note for note in notes.remarks(results.load(loaded.study, loaded.root)) if "Time of" in note
+        )
+
+    quiet = said()
+    assert "this machine, the fastest of 25 rounds in turns." in quiet
+    assert "In fifths of the rounds time / relu lies between 1.25 and 1.50 for gelu_tanh, and" in quiet
+    assert "busy" not in quiet
+    assert "(load 9.0 on 2 cores, 0.99 s of processor time a second)" in said(machine={**machine, "load": 9.0})
+    assert "(load 1.0 on 2 cores, 0.30 s" in said(machine={"load": 1.0, "cores": 2, "cpu_per_second": 0.3})
+    assert "(load 7.0 on 2 cores):" in said(machine={"load": 7.0, "cores": 2})
+    old = said(rounds=0, machine={}, seconds_in_parts=[])
+    assert old.endswith("measured on this machine.")
 
 
 def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: Path) -> None:

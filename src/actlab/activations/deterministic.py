@@ -3,7 +3,7 @@
 Where torch has the function, the builder returns torch's module, so costs compare torch's kernels. It keeps
 torch's behaviour: ``gelu``, ``gelu_tanh``, ``silu`` and ``gelu_sigmoid``, a scaled SiLU, may give nan at ±∞
 (0·∞); on the CPU ``gelu`` rounds the far left tail to 0 and overflows above half the largest number,
-``gelu_sigmoid`` above the largest ÷ 1.702; the slope of ``gelu_tanh`` is nan where x³ overflows. This package's
+``gelu_sigmoid`` above the largest ÷ 1.702; the slope of ``gelu_tanh`` is nan where x² overflows. This package's
 own modules return the limit at ±∞, pass nan on, and are finite for every finite input, value and gradient.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast

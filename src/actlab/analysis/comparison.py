@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,8 +161,14 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     ratios = {
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
         "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
+        "relative_in_parts": _ratios(mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())),
     }
     return {**mine, **ratios}
+
+
+def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Of what was timed in the same turns; none for measurements of another number of parts."""
+    return [a / b for a, b in zip(mine, theirs, strict=True)] if len(mine) == len(theirs) else []
 
 
 def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actlab.analysis import comparison
@@ -13,6 +13,8 @@ from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
 from actlab.engines.folders import COSTS
 from actlab.reports.captions import INTERVAL, spans
+
+LEAST_SHARE = 0.9  # seconds of processor time that a timing gets in a second on an idle machine
 
 
 def footnotes(results: Results) -> list[str]:
@@ -33,18 +35,66 @@ def remarks(results: Results) -> list[str]:
     ]
     texts += [_tests(results, rows), _untested(results, rows)]
     texts.append(_published(results))
-    costs = [row.cost for row in rows if row.cost]
     if results.results and not results.costed:
         texts.append(
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The same `actlab study "
             "run` measures them."
         )
-    if costs:
-        texts.append(
-            "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-            f"measured on {costs[0].get('hardware', 'hardware not recorded')}."
-        )
+    texts.append(_cost(results, rows))
     return [text for text in [*texts, provenance(results)] if text]
+
+
+def _cost(results: Results, rows: Sequence[TableRow]) -> str:
+    """What was timed and where, how far the ratios moved meanwhile, and whether the machine was busy."""
+    costs = [row.cost for row in rows if row.cost]
+    if not costs:
+        return ""
+    text = (
+        "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
+        f"measured on {costs[0].get('hardware', 'hardware not recorded')}"
+    )
+    if rounds := min(cost.get("rounds", 0) for cost in costs):
+        text += f", the fastest of {rounds} rounds in turns"
+    spread = _spread(results, rows)
+    busy = [cost["machine"] for cost in costs if is_busy(cost.get("machine", {}))]
+    return f"{text}.{spread}{_busy(busy[0]) if busy else ''}"
+
+
+def _spread(results: Results, rows: Sequence[TableRow]) -> str:
+    """The row whose time moved most between fifths of the rounds, relative to the reference."""
+    moved = [
+        (max(parts) / min(parts), min(parts), max(parts), row)
+        for row in rows
+        if row.cost and len(parts := row.cost.get("relative_in_parts", ())) > 1
+    ]
+    if not moved:
+        return ""
+    _, low, high, row = max(moved, key=lambda found: found[0])
+    key, base = results.study.compare, comparison.cost_base(results)
+    return (
+        f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
+        f"{results.text(key, row.point.get(key))}, and moves less for the others."
+    )
+
+
+def is_busy(machine: Mapping[str, float]) -> bool:
+    """Whether other programs had the cores that timings needed; False where nothing was noted.
+
+    >>> is_busy({"load": 1.2, "cores": 2, "cpu_per_second": 0.99}), is_busy({"load": 9.5, "cores": 2})
+    (False, True)
+    """
+    overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
+    return overloaded or machine.get("cpu_per_second", 1) < LEAST_SHARE
+
+
+def _busy(machine: Mapping[str, float]) -> str:
+    share = machine.get("cpu_per_second")
+    got = "" if share is None else f", {share:.2f} s of processor time a second"
+    return (
+        " The machine was busy with other programs then "
+        f"(load {machine['load']:.1f} on {machine['cores']} cores{got}): these times may be wrong. To measure "
+        "them again, delete cost.json and run the study."
+    )
 
 
 def state(results: Results) -> str:

@@ -1,0 +1,79 @@
+"""What an update costs, by a clock of our own: which updates count, how far they move, how busy it was."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+from actlab.engines import cost
+from actlab.studies import reading
+from actlab.tasks import ClassificationTask
+from actlab.tasks.base import Batch
+
+STUDY = """\
+title: Two activations
+base: mnist_classifier
+set: {data.sample: true, data.batch_size: 8}
+grid: {model.activation: [relu, elu]}
+reference: relu
+seeds: 1
+table: [{metric: test/error, at: last, percent: true}]
+"""
+SECONDS = {nn.ReLU: 1.0, nn.ELU: 1.5}
+
+
+class Clock:
+    """An update takes what its activation takes; other programs hold up some of them."""
+
+    def __init__(self, disturbed: Callable[[int], float]) -> None:
+        self.disturbed, self.updates = disturbed, 0
+        self.now = self.got = 0.0
+
+    def update(self, activation: type) -> None:
+        """Let one pass."""
+        self.got += SECONDS[activation]
+        self.now += SECONDS[activation] + self.disturbed(self.updates)
+        self.updates += 1
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Clock, float], list[dict[str, Any]]]:
+    """The costs of two activations by some clock, in three rounds on a machine of two cores and some load."""
+    (tmp_path / "two.yaml").write_text(STUDY)
+    runs = reading.load(tmp_path / "two.yaml").runs()
+    loss = ClassificationTask.loss
+
+    def measure(clock: Clock, load: float) -> list[dict[str, Any]]:
+        def timed(task: ClassificationTask, batch: Batch) -> Tensor:
+            clock.update(next(type(m) for m in task.modules() if type(m) in SECONDS))
+            return loss(task, batch)
+
+        monkeypatch.setattr(ClassificationTask, "loss", timed)
+        times = {"perf_counter": lambda: clock.now, "process_time": lambda: clock.got, "monotonic": float}
+        monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
+        monkeypatch.setattr(cost, "os", SimpleNamespace(getloadavg=lambda: (load, 0, 0), cpu_count=lambda: 2))
+        return cost.measure(runs, "model.activation", "relu", rounds=3)
+
+    return measure
+
+
+def test_costs_are_those_of_undisturbed_updates(measured: Any) -> None:
+    """Where one of three updates is let alone, so that no four in a row are."""
+    relu, elu = measured(Clock(lambda update: 7.0 * (update % 3 > 0)), load=9.5)
+    assert (relu["seconds_per_update"], elu["seconds_per_update"]) == (1.0, 1.5)
+    assert (relu["relative_to_reference"], elu["relative_to_reference"]) == (1.0, 1.5)
+    assert elu["seconds_in_parts"] == [1.5] * 3
+    assert elu["rounds"] == 3
+    assert elu["machine"]["load"] == 9.5
+    assert elu["machine"]["cpu_per_second"] < 0.5
+
+
+def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured: Any) -> None:
+    """Every update of the last round takes a tenth of a second longer; 3 + 4 + 4 of each come before."""
+    relu, elu = measured(Clock(lambda update: 0.1 * (update >= 22)), load=1.0)
+    assert relu["seconds_in_parts"] == pytest.approx([1.0, 1.0, 1.1])
+    assert elu["seconds_in_parts"] == pytest.approx([1.5, 1.5, 1.6])
+    assert elu["machine"] == {"load": 1.0, "cores": 2, "cpu_per_second": pytest.approx(0.97, abs=0.01)}
