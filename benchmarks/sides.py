@@ -153,7 +153,9 @@ class Study(Side):
         self._resume()
         while len(further := self._further(had)) < self.expected:
             if self.process.poll() is not None or time.time() - start > PATIENCE:
-                raise RuntimeError(f"the study has ended, or hangs:\n{Path(self.log.name).read_text()}")
+                raise RuntimeError(
+                    f"the study has ended, or hangs:\n{Path(self.log.name).read_text(encoding='utf-8')}"
+                )
             time.sleep(POLL)
             self._look()
         self._pause()

@@ -102,7 +102,7 @@ def members(runs: Sequence[plan.Run], size: int) -> list[plan.Run]:
 
 def peak_memory() -> int:
     """Most bytes that this process has held; ``getrusage`` would count what its parent held when it forked."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
 
 

@@ -23,6 +23,8 @@ LEAVES = {
     "draws",
     "modes",
     "seeding",
+    "stopping",
+    "thirdparty",
 }
 PLANS = {
     "studies.plan",
@@ -48,6 +50,9 @@ MAY_IMPORT = {
     "audio": set(),
     "draws": {"hashing", "errors"},
     "modes": set(),
+    "stopping": set(),
+    "thirdparty": {"errors"},
+    "guards": {"stopping", "errors"},
     "batches": {"errors"},
     "activations": LEAVES,
     "networks": LEAVES,
@@ -71,6 +76,7 @@ MAY_IMPORT = {
     "parsing": {"configs", "contents"},
     "experiments": {
         "batches",
+        "guards",
         "mistakes",
         "parsing",
         "configs",
@@ -112,6 +118,7 @@ MAY_IMPORT = {
     "studies.progress": {*PLANS, "engines.folders", "series", "files"},
     "studies.stages": {*PLANS, "analysis", "files", "errors"},
     "studies.running": {"analysis", "studies", "engines", "experiments", "datamodules", *LEAVES},
+    "studies.helping": {*PLANS, "engines", "experiments", *LEAVES},
     "studies.loggers": {*PLANS, "analysis", "engines.folders", "errors"},
     "studies.showing": {*PLANS, "studies.stages", "engines.probed", "analysis", "reports", *LEAVES},
     "studies.scoreboard": {"studies", "analysis", "reports", *LEAVES},
@@ -121,6 +128,7 @@ MAY_IMPORT = {
         "callbacks",
         *(
             "experiments",
+            "guards",
             "members",
             "products",
             "signatures",
@@ -134,7 +142,7 @@ MAY_IMPORT = {
         *PLANS,
         *LEAVES,
     },
-    "engines.trial": {"activations", "callbacks", "engines", "experiments", "tasks", *LEAVES},
+    "engines.trial": {"activations", "callbacks", "engines", "experiments", "tasks", *PLANS, *LEAVES},
     "engines.lines": {"files"},
     "engines.formats": set(),
     "engines.folders": {*PLANS, "engines.lines", "engines.formats", "series", "files", "errors"},
@@ -153,7 +161,7 @@ MAY_IMPORT = {
     "completion": {"studies", "datamodules", "reports", "activations", *LEAVES},
     "__main__": {
         *("", "cli", "completion", "studies.command", "studies.scoreboard", "datamodules", "reports"),
-        *("environment", "errors"),
+        *("environment", "errors", "stopping"),
     },
 }
 

@@ -67,3 +67,88 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert process.wait(timeout=100) in (0, 1, 141)  # 1 is how rich ends
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+SWALLOWS = """\
+import os
+import signal
+from pathlib import Path
+
+from torch import nn
+
+
+class Swallows(nn.Module):
+    \"\"\"Lets a signal arrive where its exception is swallowed, in the second epoch, once.\"\"\"
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls > 6:
+            try:
+                if not Path("mark").exists():
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    for _ in range(10_000):
+                        pass
+            except BaseException:
+                pass
+            with Path("mark").open("a") as file:
+                file.write("x")
+        return x.relu()
+"""
+WORDS = [
+    *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
+    *("--model.activation", "./swallows.py:Swallows", "--model.clean_training_loss", "false"),
+    *("--trainer.limit_train_batches", "4", "--trainer.logger", "false", "--trainer.max_epochs", "50"),
+    *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
+]
+
+
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    outcome = cli(*WORDS)
+    assert outcome.code == 143
+    assert outcome.err.strip().splitlines()[-1] == "actlab: stopped; --ckpt_path last goes on"
+    assert (tmp_path / "mark").read_text() == "x"  # no further batch
+    assert cli(*WORDS, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
+
+
+INTERRUPTS = """\
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+from torch import nn
+
+
+class Interrupts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls > 8 and not Path("mark").exists():
+            Path("mark").touch()
+            os.kill(multiprocessing.parent_process().pid, signal.SIGTERM)
+            time.sleep(100)
+        return x.relu()
+"""
+
+
+def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "interrupts.py").write_text(INTERRUPTS)
+    (tmp_path / "short.yaml").write_text(
+        STUDY.replace("500", "3, trainer.limit_train_batches: 4").replace("seeds: 2", "seeds: 1")
+    )
+    words = ("study", "run", "short.yaml", "--activation", "./interrupts.py:Interrupts")
+    outcome = cli(*words)
+    assert outcome.code == 143
+    assert outcome.err == "actlab: stopped; the same command resumes\n"
+    assert "2 of 2 runs finished" in cli(*words).out

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
-from actlab.environment import check_variables, printing
+from actlab.environment import ReaderGoneError, check_variables, printing
 from actlab.errors import ActlabError, one_line
+from actlab.stopping import Stopped, check, stopping
 
 LONGEST_LINE = 1_500  # characters that an error may take on the terminal
 USAGE = """\
@@ -30,30 +29,6 @@ Each has --help. Files that travel with actlab may be named without their path.
 """
 
 
-class Stopped(BaseException):
-    """A signal asked the process to end; no library takes it for an error of its own."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def stopping() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into `Stopped`, also while libraries are imported."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
-
-    alone = threading.current_thread() is threading.main_thread()  # only there a handler can be set
-    former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if alone}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
@@ -61,14 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after ``actlab``; those of the process when None.
 
     Returns:
-        The exit code: 0; 2 after one line about bad input; 130 or 143 when Ctrl-C or SIGTERM stopped it; 141
-        when the reader of its output has gone, as ``head`` does.
+        The exit code: 0; 1 when runs or probes of a study failed; 2 after one line about bad input; 130 or 143
+        when Ctrl-C or SIGTERM stopped it; 141 when the reader of its output has gone, as ``head`` does.
     """
+    if argv is None and sys.getfilesystemencoding() == "ascii":
+        _restart_in_utf8()
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        with stopping(), printing():
+        with stopping(), printing() as nobody_reads:
             check_variables()
-            return run(args)
+            return _whole(args, nobody_reads)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
@@ -80,15 +57,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         print(f"actlab: stopped; {how}", file=sys.stderr)
         return 128 + stop.number
-    except BrokenPipeError:
+    except ReaderGoneError:
         return 141
     except OSError as error:  # a full or read-only disk, a file in the place of a folder
-        print(f"actlab: error: {error}", file=sys.stderr)
+        print(f"actlab: error: {one_line(error) or type(error).__name__}", file=sys.stderr)
         return 2
 
 
+def _restart_in_utf8() -> None:
+    """Replace this process by the same command in Python's UTF-8 mode.
+
+    In the locale C all names of files would be ASCII, and those that are not would be text that no file of ours
+    could hold.
+    """
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def _whole(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
+    """Run a command to its end.
+
+    Raises:
+        ActlabError: for bad input, and where code that the command calls asks the process to exit.
+        Stopped: for a signal, also one whose exception the command has swallowed while it exited.
+    """
+    try:
+        return run(args)
+    except SystemExit as exit_:
+        check()
+        if nobody_reads():
+            raise ReaderGoneError from exit_  # which rich turns into an exit
+        if any(word in ("-h", "--help") or word.endswith(".help") or "--print" in word for word in args):
+            raise  # a parser has printed what was asked for
+        command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
+        raise ActlabError(
+            f"the process was asked to exit with code {exit_.code} while `{command}` ran: an activation, class "
+            "or callback of the config calls sys.exit"
+        ) from exit_
+
+
 def run(args: Sequence[str]) -> int:
-    """Run a command in this process; returns 0.
+    """Run a command in this process.
+
+    Returns:
+        0, or 1 when runs or probes of a study failed.
 
     Raises:
         ActlabError: for bad input.
@@ -107,11 +118,11 @@ def run(args: Sequence[str]) -> int:
     elif command == "study":
         from actlab.studies import command as study
 
-        study.main(args[1:])
+        return study.main(args[1:])
     elif command == "scoreboard":
         from actlab.studies import scoreboard
 
-        scoreboard.main(args[1:])
+        return scoreboard.main(args[1:])
     elif command == "report":
         from actlab.reports.pages import index
 

@@ -40,7 +40,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
         with replacing(Path(path)) as partial, partial.open("wb") as file:
-            torch.save(checkpoint, file)
+            written: Any = _Written(file)
+            try:
+                torch.save(checkpoint, written)
+            except RuntimeError as error:  # what torch raises then names neither the file nor the disk
+                raise written.failure or error from error
             file.flush()
             os.fsync(file.fileno())
 
@@ -49,6 +53,26 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Load tensors and plain values; nothing in the file is run, whatever ``weights_only`` says."""
         return read(path, map_location, self.remedy)
+
+
+class _Written:
+    """An open file that records why it could not be written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.failure: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Write to the file."""
+        try:
+            return self.file.write(content)
+        except OSError as error:
+            self.failure = OSError(error.errno, error.strerror, getattr(self.file, "name", None))
+            raise
+
+    def flush(self) -> None:
+        """Flush the file."""
+        self.file.flush()
 
 
 class ResumableModelCheckpoint(ModelCheckpoint):

@@ -15,6 +15,10 @@ class ActlabError(Exception):
     """
 
 
+class RunError(ActlabError):
+    """What ends one run; the other runs of a study can still be trained."""
+
+
 def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> ActlabError:
     """An error for a ``value`` that is none of the ``allowed``, with the nearest of them first."""
     allowed = sorted(allowed)
@@ -27,8 +31,22 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> 
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
-    """The message of an error in one line, without the middle of a long one."""
-    return _without_middle(" ".join(str(error).split()), longest)
+    """The message of an error in one line, without the middle of a long one; its type where there is none."""
+    try:
+        text = str(error)
+    except Exception as second:  # third-party errors have a __str__ of their own
+        text = f"{type(error).__name__}, whose text raises {type(second).__name__}"
+    return _without_middle(" ".join(text.split()), longest) or type(error).__name__
+
+
+def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
+    """The type of an error and its message, in one line.
+
+    >>> described(ValueError("no such  thing")), described(BrokenPipeError())
+    ('ValueError: no such thing', 'BrokenPipeError')
+    """
+    name, text = type(error).__name__, one_line(error, longest)
+    return text if text.startswith(name) else f"{name}: {text}"
 
 
 def _without_middle(text: str, longest: int = LONGEST_MESSAGE) -> str:

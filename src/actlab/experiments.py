@@ -18,6 +18,7 @@ from actlab import activations, configs, mistakes, records
 from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
+from actlab.guards import PlannedLength, StopOnSignal
 from actlab.parsing import copied, parsed
 from actlab.signatures import locate
 from actlab.tasks import Task
@@ -182,7 +183,9 @@ class ActlabCLI(LightningCLI):
             raise mistakes.bad_input(error) or mistakes.unbuilt(error) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer; it writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
+        """Build the Trainer, which `actlab.guards` watch.
+
+        It writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
 
         Raises:
             ActlabError: for a value that Lightning refuses, such as an unknown strategy.
@@ -194,6 +197,7 @@ class ActlabCLI(LightningCLI):
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
 
 

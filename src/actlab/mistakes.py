@@ -12,7 +12,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningCLI
 
 from actlab import configs
-from actlab.errors import LONGEST_MESSAGE, ActlabError, one_line
+from actlab.errors import LONGEST_MESSAGE, ActlabError, described, one_line
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def unbuilt(error: BaseException) -> ActlabError:
     frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
     built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
     names = dict.fromkeys(type(one).__qualname__ for one in built if not isinstance(one, LightningCLI | None))
-    return ActlabError(f"{' → '.join([*names, type(first).__name__])}: {one_line(first) or 'no message'}")
+    return ActlabError(f"{' → '.join([*names, described(first)])}")
 
 
 def _is_parsers(error: BaseException) -> bool:

@@ -70,14 +70,58 @@ def test_a_damaged_file_is_named_and_its_remedy_helps(killed, name):
         assert result(root, run) == result(folder / "straight", run)
 
 
-def test_rows_that_the_checkpoint_counted_are_missed(killed):
+@pytest.mark.parametrize("what", ["rows", "folder"])
+def test_a_run_that_has_lost_its_rows_is_named_or_trained_from_scratch(killed, what, capsys):
+    """A stack trains its other members on as if nothing had happened."""
     runs, folder, stacked = killed
-    lost = RunFolder(folder / "killed", runs[0])
-    (lost.path / "metrics.jsonl").unlink()
-    execute(runs, folder / "killed", stacked)
-    assert "has 0 rows" in lost.failure
-    assert str(lost.path) in lost.failure
-    assert "run the study again" in lost.failure
+    root, straight = folder / "killed", folder / "straight"
+    lost = RunFolder(root, runs[0])
+    (lost.path / "metrics.jsonl").unlink() if what == "rows" else shutil.rmtree(lost.path)
+    execute(runs, root, stacked)
+    assert result(root, runs[1]) == result(straight, runs[1])
+    assert metrics(root, runs[1]).equals(metrics(straight, runs[1]))
+    if what == "rows" and not stacked:
+        assert "has 0 rows" in lost.failure
+        assert f"delete {lost.path} and run the study again" in lost.failure
+        return
+    alone, before = metrics(root, runs[0]), metrics(straight, runs[0])
+    assert result(root, runs[0])["engine"] == "sequential"
+    assert alone.drop(columns="value").equals(before.drop(columns="value"))
+    assert alone["value"].to_numpy() == pytest.approx(before["value"].to_numpy(), rel=1e-4)
+    assert (f"{runs[0].id} has lost its rows" in capsys.readouterr().out) == stacked
+
+
+def test_damaged_rows_of_one_member_fail_that_member(killed):
+    runs, folder, stacked = killed
+    root = folder / "killed"
+    path = root / runs[0].id / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20] + b"?" + whole[21:])
+    execute(runs, root, stacked)
+    assert "is damaged in line 1" in RunFolder(root, runs[0]).failure
+    assert metrics(root, runs[1]).equals(metrics(folder / "straight", runs[1]))
+    path.write_bytes(whole)  # of fewer epochs than the stack has by now
+    execute(runs, root, stacked)
+    assert metrics(root, runs[0]).equals(metrics(folder / "straight", runs[0]))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("what", ["root", "folder"])
+def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works(tmp_path, stacked, what):
+    runs = load(
+        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
+    ).runs()
+    root = tmp_path / "runs"
+
+    def take_away(run, fraction):
+        place = root if what == "root" else root / runs[0].id
+        if fraction < 0.5 and place.exists():
+            place.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(ActlabError, match=r"was deleted, moved or emptied .* the same command resumes"):
+        execute(runs, root, stacked, take_away)
+    execute(runs, root, stacked)
+    assert all(RunFolder(root, run).finished for run in runs)
 
 
 def test_rows_and_checkpoints_of_another_run_are_not_taken_up(tmp_path):

@@ -57,14 +57,14 @@ class Deadly(pl.Callback):
 
     stackable = True
 
-    def __init__(self, mark: str = "") -> None:
-        self.mark = mark
+    def __init__(self, mark: str = "", number: int = signal.SIGKILL) -> None:
+        self.mark, self.number = mark, number
 
     def on_train_epoch_start(self, trainer, pl_module):
         if trainer.current_epoch == 1 and not (self.mark and Path(self.mark).exists()):
             if self.mark:
                 Path(self.mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
 
 
 @pytest.mark.parametrize("stacked", [True, False])
@@ -109,7 +109,19 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
     assert workers.work([packing.Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "died 3 times, of signal or code 9" in RunFolder(tmp_path, deadly).failure
+    assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).failure
+
+
+def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):
+    """Lightning would turn the signal into an exit with code 0, which is not tried again."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    run = load(tmp_path, overrides=["seeds=1"]).runs()[0]
+    arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
+    callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
+    run.config["trainer"]["callbacks"].append(callback)
+    assert workers.work([packing.Job(run.id, (run,), 1)], tmp_path, ignore, Settings()) == []
+    assert RunFolder(tmp_path, run).finished
 
 
 def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):

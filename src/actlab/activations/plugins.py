@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -17,8 +18,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, described, unknown
 from actlab.files import regular
+from actlab.thirdparty import calling
 
 
 class Function(nn.Module):
@@ -56,6 +58,7 @@ class Function(nn.Module):
         return ", ".join([name, *(f"{key}={value!r}" for key, value in self.params.items())])
 
 
+@calling
 def resolve(name: str) -> Any:
     """What ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
 
@@ -92,7 +95,7 @@ def _module(source: str) -> types.ModuleType:
         return importlib.import_module(source)
     except Exception as error:  # another author's module may raise anything while it is imported
         remedy = "Install it, or write ./file.py:Name for a file of yours."
-        raise ActlabError(f"cannot import {source!r}: {_one_line(error)}. {remedy}") from error
+        raise ActlabError(f"cannot import {source!r}: {described(error)}. {remedy}") from error
 
 
 def _file_module(path: Path) -> types.ModuleType:
@@ -100,7 +103,7 @@ def _file_module(path: Path) -> types.ModuleType:
     if not path.is_file():
         raise ActlabError(f"no such file: {path}. Paths of units are relative to the current folder.")
     content = regular(path).read_bytes()  # an edited file is another module
-    told = hashlib.blake2b(str(path).encode() + content, digest_size=4)
+    told = hashlib.blake2b(os.fsencode(path) + content, digest_size=4)
     name = f"actlab_user_{path.stem}_{told.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
@@ -113,7 +116,7 @@ def _file_module(path: Path) -> types.ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
-        raise ActlabError(f"cannot import {path}: {_one_line(error)}") from error
+        raise ActlabError(f"cannot import {path}: {described(error)}") from error
     return module
 
 
@@ -231,14 +234,11 @@ def _wrapped(label: str, target: Any, params: Mapping[str, Any], missing: list[s
     return Function(target, params)
 
 
+@calling
 def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> Any:
     try:
         return target(**params)
     except ActlabError:
         raise
     except Exception as error:  # another author's code may raise anything
-        raise ActlabError(f"cannot build {label} with {dict(params)}: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ActlabError(f"cannot build {label} with {dict(params)}: {described(error)}") from error

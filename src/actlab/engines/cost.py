@@ -13,7 +13,7 @@ import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from actlab import experiments
+from actlab import experiments, stopping
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
@@ -123,6 +123,7 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
         for name in [name for name in built if name not in failed]:
+            stopping.check()
             try:
                 if number == 0:
                     trials[name] = Trial(built[name])

@@ -204,6 +204,11 @@ class RunFolder:
         """Add rows at the end of an epoch."""
         lines.append(self._rows, self.run.id, rows)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether there is a file of rows, of a run that goes on."""
+        return self._rows.exists()
+
     def rows(self) -> list[Row]:
         """The rows so far; a last line that a kill cut short is left out.
 
@@ -265,7 +270,7 @@ def versions() -> dict[str, str]:
 def hardware() -> str:
     """The processor and the number of its cores, for provenance."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = regular(cpuinfo).read_text().splitlines() if cpuinfo.exists() else []
+    lines = regular(cpuinfo).read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"

@@ -60,7 +60,9 @@ def free_memory() -> int:
     if not meminfo.exists():
         return 4 * GIB
     available = next(
-        line for line in regular(meminfo).read_text().splitlines() if line.startswith("MemAvailable")
+        line
+        for line in regular(meminfo).read_text(encoding="utf-8").splitlines()
+        if line.startswith("MemAvailable")
     )
     return int(available.split()[1]) * 1024
 

@@ -17,12 +17,12 @@ from pytorch_lightning.core.hooks import DataHooks
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments, series
+from actlab import checkpoints, experiments, series, stopping
 from actlab.engines import packing, probed
 from actlab.engines.folders import Row, RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.recording import best_of, checkpoint_name, epochs_of
-from actlab.errors import ActlabError, one_line, unknown
+from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.signatures import find, parameters
@@ -31,6 +31,7 @@ from actlab.stacking.task import reason_against, stacked_quantity
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
+from actlab.thirdparty import calling
 
 TOGETHER = 15  # most runs that are evaluated as one
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -51,25 +52,47 @@ def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tu
     return found
 
 
-def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Callable[[str], None]) -> None:
+def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Callable[[str], None]) -> int:
     """Evaluate what is missing.
 
     Args:
         runs: of one study.
         root: the study's folder.
         probes: of the study.
-        say: takes a line about what is left out, and why.
+        say: takes a line about what is left out, or failed, and why.
+
+    Returns:
+        How many evaluations failed; the next start tries them again.
 
     Raises:
         ActlabError: for a probe that cannot be made.
     """
+    failed = 0
     for probe, left in missing(runs, root, probes):
         evaluate = made(probe)
         for group in _groups(left):
             for part in packing.even_parts(group, TOGETHER):
+                stopping.check()
                 with holding(root, part) as held:
-                    if held:
-                        _measure(probe, evaluate, part, root, say)
+                    if held and (fault := _fault_of(probe, evaluate, part, root, say)):
+                        say(f"probe {probe.name} failed on {len(part)} runs such as {part[0].id}: {fault}")
+                        failed += 1
+    return failed
+
+
+def _fault_of(
+    probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]
+) -> str | None:
+    """Evaluate one probe on some runs; what went wrong in third-party code, or None."""
+    try:
+        _measure(probe, evaluate, runs, root, say)
+    except RunError as error:
+        return str(error)
+    except (ActlabError, OSError):
+        raise
+    except Exception as error:  # third-party activations and probes may raise anything
+        return described(error)
+    return None
 
 
 def made(probe: Probe) -> Any:
@@ -179,6 +202,7 @@ class Apart(nn.Module):
         """Where the networks are."""
         return next(self.parameters()).device
 
+    @calling
     def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch that all share says of each run: values ``(R, B, *)``."""
         found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import torch
 
+from actlab import stopping
 from actlab.engines import sequential, stacked
 from actlab.engines.devices import rank
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError, RunError, described
 from actlab.files import DamagedError
 from actlab.studies import identity
 from actlab.studies.plan import Run
@@ -40,6 +41,7 @@ def work(jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFact
     """
     busy = []
     for job in jobs:
+        stopping.check()
         with holding(root, job.runs) as held:
             if not held:
                 busy.append(job)
@@ -78,27 +80,35 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     try:
         _train(job, root, progress, logger)
     except DamagedError as error:  # it stays as it is until somebody has looked
-        for folder in (RunFolder(root, run) for run in job.runs):
-            if not folder.finished:
-                folder.fail(str(error))
-                progress(folder.run, 1.0)
+        for run in job.runs:
+            _fail(run, str(error), root, progress)
+    except RunError as error:
+        _fail_alone(job, str(error), root, progress, logger)
     except ActlabError:
         raise
     except OSError as error:
-        raise ActlabError(f"cannot go on in {root}: {error}; the same command resumes") from error
-    except Exception as error:  # units, networks and callbacks of other authors may raise anything
-        if len(job.runs) == 1:
-            RunFolder(root, job.runs[0]).fail(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-            progress(job.runs[0], 1.0)
-            return
-        print(
-            f"a stack of {len(job.runs)} runs failed ({type(error).__name__}: {one_line(error, 100)}); "
-            "they are trained one by one",
-            flush=True,
-        )
-        for run in job.runs:
-            if not RunFolder(root, run).finished:
-                train(Job(run.id, (run,), job.threads), root, progress, logger)
+        raise ActlabError(f"cannot go on in {root}: {described(error)}; the same command resumes") from error
+    except Exception as error:  # third-party activations, networks and callbacks may raise anything
+        _fail_alone(job, described(error), root, progress, logger)
+
+
+def _fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
+    """Record an unfinished run as failed."""
+    folder = RunFolder(root, run)
+    if not folder.finished:
+        folder.fail(reason)
+        progress(run, 1.0)
+
+
+def _fail_alone(job: Job, reason: str, root: Path, progress: Progress, logger: LoggerFactory | None) -> None:
+    """Record a run as failed; train the members of a stack one by one, to see which of them fail."""
+    if len(job.runs) == 1:
+        _fail(job.runs[0], reason, root, progress)
+        return
+    print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); they are trained one by one", flush=True)
+    for run in job.runs:
+        if not RunFolder(root, run).finished:
+            train(Job(run.id, (run,), job.threads), root, progress, logger)
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
@@ -110,8 +120,9 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
     try:
         if len(job.runs) > 1:
-            stacked.train(job, root, progress, logger)
+            lost = stacked.train(job, root, progress, logger)
         else:
+            lost = []
             sequential.train(job.runs[0], root, progress, logger, job.threads)
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -121,6 +132,8 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         gc.collect()  # Trainer, task and loaders refer to each other
         if not frozen:
             gc.unfreeze()
+    for run in lost:
+        train(Job(run.id, (run,), job.threads), root, progress, logger)
 
 
 @cache

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.engines.folders import Row, RunFolder
+from actlab.errors import ActlabError
 from actlab.files import DamagedError
 from actlab.studies.plan import Keep, Run
 
 LoggerFactory = Callable[[Run], Logger]
+LEFT_OUT = -1  # in place of a number of rows: of a member that its stack no longer records
 Progress = Callable[[Run, float], None]  # a run and the fraction of it that is done
 
 
@@ -81,6 +83,22 @@ class TimedRecorder(Checkpoint):
         if path.exists() and epochs_of(read(path)) != epoch:
             path.unlink()
 
+    def has_lost(self, folder: RunFolder) -> bool:
+        """Whether a run has no rows any more, but the resumed checkpoint counts some."""
+        return bool(self.recorded.get(folder.run.id)) and not folder.recorded
+
+    def check_there(self, folder: RunFolder) -> None:
+        """Check that a run's folder and rows are still where they were put.
+
+        Raises:
+            ActlabError: where they are not; nothing is written into a folder that was moved or deleted.
+        """
+        if not folder.path.is_dir() or self.has_lost(folder):
+            raise ActlabError(
+                f"{folder.path} was deleted, moved or emptied while its run was trained: put it back, or leave "
+                "it so and the run is trained from scratch; the same command resumes"
+            )
+
     def append(self, folder: RunFolder, rows: list[Row]) -> None:
         """Add rows to a run's folder."""
         folder.append(rows)
@@ -94,6 +112,8 @@ class TimedRecorder(Checkpoint):
         """
         self._check_owner(folder)
         found, known = len(folder.rows()), self.recorded.get(folder.run.id, 0)
+        if known == LEFT_OUT:
+            raise DamagedError(f"{folder.path} was damaged, and its stack was trained on: {folder.remedy}")
         if found != known:
             raise DamagedError(f"{folder.path} has {found} rows, but {known} were written: {folder.remedy}")
 

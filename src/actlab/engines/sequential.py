@@ -26,6 +26,7 @@ from actlab.engines.recording import (
     summarise,
     write_checkpoint,
 )
+from actlab.guards import ended
 from actlab.seeding import seed_epoch
 from actlab.studies.plan import Run
 from actlab.tasks import Task
@@ -122,6 +123,8 @@ class Recorder(TimedRecorder):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Append the epoch's rows and save the checkpoint; stop at a loss that is not finite."""
+        if trainer.is_global_zero:
+            self.check_there(self.folder)
         self._take(trainer)
         if trainer.strategy.reduce_boolean_decision(diverged(self.pending), all=False):
             if not self.diverged:  # with min_epochs a Trainer goes on
@@ -196,6 +199,7 @@ def finish(recorder: Recorder, trainer: pl.Trainer) -> None:
         DIVERGED if recorder.diverged else FINISHED,
         unit_records.close(recorder.folder, last_good, trainer.global_step),
         engine="sequential",
+        ended=DIVERGED if recorder.diverged else ended(trainer),
         last_good_epoch=last_good,
         updates=trainer.global_step,
         revisions=revisions_of(trainer),

@@ -7,7 +7,8 @@ checkpoint. `actlab.engines.packing` decides which runs form a stack.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -24,6 +25,7 @@ from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_nam
 from actlab.engines.memory import keep_freed
 from actlab.engines.packing import Job
 from actlab.engines.recording import (
+    LEFT_OUT,
     LoggerFactory,
     Progress,
     TimedRecorder,
@@ -35,6 +37,8 @@ from actlab.engines.recording import (
     write_checkpoint,
 )
 from actlab.experiments import Experiment
+from actlab.files import DamagedError
+from actlab.guards import PLANNED, ended
 from actlab.members import build_tasks
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
@@ -55,21 +59,47 @@ class StackRecorder(TimedRecorder):
         loggers: Mapping[int, Logger],
     ) -> None:
         super().__init__()
-        self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, loggers
+        self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, dict(loggers)
         self.checkpoint = path / "last.ckpt"
-        for folder in folders:  # without rows of one member all begin anew
-            folder.remedy = f"delete {path} and {folder.path}, then run the study again"
+        self.left_out: set[int] = set()  # members whose record is damaged or lost: trained on, not recorded
+        self.lost: list[Run] = []  # those whose record is lost
         self.pending: list[tuple[int, float, dict[str, list[float]]]] = []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop rows that the resumed checkpoint does not hold."""
         assert isinstance(pl_module, StackedTask)
-        for r, folder in enumerate(self.folders):
-            if not folder.finished:
+        for r, folder in self._open():
+            with self._named(r):
+                if self.has_lost(folder):
+                    print(f"{folder.run.id} has lost its rows: it is trained from scratch, on its own")
+                    self.lost.append(folder.run)
+                    self._leave_out(r)
+                    continue
                 self.cut_back(folder, trainer.global_step)
                 unit_records.cut_back(folder, trainer.current_epoch)
                 self._keep(r, pl_module, trainer.current_epoch, [])
+        trainer.should_stop = trainer.should_stop or not self._open()
         self.start_clock()
+
+    def _open(self) -> list[tuple[int, RunFolder]]:
+        """The members that are recorded."""
+        members = enumerate(self.folders)
+        return [(r, folder) for r, folder in members if not folder.finished and r not in self.left_out]
+
+    @contextmanager
+    def _named(self, r: int) -> Iterator[None]:
+        """Record a member whose files are damaged as failed; the others are trained."""
+        try:
+            yield
+        except DamagedError as error:
+            self._leave_out(r)
+            self.folders[r].fail(str(error))
+            self.progress(self.folders[r].run, 1.0)
+
+    def _leave_out(self, r: int) -> None:
+        """Record a member no longer, in a later start neither: its rows would lack epochs."""
+        self.left_out.add(r)
+        self.recorded[self.folders[r].run.id] = LEFT_OUT
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the validation metrics, at this step."""
@@ -81,9 +111,9 @@ class StackRecorder(TimedRecorder):
         self._take(trainer, pl_module)
         self.read_clock()
         epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
-        for r, folder in enumerate(self.folders):
-            if folder.finished:
-                continue
+        for _, folder in self._open():
+            self.check_there(folder)
+        for r, folder in self._open():
             rows = [
                 Row(e, step, *split_name(name), "", values[r])
                 for step, e, metrics in self.pending
@@ -104,13 +134,12 @@ class StackRecorder(TimedRecorder):
                 self.progress(folder.run, min(done, 0.999))
         self.pending = []
         trainer.save_checkpoint(self.checkpoint)
-        trainer.should_stop = all(folder.finished for folder in self.folders)
+        trainer.should_stop = not self._open()
 
     def close(self, trainer: pl.Trainer) -> None:
         """Close the members that went to the end, in this start or in one that was killed closing them."""
-        for r, folder in enumerate(self.folders):
-            if not folder.finished:
-                self._close(r, trainer, FINISHED, trainer.current_epoch)
+        for r, _ in self._open():
+            self._close(r, trainer, FINISHED, trainer.current_epoch)
 
     def _take(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         assert isinstance(task, StackedTask)
@@ -134,6 +163,10 @@ class StackRecorder(TimedRecorder):
                 self.loggers[r].log_metrics(metrics, step)
 
     def _close(self, r: int, trainer: pl.Trainer, status: str, last_good_epoch: int) -> None:
+        with self._named(r):
+            self._finish(r, trainer, status, last_good_epoch)
+
+    def _finish(self, r: int, trainer: pl.Trainer, status: str, last_good_epoch: int) -> None:
         folder, task, updates = self.folders[r], trainer.lightning_module, trainer.global_step
         assert isinstance(task, StackedTask)
         self.check_rows(folder)
@@ -147,6 +180,11 @@ class StackRecorder(TimedRecorder):
             status,
             unit_records.close(folder, last_good_epoch, updates),
             engine="stacked",
+            ended=DIVERGED
+            if status == DIVERGED
+            else PLANNED
+            if last_good_epoch == folder.run.epochs
+            else ended(trainer),
             stack={"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads},
             last_good_epoch=last_good_epoch,
             updates=updates,
@@ -154,7 +192,7 @@ class StackRecorder(TimedRecorder):
             seconds=round(self.seconds / len(self.folders), 3),
         )
         if r in self.loggers:
-            self.loggers[r].finalize("success" if status == FINISHED else "failed")
+            self.loggers.pop(r).finalize("success" if status == FINISHED else "failed")
         self.progress(folder.run, 1.0)
 
     def _last_good(self, network: StackedNetwork) -> StackedNetwork | None:
@@ -173,7 +211,7 @@ def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
     return {f"network.{name}": value for name, value in network.member_state(r).items()}
 
 
-def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
+def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> list[Run]:
     """Train one stack to its end, resuming from its last checkpoint.
 
     Args:
@@ -181,6 +219,9 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         root: the study's folder.
         progress: called for each member after each epoch.
         logger: makes a logger for a run; none by default.
+
+    Returns:
+        Members that have lost the rows which the checkpoint presupposes; they are to be trained from scratch.
     """
     keep_freed()
     folders = [RunFolder(root, run) for run in job.runs]
@@ -194,10 +235,15 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = f"delete {path}; its runs begin anew"
     resume = recorder.checkpoint if recorder.checkpoint.exists() else None
-    with threads(job.threads):
-        trainer.fit(task, datamodule=data, ckpt_path=resume)
-    recorder.close(trainer)
+    try:
+        with threads(job.threads):
+            trainer.fit(task, datamodule=data, ckpt_path=resume)
+        recorder.close(trainer)
+    finally:  # those of members that did not end: a later start opens their histories again
+        for left in recorder.loggers.values():
+            left.finalize("failed")
     recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
+    return recorder.lost
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:

@@ -5,21 +5,61 @@ And what of a user's own task would be lost in a stack.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
-from actlab import activations
+from actlab import activations, experiments
 from actlab.callbacks import refuse_averaging
+from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.modes import evaluating
 from actlab.seeding import own_generators
+from actlab.studies.groups import of_each_value
+from actlab.studies.keys import identity, label
+from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.building import fault_of_learning
 from actlab.tasks.randomness import is_random
+from actlab.thirdparty import Calling
 
 SAMPLES = 8
+
+
+def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
+    """Build one run for each value of each grid key, and try each unit once; print a hint where there is one.
+
+    Args:
+        report: is given ``"trying"`` with a unit and its name before anything of it is called.
+        runs: of one study.
+        known: faults found before, by unit; these are not tried again.
+
+    Returns:
+        The fault of each unit; None where there is none.
+
+    Raises:
+        ActlabError: for a mistake in a config.
+    """
+    faults: dict[str, str | None] = {**known}
+    for run in of_each_value(runs):
+        unit, name = identity(run.unit), label(run.unit)
+        if faults.get(unit):
+            continue
+        report("trying", unit, f"activation {name}" if run.unit else run.id)
+        try:
+            experiment = experiments.build(run.config)
+        except RunError as error:
+            faults[unit] = f"activation {name} fails: {error}"
+            continue
+        if unit not in faults:
+            hint = hint_of(experiment, name)
+            faults[unit] = fault = fault_of(experiment, name)
+            if hint and not fault:
+                print(hint)
+    return faults
 
 
 def fault_of(experiment: Experiment, name: str) -> str | None:
@@ -46,14 +86,16 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         unit.register_forward_hook(_kept)
         unit.register_forward_hook(lambda unit, inputs, _: given.update({id(unit): (unit, inputs[0].shape)}))
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), Calling():
             loss = task.train().loss(batch)
             stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()})
             loss.backward()  # type: ignore[no-untyped-call]
+    except RunError as error:
+        return f"activation {name} fails: {error}"
     except ActlabError as error:
         return f"activation {name} {error}"
-    except Exception as error:  # another author's code may raise anything
-        return f"activation {name} fails: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    except Exception as error:  # third-party code may raise anything
+        return f"activation {name} fails: {described(error, 200)}"
     if made := sorted({name for name, _ in task.network.named_parameters()} - known):
         return (
             f"activation {name} makes a parameter in its first call ({made[0]}), too late for the optimiser: "

@@ -29,6 +29,7 @@ from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task, building
 from actlab.tasks.quantities import Means
 from actlab.tasks.restoring import as_precise_as
+from actlab.thirdparty import calling
 
 # What a task may define anew and still be stacked: everything else is the stack's own.
 _FREE = {"inputs", "quantities", "metric_names", "metrics_for", "stackable", "predict_step"}
@@ -91,6 +92,7 @@ class StackedTask(pl.LightningModule):
             member.network.load_state_dict(self.network.member_state(r))
             yield member.to(self.device).train(self.training)
 
+    @calling
     def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch says, with values ``(R, B, *)``.
 

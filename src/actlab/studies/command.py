@@ -12,11 +12,12 @@ from actlab.errors import ActlabError, Parser
 from actlab.studies import schema, showing, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
+from actlab.studies.helping import faults_of, helper_for, measure_costs, updates_of
 from actlab.studies.keys import identity, without
 from actlab.studies.loggers import logger_factory
 from actlab.studies.plan import Run, Study
 from actlab.studies.reading import load
-from actlab.studies.running import Engine, faults_of, run, updates_per_epoch
+from actlab.studies.running import Engine, run
 
 ENGINES = ("auto", "sequential")
 W_AND_B = "actlab.reports.wandb.RunLogger"
@@ -24,7 +25,7 @@ W_AND_B = "actlab.reports.wandb.RunLogger"
 
 COMMANDS = {
     "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
-    "run": "train what is unfinished, then print the table",
+    "run": "train what is unfinished, then print the table; exits with 1 when runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures beside the published curves",
     "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
@@ -125,8 +126,11 @@ def _add_run_options(sub: ArgumentParser) -> None:
     sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> int:
     """Run ``actlab study`` with the words after it.
+
+    Returns:
+        0; 1 after ``run`` when runs or evaluations of probes failed.
 
     Raises:
         ActlabError: for bad input.
@@ -134,7 +138,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
     if args.command == "schema":
         print(schema.json_schema(), end="")
-        return
+        return 0
     study = load(args.file, args.smoke, args.overrides, args.activations, args.reference)
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
@@ -142,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
     elif args.command == "run":
-        run_and_show(study, root, args)
+        return run_and_show(study, root, args)
     elif args.command == "show":
         showing.show(showing.load(study, root, args.stage)[-1], args.form)
     elif args.command == "wandb":
@@ -150,24 +154,27 @@ def main(argv: Sequence[str]) -> None:
     else:
         folder = showing.folder_of(study, root, args.stage)
         showing.report(showing.load(study, root, args.stage), folder, args.html)
+    return 0
 
 
-def run_and_show(study: Study, root: Path, args: Namespace) -> None:
-    """Train what is unfinished, then print the table and draw what was asked for."""
+def run_and_show(study: Study, root: Path, args: Namespace) -> int:
+    """Train what is unfinished, then print the table and draw what was asked for; 1 when something failed."""
     if args.max_stack is not None and args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
-    if not run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage):
-        return
+    failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
+    if failed is None:
+        return 0
     opened = showing.load(study, root, args.stage)
     showing.show(opened[-1])
     folder = showing.folder_of(study, root, args.stage)
     if not (args.report or args.html):
         showing.keep(opened, folder)
-        return
+        return int(failed > 0)
     written = showing.report(opened, folder, args.html)
     if args.logger == W_AND_B:
         showing.publish(opened[-1], folder, written)
+    return int(failed > 0)
 
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
@@ -202,22 +209,20 @@ def state(folder: RunFolder) -> str:
 
 def costs(study: Study, todo: Sequence[Run]) -> str:
     """What is left to do costs, timed now."""
-    from actlab import experiments
-    from actlab.engines import cost
     from actlab.engines.settings import quiet
     from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
         return identity(without(point, study.select.tune))
 
-    with quiet():
-        faults = faults_of(todo)
+    with quiet(), helper_for(study) as helper:
+        faults = faults_of(todo, helper)
         todo = [run for run in todo if run.id not in faults]
         if not todo:
             return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
-        measured = cost.measure(todo, study.compare, study.reference, study.select.tune, rounds=8)
+        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
         measured = [entry for entry in measured if "failed" not in entry]
-        updates = updates_per_epoch(experiments.build(todo[0].config))
+        updates = helper.call(updates_of, todo[0])
     if not measured or updates is None:
         return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
     seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from actlab.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.keys import (
     as_list,
+    as_number,
     check_order,
     class_of,
     located,
@@ -73,6 +75,8 @@ def load(
     for stage in ({}, *(stage.set for stage in file.stages)):
         for block in blocks:
             check_order({**block.settings, **stage}, block.grid)
+        for key, value in {**block.settings, **block.grid}.items():
+            _check_finite(key, value)
     _check_names(file.figures, path)
     asked = file.reference if reference is None else _unit(reference)
     given = reference is not None or file.reference is not None
@@ -95,6 +99,19 @@ def load(
         notes=tuple(file.notes),
         tags=tuple(file.tags),
     )
+
+
+def _check_finite(key: str, value: Any) -> None:
+    """Check that no number that a study sets or varies is infinite or nan, also as a text that reads so.
+
+    Raises:
+        ActlabError: for one.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            _check_finite(key, inner)
+    elif isinstance(number := as_number(value), float) and not math.isfinite(number):
+        raise ActlabError(f"{key} has the value {value}: give a finite number")
 
 
 def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +15,22 @@ from actlab.engines.folders import RunFolder
 from actlab.engines.formats import Cost
 from actlab.files import DamagedError
 from actlab.studies import stages
-from actlab.studies.groups import groups, of_each_value
-from actlab.studies.keys import identity, is_rate, label, priced
+from actlab.studies.groups import groups
+from actlab.studies.helping import (
+    Arranged,
+    arrange,
+    evaluate,
+    faults_of,
+    helper_for,
+    make_probes,
+    measure_costs,
+)
+from actlab.studies.keys import identity, is_rate, priced
 from actlab.studies.plan import Run, Study
 from actlab.studies.progress import Display
 
 if TYPE_CHECKING:
-    from actlab.experiments import Experiment
+    from actlab.engines.children import Child, Here
 
 
 class Engine(NamedTuple):
@@ -41,7 +49,7 @@ class Engine(NamedTuple):
     jobs: int | None = None
 
 
-def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> bool:
+def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int | None:
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
     Args:
@@ -51,7 +59,8 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> bo
         only: the name of the one stage to run, at what has been selected for it.
 
     Returns:
-        False in a process that Lightning has started for a further device, which has nothing to show.
+        How many runs and evaluations failed; None in a process that Lightning has started for a further device,
+        which has nothing to show.
 
     Raises:
         ActlabError: for a bad config, unit or dataset, or a stage that cannot be run yet.
@@ -64,22 +73,20 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> bo
         with quiet():
             runs = [r for stage in stages.opened(study, root) for r in stage.runs()]
             queue.train_as_further_device(runs, root)
-        return False
+        return None
     if only is not None:
-        run_stage(stages.until(study, root, only)[-1], root, engine)
-        return True
-    number = 0
+        return run_stage(stages.until(study, root, only)[-1], root, engine)
+    number = failed = 0
     while number < len(ready := stages.opened(study, root)):
-        for stage in ready[number:]:
-            run_stage(stage, root, engine)
+        failed += sum(run_stage(stage, root, engine) for stage in ready[number:])
         number = len(ready)
     if number < len(study.stages):
         print(f"stage {study.stages[number].name} opens when every run before it has ended")
-    return True
+    return failed
 
 
-def run_stage(study: Study, root: Path, engine: Engine) -> None:
-    """Train what is unfinished of one stage, then evaluate its probes."""
+def run_stage(study: Study, root: Path, engine: Engine) -> int:
+    """Train what is unfinished of one stage, then evaluate its probes; how many of them failed."""
     runs = study.runs()
     for run in runs:
         RunFolder(root, run).tidy()
@@ -94,21 +101,23 @@ def run_stage(study: Study, root: Path, engine: Engine) -> None:
     if former := unlike(runs, root):
         print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
     if not todo and not study.probes and not uncosted(study, root):
-        return
-    from actlab.engines import cost, probes
+        return 0
+    from actlab.engines import cost
     from actlab.engines.settings import quiet
 
-    with quiet():
-        for probe in study.probes:
-            probes.made(probe)
+    failed = 0
+    with quiet(), helper_for(study) as helper:
+        helper.call(make_probes, study.probes)
         if todo:
-            train(study, todo, root, engine)
+            failed += train(study, todo, root, engine, helper)
         if unknown := uncosted(study, root):
             rounds = 1 if study.smoke else cost.ROUNDS
-            tuned = list(filter(is_rate, study.select.tune))
-            measured = cost.measure(unknown, study.compare, study.reference, tuned, rounds=rounds)
+            measured = measure_costs(helper, unknown, study, list(filter(is_rate, study.select.tune)), rounds)
             cost.write(measured, root, kept=_costs(root))
-        probes.execute(runs, root, study.probes, print)
+            failed += not measured
+        if study.probes:
+            failed += evaluate(helper, runs, root, study.probes)
+    return failed
 
 
 def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
@@ -151,86 +160,53 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
     return [name for name in found if name not in names and name.rpartition("-")[0] in alike]
 
 
-def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine) -> None:
-    """Train runs, in stacks where that applies."""
-    from actlab import experiments
-    from actlab.engines import packing, queue, settings, sizing, workers
+def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
+    """Train runs, in stacks where that applies; how many of them failed."""
+    from actlab.engines import children, queue, workers
 
-    faults = faults_of(todo)
+    faults = faults_of(todo, helper)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault in dict.fromkeys(faults.values()):
         print(f"{fault}; its {list(faults.values()).count(fault)} runs are left out")
     todo = [run for run in todo if run.id not in faults]
     if not todo:
-        return
-    first = experiments.build(todo[0].config)
-    per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
-    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
-    with deciding(root):
-        chosen, said = settings.decide(root, updates, engine.jobs, single)
-        if chosen.jobs > 1:
-            workers.start_server()
-        size_of = partial(
-            sizing.size_of,
-            most=engine.max_stack,
-            by_time=updates >= settings.LONG,
-            settings=chosen,
-            known={},
-        )
-        runs = [run for run in study.runs() if run.id not in faults]
-        packed = packing.pack(runs, root, size_of, engine.stacked, chosen)
-    for line in said:
+        return len(faults)
+    runs = [run for run in study.runs() if run.id not in faults]
+    found = _arranged(helper, runs, todo, root, engine)
+    for line in found.said:
         print(line)
-    for reason in packed.reasons:
-        print(f"one by one instead of stacked: {reason}")
     with Display(todo, root, study.select) as display:
-        if chosen.jobs > 1 and len(packed.jobs) > 1:
-            busy = workers.work(packed.jobs, root, display, chosen, engine.logger)
-        else:
-            busy = queue.work(packed.jobs, root, display, engine.logger)
+        if found.settings.jobs > 1 and len(found.jobs) > 1:
+            busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
+        elif found.single and isinstance(helper, children.Child):
+            helper.settings = found.settings
+            busy = workers.work(found.jobs, root, display, found.settings, engine.logger, helper)
+        else:  # Lightning starts the processes of further devices
+            busy = queue.work(found.jobs, root, display, engine.logger)
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(f"{number} runs are being trained by another process; start the study again when it has ended")
-    for run in todo:
-        if failure := RunFolder(root, run).failure:
-            print(f"{run.id} failed: {failure}")
+    failed = {run.id: failure for run in todo if (failure := RunFolder(root, run).failure)}
+    for name, failure in failed.items():
+        print(f"{name} failed: {failure}")
+    return len(faults) + len(failed)
 
 
-def faults_of(runs: Sequence[Run]) -> dict[str, str]:
-    """Build one run for each value of each grid key, so that a mistake shows before anything is trained.
+def _arranged(
+    helper: Child | Here, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
+) -> Arranged:
+    """What `arrange` decides; without stacks where trying one has ended the process."""
+    from actlab.engines.children import EndedError
 
-    A unit that could say more of itself is told how to be trained faster.
-
-    Returns:
-        What is wrong with units that can be built but not trained, by run id.
-
-    Raises:
-        ActlabError: for a mistake in a config.
-    """
-    from actlab import experiments
-    from actlab.engines import trial
-
-    faults: dict[str, str | None] = {}  # by unit, each tried once
-    for run in of_each_value(runs):
-        experiment = experiments.build(run.config)
-        if identity(run.unit) not in faults:
-            hint = trial.hint_of(experiment, label(run.unit))
-            faults[identity(run.unit)] = fault = trial.fault_of(experiment, label(run.unit))
-            if hint and not fault:
-                print(hint)
-    return {run.id: fault for run in runs if (fault := faults.get(identity(run.unit)))}
-
-
-def updates_per_epoch(experiment: Experiment) -> int | None:
-    """Number of training batches, from the data; None where the data does not know it."""
-    trainer, _, data = experiment
-    data.prepare_data()
-    data.setup("fit")
-    loader = data.train_dataloader()
-    batches = len(loader) if isinstance(loader, Sized) else None
-    limit = trainer.limit_train_batches
-    return min(batches, limit) if batches and isinstance(limit, int) else batches
+    what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)
+    with deciding(root):
+        try:
+            found: Arranged = helper.call(arrange, *what, engine.stacked, *asked)
+        except EndedError as ended:
+            print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+            found = helper.call(arrange, *what, False, *asked)
+    return found
 
 
 @contextmanager

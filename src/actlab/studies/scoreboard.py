@@ -69,8 +69,11 @@ def parser() -> Parser:
     return found
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> int:
     """Run ``actlab scoreboard`` with the words after it.
+
+    Returns:
+        0; 1 when runs failed.
 
     Raises:
         ActlabError: for bad input, or where no task has its data.
@@ -90,10 +93,12 @@ def main(argv: Sequence[str]) -> None:
         )
     for study in studies:
         check(study)
+    failed = 0
     for study in studies:
         root = runs / study.name
-        if not run(study, root, Engine()):
-            return
+        if (of_study := run(study, root, Engine())) is None:
+            return 0
+        failed += of_study
         showing.write(showing.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import read
     from actlab.reports.pages import index
@@ -104,6 +109,7 @@ def main(argv: Sequence[str]) -> None:
     if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
         print(f"without their data: {', '.join(without)}")
     print(index.write(runs))
+    return int(failed > 0)
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """What all tasks share: a network built with an activation factory, steps, metrics, optimiser, random streams.
 
-The only place where the name of a unit meets a network.
-
-Shapes: ``B`` batch, ``R`` runs (a leading axis when a task serves a stack).
+The only place where the name of a unit meets a network. Shapes: ``B`` batch, ``R`` runs (a leading axis when a
+task serves a stack).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
-from actlab import activations, hashing, optim, streams
+from actlab import activations, hashing, optim, streams, thirdparty
 from actlab.errors import unknown
 from actlab.modes import Lending, evaluating
 from actlab.networks import ActivationFactory, Dropout
@@ -86,7 +85,7 @@ class Task(Seeded, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
         init = own_generators(hashing.seed_for(seed, "init"))
-        with torch.random.fork_rng(), init, weights_of_run(seed, self.units):
+        with torch.random.fork_rng(), init, weights_of_run(seed, self.units), thirdparty.Calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
             building.materialise(self.network, input_shape)
@@ -162,6 +161,7 @@ class Task(Seeded, ABC):
         """The loss of a batch in the present mode: the weighted mean of its quantity."""
         return self._step(batch)["loss"].mean()
 
+    @thirdparty.calling
     def _step(self, batch: Batch) -> dict[str, Quantity]:
         return self.quantities(self(*self.inputs(batch)), batch)
 
@@ -217,7 +217,7 @@ class Task(Seeded, ABC):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The network's output for one batch."""
-        return self.forward(*self.inputs(batch))
+        return thirdparty.calling(self.forward)(*self.inputs(batch))
 
     def _accumulate(self, split: str, batch: Batch) -> None:
         for name, quantity in self._step(batch).items():

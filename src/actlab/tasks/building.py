@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,12 +74,16 @@ def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimiz
     """An optimiser of some parameters.
 
     Raises:
-        ActlabError: for arguments that it does not take, such as a learning rate below 0.
+        ActlabError: for arguments that it does not take, such as a learning rate below 0, or not finite ones.
     """
     try:
-        return make(parameters)
+        optimizer = make(parameters)
     except (ValueError, TypeError) as error:
         raise ActlabError(f"model.optimizer: {one_line(error)}") from error
+    for name, value in optimizer.defaults.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ActlabError(f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3")
+    return optimizer
 
 
 def checked_optimizer(task: Any, parameters: Any) -> Optimizer:

@@ -1,0 +1,36 @@
+"""A disk that is full while a checkpoint is written: one line, and the stack resumes as a stack."""
+
+import resource
+from contextlib import contextmanager
+
+import pytest
+from tiny_study import execute, load, metrics, result
+
+from actlab.engines.folders import RunFolder
+from actlab.errors import ActlabError
+
+
+@contextmanager
+def files_end_at(size):
+    """Fail to write any file beyond some bytes, as on a full disk; Python ignores the signal."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_full_disk_is_one_line_and_everything_resumes(tmp_path, stacked):
+    overrides = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
+    runs = load(tmp_path, overrides=overrides).runs()
+    execute(runs, tmp_path / "straight", stacked)
+    root = tmp_path / "full"
+    with files_end_at(30_000), pytest.raises(ActlabError, match=r"File too large.*the same command resumes"):
+        execute(runs, root, stacked)
+    assert not any(RunFolder(root, run).failure for run in runs)
+    execute(runs, root, stacked)
+    for run in runs:
+        assert metrics(root, run).equals(metrics(tmp_path / "straight", run))
+        assert result(root, run) == result(tmp_path / "straight", run)
