@@ -11,12 +11,12 @@ from actlab.stacking.task import StackedTask
 from actlab.studies import reading
 from actlab.studies.keys import get_dotted
 
-STEPS = 50
+STEPS = 20
 STUDY = """\
 base: mnist_classifier
 set:
   data.sample: true
-  trainer.max_steps: 50
+  trainer.max_steps: 20
   trainer.limit_val_batches: 0
   trainer.precision: 32-true
   model.activation: elu
