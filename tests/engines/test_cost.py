@@ -54,7 +54,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Clock
         monkeypatch.setattr(ClassificationTask, "loss", timed)
         times = {"perf_counter": lambda: clock.now, "process_time": lambda: clock.got, "monotonic": float}
         monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
-        monkeypatch.setattr(cost, "os", SimpleNamespace(getloadavg=lambda: (load, 0, 0), cpu_count=lambda: 2))
+        machine = SimpleNamespace(getloadavg=lambda: (load, 0, 0), cpu_count=lambda: 2)
+        monkeypatch.setattr(cost, "os", machine, raising=False)
         return cost.measure(runs, "model.activation", "relu", rounds=3)
 
     return measure
