@@ -18,6 +18,7 @@ FUNCTIONS = {
     *("read_csv", "read_parquet", "read_table", "read_schema", "ParquetFile", "read_feather", "pd.read_json"),
     *("SoundFile", "safe_open", "load_file", "ZipFile", "GzipFile", "netrc", "memmap", "fromfile", "loadtxt"),
     *("genfromtxt", "np.load", "torch.load", "Image.open", "gzip.open", "sf.read", "torchaudio.load", "imread"),
+    *("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree"),
 }
 APPROVED = {"regular", "io.BytesIO", "BytesIO"}
 # Module → what it calls otherwise, each with its reason.

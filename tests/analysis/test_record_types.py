@@ -194,7 +194,7 @@ def test_a_study_without_costs_says_so(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "a,b\n1,2\n", "\0", "figure,panel,line,metric,x,median,low,high,n\n,,,,x,,,,\n"]
 )
-def test_curves_that_are_none_are_named(tmp_path: Path, content: str) -> None:
+def test_malformed_curves_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "curves.csv").write_text(content)
     with pytest.raises(
         DamagedError, match=r"curves\.csv is damaged \(.+let `actlab study report` write it again"

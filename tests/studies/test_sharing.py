@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from actlab.__main__ import main
 from actlab.engines import sharing
 from actlab.studies import reading
+from fuzzing import within
 from tolerances import counted
 
 BASE = """\
@@ -75,6 +77,20 @@ def test_a_damaged_run_is_not_taken_over(trained, tmp_path, name):
     assert not list(root.glob("*"))
     path.write_bytes(whole)
     assert sharing.take(runs, root) == {"first": 1}
+
+
+def test_what_never_ends_beside_a_run_is_not_copied(trained, tmp_path):
+    """A run is what its result names; whatever else lies in its folder stays there."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    runs, root = reading.load(str(tmp_path / "second.yaml")).runs(), tmp_path / "runs/second"
+    theirs = the(tmp_path, "first/elu-dropout0-seed1-*")
+    (theirs / "checkpoints/zeros").symlink_to("/dev/zero")
+    os.mkfifo(theirs / "pipe")
+    with within():
+        assert sharing.take(runs, root) == {"first": 1}
+    ours = the(tmp_path, "second/elu-seed1-*")
+    copied = sorted(path.name for path in ours.rglob("*") if path.is_file())
+    assert copied == ["config.yaml", "last.ckpt", "metrics.parquet", "point.json", "result.json"]
 
 
 def test_what_is_shown_for_machines(trained, cli):

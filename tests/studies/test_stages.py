@@ -93,6 +93,24 @@ def test_a_study_of_two_stages(study, tmp_path, trained):
     assert "stage compare" in out
 
 
+def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, trained):
+    """The runs of the second stage are there, the selection and most runs of the first are not."""
+    shutil.copytree(trained, tmp_path / "runs")
+    root = tmp_path / "runs/mine"
+    assert "are not shown" not in study(STAGED, "show").out
+    (root / stages.FILE).unlink()
+    first, *others = root.glob("*-seed[01]-*")
+    for path in others:
+        shutil.rmtree(path)
+    said = (
+        f"6 finished runs of stage compare are not shown: it opens by {stages.FILE}, or when the 7 missing runs"
+    )
+    for command in ("show", "plan"):
+        assert said in study(STAGED, command).out, command
+    shutil.rmtree(first)
+    assert said.replace("7", "8") in study(STAGED, "show").out
+
+
 def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actlab.engines.folders import RunFolder
-from actlab.files import DamagedError, replacing, write_atomically, write_sealed
+from actlab.files import DamagedError, regular, replacing, write_atomically, write_sealed
 from actlab.studies.plan import Run
 
 
@@ -68,16 +68,19 @@ def _complete(folder: RunFolder) -> bool:
         if found["last_good_epoch"]:  # else there are no weights
             for name in ("last", *(f"epoch={epoch}" for epoch in keep.epochs)):
                 folder.checked(folder.kept(name))
-        return bool(found["seed"] == folder.run.seed)
+        return "files" in found and found["seed"] == folder.run.seed
     except (DamagedError, KeyError):
         return False
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    """Copy what the run itself has left; probes and loggers are of the study that asked for them."""
-    others = shutil.ignore_patterns("probes", "logger.json", "failed.json", ".*")
+    """Copy what the run itself has left, as its result names it."""
+    found = source.result()
     about = {"id": run.id, "seed": run.seed, "point": run.point}
     with replacing(root / run.id) as copy:
-        shutil.copytree(source.path, copy, ignore=others)
+        for name in found.get("files", {}):
+            if (file := source.path / name).exists():  # the table of all units may be left out
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(regular(file), copy / name)
         write_atomically(copy / "point.json", json.dumps(about, indent=1))
-        write_sealed(copy / "result.json", source.result() | about)
+        write_sealed(copy / "result.json", {**found, **about})

@@ -1,0 +1,97 @@
+"""Every record of a study with values of every other type: shown as before or named; no traceback, no hang."""
+
+import json
+
+import pytest
+from test_fuzzed_folders import FINISHED
+
+from actlab.engines import packing, settings
+from actlab.errors import ActlabError
+from actlab.files import id_in
+from actlab.studies import reading
+from fuzzing import listed, mistake, retyped, tried
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
+
+
+@pytest.fixture
+def study(cli, tmp_path, monkeypatch):
+    """A finished study in the current folder; runs a command of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(FINISHED)
+    outcome = cli("study", "run", "mine.yaml", "--html")
+    assert outcome.code == 0, outcome.err
+    return lambda command: cli("study", command, "mine.yaml")
+
+
+def records(root):
+    """One file of each kind of record, with what it holds."""
+    by_name = {path.name: path for path in sorted(root.rglob("*.json"), reverse=True)}
+    for name in ("result.json", "cost.json", "selection.json", "table.json"):
+        sealed = json.loads(by_name[name].read_text())
+        yield by_name[name], sealed.get("content", {k: v for k, v in sealed.items() if k != "digest"})
+
+
+def test_records_that_are_shown(study, cli, tmp_path):
+    """By show, plan, report and the report over all studies."""
+    root, faults = tmp_path / "runs/mine", {}
+    commands = {
+        "show": lambda: study("show"),
+        "plan": lambda: study("plan"),
+        "report": lambda: cli("report"),
+    }
+    for file, content in records(root):
+        whole = file.read_bytes()
+        for case, changed, _ in retyped(content):
+            file.write_text(json.dumps(changed))
+            for name, command in commands.items():
+                outcome, fault = tried(command)
+                faults[file.name, case, name] = fault or mistake(outcome)
+        file.write_bytes(whole)
+    assert not (wrong := listed(faults)), wrong
+    print(f"{len(faults)} cases")
+    assert len(faults) >= 4000
+
+
+def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
+    """How its processes compute, its stacks, why a run failed, and the id of its logger."""
+    monkeypatch.setattr("actlab.streams.compile_masks", lambda: None)
+    root, faults = tmp_path / "runs/mine", {}
+    runs = reading.load("mine.yaml").runs()
+    readers = {
+        "engine.json": ({"jobs": 1, "threads": 0, "compiled": False, "products": "default"}, _decided),
+        "stacks.json": (
+            [{"id": "ab", "members": [runs[0].id], "threads": 1}],
+            lambda root: _stacks(root, runs),
+        ),
+        "logger.json": ({"id": "abc"}, id_in),
+    }
+    for name, (content, read) in readers.items():
+        for case, changed, _ in retyped(content):
+            (root / name).write_text(json.dumps(changed))
+            faults[name, case] = tried(lambda read=read: _error_of(read, root))[1]
+    failed = root / runs[0].id / "failed.json"
+    (failed.parent / "result.json").unlink()
+    for case, changed, _ in retyped({"id": "x", "error": "of an author"}):
+        failed.write_text(json.dumps(changed))
+        outcome, fault = tried(lambda: study("plan"))
+        faults["failed.json", case] = fault or mistake(outcome)
+    assert not (wrong := listed(faults)), wrong
+    print(f"{len(faults)} cases")
+    assert len(faults) >= 200
+
+
+def _decided(root):
+    settings.decide(root, 1, None, True)
+
+
+def _stacks(runs, root):
+    packing.read_stacks(root, runs, set())
+
+
+def _error_of(read, root):
+    try:
+        read(root)
+    except ActlabError as error:
+        return str(error)
+    return ""
