@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "": set(),
     "errors": set(),
     "files": {"errors"},
-    "mappings": {"errors"},
+    "mappings": {"files", "errors"},
     "resources": {"errors"},
     "environment": {"errors"},
     "series": {"files", "errors"},

@@ -24,7 +24,9 @@ APPROVED = {"regular", "io.BytesIO", "BytesIO"}
 # Module → what it calls otherwise, each with its reason.
 ALLOWED = {
     "words": {"pipe.read_bytes": "a config of the command line, which may be a pipe"},
-    "mappings": {"path.open": "a config or study of the command line, which may be a pipe"},
+    "mappings": {
+        "(path if piped and path.is_fifo() else regular(path)).open": "of the command line, perhaps a pipe"
+    },
     "checkpoints": dict.fromkeys(
         ("zipfile.ZipFile", "torch.load", "Path(path).open"), "a path or an open file, checked in `read`"
     ),

@@ -10,6 +10,7 @@ from typing import IO, Any
 import yaml
 
 from actlab.errors import ActlabError, one_line
+from actlab.files import regular
 
 DEEPEST = 50  # levels of nesting
 MOST_VALUES = 100_000  # with what aliases repeat
@@ -69,14 +70,18 @@ def _size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     """The nested values of a YAML file.
+
+    Args:
+        path: of a regular file.
+        piped: whether it may also be a pipe, which can be read once.
 
     Raises:
         ActlabError: when the file is not YAML, holds no mapping, or one of its mappings has a key twice.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:
             values = parse(file)
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error

@@ -28,18 +28,18 @@ def names_in(folder: str) -> list[str]:
     return sorted(path.stem for path in resource(folder).glob("*.yaml"))
 
 
-def config_file(name: str, folder: str = "configs") -> Path:
+def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
     """The YAML file that ``name`` means: a path, or the bare name of a file that travels with actlab.
 
     Args:
-        name: ``path/to/file.yaml``, a pipe such as ``<(…)`` of a shell, or ``gelu_mnist_classifier`` with or
-            without ``.yaml``.
+        name: ``path/to/file.yaml``, or ``gelu_mnist_classifier`` with or without ``.yaml``.
         folder: where bare names are looked up, ``configs`` or ``configs/studies``.
+        piped: whether it may also be a pipe, such as ``<(…)`` of a shell.
 
     Raises:
         ActlabError: when there is no such file; names the nearest ones that exist.
     """
-    if is_file(path := Path(name)) or is_pipe(path):
+    if is_file(path := Path(name)) or (piped and is_pipe(path)):
         return path
     carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):

@@ -56,7 +56,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name in _CONFIG:
-            option = Option("--config", str(config_file(str(option.value))))
+            option = Option("--config", str(config_file(str(option.value), piped=True)))
         found.append(option)
     return found
 

@@ -264,12 +264,14 @@ def load(study: Study, root: Path) -> Results:
     _check_revisions(found.results)
     left_out = list(found.left_out)
     costs: list[Cost] = []
+    costed = not study.reference
     try:
         ids = {run.id for run in runs}
         costs = [cost for cost in reading.costs(root) if cost["run"] in ids]
+        costed = costed or bool(costs)
     except DamagedError as error:
         left_out.append(str(error))
-    costed = bool(costs or left_out or not study.reference)
+        costed = True
     measured = [cost for cost in costs if "seconds_per_update" in cost]
     results = {result["id"]: result for result in found.results}
     return Results(study, root, results, found.series, measured, costed, tuple(left_out))

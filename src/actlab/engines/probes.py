@@ -151,7 +151,7 @@ def _kept(folder: RunFolder, name: str) -> bool:
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
     rows = series.table_of(folder.metrics, Row._fields, Row._fields).to_pylist()
-    best = best_of(keep, (Row(**{"condition": "", **row}) for row in rows))
+    best = best_of(keep, (Row(**{**row, "condition": row.get("condition") or ""}) for row in rows))
     return best is not None and best[0] == epochs_of(checkpoints.read(path))
 
 

@@ -55,8 +55,8 @@ def load(
     Raises:
         ActlabError: for an unknown key, a value of the wrong kind or a missing file.
     """
-    path = config_file(name, "configs/studies")
-    file = schema.checked(read_mapping(path), path)
+    path = config_file(name, "configs/studies", piped=True)
+    file = schema.checked(read_mapping(path, piped=True), path)
     changes = dict(map(_assignment, overrides))
     if "seeds" in changes:
         _listed(changes["seeds"])  # raises for none, which would be as if they were not given
