@@ -86,7 +86,10 @@ def _whole(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
         check()
         if nobody_reads():
             raise ReaderGoneError from exit_  # which rich turns into an exit
-        if any(word in ("-h", "--help") or word.endswith(".help") or "--print" in word for word in args):
+        if any(
+            word in ("-h", "--help") or word.partition("=")[0].endswith(".help") or "--print" in word
+            for word in args
+        ):
             raise  # a parser has printed what was asked for
         command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
         raise ActlabError(

@@ -36,6 +36,7 @@ class Cell(TypedDict):
     mode: NotRequired[Literal["min", "max"]]
     ranked: NotRequired[bool]
     percent: NotRequired[bool]
+    chance: NotRequired[float | None]
     diverged: NotRequired[int | bool]
 
 
