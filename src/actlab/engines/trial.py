@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from actlab import activations, experiments
+from actlab import activations, experiments, stopping
 from actlab.callbacks import refuse_averaging
 from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
@@ -45,6 +45,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
     """
     faults: dict[str, str | None] = {**known}
     for run in of_each_value(runs):
+        stopping.check()
         unit, name = identity(run.unit), label(run.unit)
         if faults.get(unit):
             continue
