@@ -1,8 +1,10 @@
 """What holds for every test: no network, nothing written outside temporary folders, fixed seeds, `cli`."""
 
 import atexit
+import functools
 import gc
 import importlib
+import importlib.metadata
 import ipaddress
 import itertools
 import os
@@ -35,6 +37,9 @@ os.environ.update(
     WANDB_ERROR_REPORTING="false",
     MPLBACKEND="Agg",
 )
+# Each Trainer asks every installed package for entry points: once is enough, none is installed meanwhile.
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+
 # One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
 THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))
 os.environ["OMP_NUM_THREADS"] = str(THREADS)

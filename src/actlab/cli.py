@@ -123,7 +123,9 @@ class CommandLine(ActlabCLI):
         root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
         config.trainer.default_root_dir = root
         asked, config.ckpt_path = config.get("ckpt_path"), None
-        self.save_config_kwargs["text"] = self._parser(command).dump(config, skip_unset=False)
+        self.save_config_kwargs["text"] = self._parser(command).dump(
+            config, skip_unset=False, skip_validation=True
+        )
         if command != "fit" and asked is not None and asked not in LIGHTNINGS:
             self.folder = fits.folder_of(Path(asked))
         else:

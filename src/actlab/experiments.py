@@ -143,8 +143,8 @@ class ActlabCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Raise an error for an unknown activation before a dataset is read for its shapes."""
-        if self.subcommand is None:
-            self.config_dump = records.plain(self.config)  # Lightning would write YAML and read it
+        config = self.config.get(str(self.subcommand), self.config)
+        self.config_dump = records.plain(config)  # Lightning would write YAML and read it
         if issubclass(self._model, Task) and "activation" in self._arguments:
             activations.factory(self._arguments["activation"])
 
