@@ -192,8 +192,8 @@ def test_own_code_that_cannot_be_read_by_python_still_counts(ids, code):
 
 def test_what_is_installed_stands_alone(ids, code, tmp_path, monkeypatch):
     """Its version does not count where it is imported; named, it counts without what it imports."""
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     (tmp_path / "site-packages").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")  # Python remembers a folder that is not there yet
     (tmp_path / "site-packages/theirs.py").write_text("import mine_below")
     code(mymodule="import theirs", mine_below="x = 1")
     before = ids(activations=["mymodule:Unit", "theirs:Unit"])
