@@ -11,7 +11,6 @@ from typing import IO, Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from pytorch_lightning.callbacks import ModelCheckpoint
 
 from actlab.errors import ActlabError
 from actlab.files import DamagedError, replacing
@@ -75,56 +74,18 @@ class _Written:
         self.file.flush()
 
 
-class ResumableModelCheckpoint(ModelCheckpoint):
-    """A ``ModelCheckpoint`` every so many updates, at moments from which a run goes on as if it had not ended.
+def check_whole_epochs(checkpoint: Mapping[str, Any]) -> None:
+    """Check that training can be resumed from a checkpoint: at the end of an epoch.
 
-    Where one is due at another moment, it is saved after the first batch that ends at such a one.
-
-    Args:
-        every_n_train_steps: number of updates.
-        arguments: further ones of ``ModelCheckpoint``.
+    Raises:
+        ActlabError: for one that was saved within an epoch.
     """
-
-    def __init__(self, every_n_train_steps: int, **arguments: Any) -> None:
-        super().__init__(every_n_train_steps=every_n_train_steps, **arguments)
-        self._every = every_n_train_steps
-
-    @property
-    def state_key(self) -> str:
-        """By which its state is found in a checkpoint."""
-        return self._generate_state_key(monitor=self.monitor, every_n_train_steps=self._every)
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count from where the run is, after a resume too."""
-        super().on_train_start(trainer, pl_module)
-        self._last_global_step_saved = trainer.global_step
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Save where it is time."""
-        due = trainer.global_step // self._every > self._last_global_step_saved // self._every
-        self._every_n_train_steps = 1 if due and goes_on_alike(trainer, batch_idx) else 0
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-        self._every_n_train_steps = self._every
-
-
-def accumulates(trainer: pl.Trainer) -> bool:
-    """Whether gradients are being added up at the end of a batch: the next one belongs to the same update."""
-    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-    return not trainer.is_last_batch and done % trainer.accumulate_grad_batches != 0
-
-
-def goes_on_alike(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether a run that resumes from the end of a batch does all that it would have done.
-
-    It would skip a validation that follows the batch and what ends an epoch, and lack gradients that are being
-    accumulated, if the module does not keep them.
-    """
-    loop = trainer.fit_loop.epoch_loop
-    done = (loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx) + 1
-    validates = done % (trainer.val_check_batch or 1) == 0
-    return not (trainer.is_last_batch or validates or accumulates(trainer))
+    batches = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_loop.batch_progress", {})
+    if (done := batches.get("current", {}).get("processed", 0)) and not batches.get("is_last_batch", True):
+        raise ActlabError(
+            f"the checkpoint was saved within an epoch, after {done} of its batches; training resumes at the "
+            "ends of epochs: give one saved there, as by ModelCheckpoint with save_on_train_epoch_end true"
+        )
 
 
 def read(

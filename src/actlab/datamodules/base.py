@@ -127,7 +127,6 @@ class SeededBatches(Sampler[Position]):
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch = 0
-        self.first = 0  # number of the batch that an iteration begins with
 
     @property
     def sampler(self) -> SeededBatches:
@@ -145,7 +144,7 @@ class SeededBatches(Sampler[Position]):
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
-        for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
+        for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
             index = batch.tensor_split(self.world_size, dim=-1)[self.rank] if self.world_size > 1 else batch
             yield Position(seeds, self.epoch, index)
 

@@ -17,7 +17,7 @@ from actlab.datamodules.cache import cache_folder, unwritable
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
-from actlab.datamodules.loaders import ReadingLoader, ResumableLoader
+from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
 from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
 from actlab.errors import ActlabError
@@ -62,7 +62,7 @@ class ImageNetDataModule(TensorDataModule):
     of them, at random, are the validation; the test is on those that are left, so that what is chosen by the
     first is not measured on itself.
 
-    A run can be resumed in the middle of an epoch; batches do not depend on the number of devices or workers.
+    Batches do not depend on the number of devices or workers.
 
     Args:
         dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), classes
@@ -188,8 +188,8 @@ class ImageNetDataModule(TensorDataModule):
         return order[:n].sort().values, order[n:].sort().values
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in the seed's order of the epoch, or those that a resumed run has not yet had."""
-        return ResumableLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._reading())  # type: ignore[arg-type]
+        """Batches in the seed's order of the epoch."""
+        return ReadingLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._reading())  # type: ignore[arg-type]
 
     def _in_order(self, part: str) -> DataLoader[Any]:
         samples = self._part(part)

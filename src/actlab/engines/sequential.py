@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from actlab import experiments
-from actlab.checkpoints import AtomicCheckpointIO, config_of, goes_on_alike
+from actlab.checkpoints import AtomicCheckpointIO, config_of
 from actlab.engines import unit_records
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -31,14 +29,11 @@ from actlab.seeding import seed_epoch
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 
-SAVE_EVERY = 300.0  # seconds of an epoch, where the loader can go on in the middle of one
-
 
 class Recorder(TimedRecorder):
     """Writes a run's rows and its checkpoint after every epoch, and stops it when it has diverged.
 
-    In a long epoch of a loader that can be resumed it saves every five minutes, too. On several devices all of
-    them take part in saving, and the first one writes.
+    On several devices all of them take part in saving, and the first one writes.
     """
 
     def __init__(self, folder: RunFolder, progress: Progress) -> None:
@@ -49,17 +44,14 @@ class Recorder(TimedRecorder):
         self.last_good: int | None = None  # epochs before it diverged
         self._seen: dict[str, Tensor] = {}
         self._begun = -1  # the epoch that a resume has seeded
-        self._saved = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """As every recorder's, with the rows of an epoch that is not over, and whether the run was stopped."""
-        pending = [list(row) for row in self.pending]
-        return {**super().state_dict(), "pending": pending, "stopped": self.stopped}
+        """As every recorder's, with whether the run was stopped."""
+        return {**super().state_dict(), "stopped": self.stopped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up what `state_dict` holds."""
         super().load_state_dict(state_dict)
-        self.pending = [Row(*row) for row in state_dict.get("pending", ())]
         self.stopped = bool(state_dict.get("stopped"))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -68,8 +60,7 @@ class Recorder(TimedRecorder):
         if trainer.is_global_zero:
             self.cut_back(self.folder, trainer.global_step)
             unit_records.cut_back(self.folder, trainer.current_epoch)
-        if not trainer.fit_loop.restarted_mid_epoch:
-            self._keep(trainer, pl_module, trainer.current_epoch)
+        self._keep(trainer, pl_module, trainer.current_epoch)
         self.start_clock()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -89,28 +80,6 @@ class Recorder(TimedRecorder):
         """Begin an epoch alike with and without a resume before it; tasks of this package do so themselves."""
         if not isinstance(module, Task):
             seed_epoch(self.folder.run.seed, epoch)
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: STEP_OUTPUT,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        """Save the checkpoint where it is time, between two updates."""
-        if not hasattr(trainer.train_dataloader, "load_state_dict"):
-            return
-        if not goes_on_alike(trainer, batch_idx):
-            return
-        late = time.monotonic() - self._saved > SAVE_EVERY
-        if trainer.strategy.reduce_boolean_decision(late, all=False):
-            self.read_clock()
-            self._save(trainer)
-
-    def _save(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.folder.checkpoint)
-        self._saved = time.monotonic()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is not of this validation."""
@@ -137,7 +106,7 @@ class Recorder(TimedRecorder):
             self.append(self.folder, self.pending)
             unit_records.append(self.folder, trainer.current_epoch + 1, unit_records.seen(trainer))
         self.pending, self.stopped = [], trainer.should_stop
-        self._save(trainer)
+        trainer.save_checkpoint(self.folder.checkpoint)
         self.progress(self.folder.run, fraction_done(trainer))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -16,13 +16,14 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 
 from actlab import activations, hashing, optim, streams, thirdparty
+from actlab.checkpoints import check_whole_epochs
 from actlab.errors import unknown
 from actlab.modes import Lending, evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import own_generators
-from actlab.tasks import building, plain_state, within_epoch
+from actlab.tasks import building, plain_state
 from actlab.tasks.quantities import LEAST, Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
@@ -108,7 +109,6 @@ class Task(Seeded, ABC):
         )
         building.check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
         self._checked, self._lend = False, Lending()
-        self._gradients: Mapping[str, Tensor] = {}
 
     @property
     def stackable(self) -> tuple[str, ...]:
@@ -266,20 +266,18 @@ class Task(Seeded, ABC):
             self.moving = optim.Scheduler(optimizer, [self.schedules], owners, dropouts, self._states)
         return building.scheduled(self, optimizer)
 
-    def on_train_start(self) -> None:
-        """Go on with the gradients that a checkpoint amid an update has kept."""
-        within_epoch.take_up(self, self._gradients)
-        self._gradients = {}
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen, the epoch's metrics so far and accumulated gradients."""
-        checkpoint |= within_epoch.kept(self, self._seen.state())
+        """Keep what plateau schedules have seen."""
         checkpoint["plateaus"] = self.moving.states if self.moving else {}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what `on_save_checkpoint` has kept."""
-        self._seen.load(within_epoch.seen_by(self, checkpoint))
-        self._gradients = checkpoint.get("gradients", {})
+        """Take up what `on_save_checkpoint` has kept.
+
+        Raises:
+            ActlabError: for a checkpoint from within an epoch, where training would resume from it.
+        """
+        if self._trainer is not None and self._trainer.state.fn == "fit":
+            check_whole_epochs(checkpoint)
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
         self.resume(checkpoint)

@@ -5,7 +5,7 @@ Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -90,23 +90,11 @@ class Seen:
 
     def take(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Each name with the means and the weights of its N batches, ``(N,)`` both; starts anew."""
-        for name, (means, weights) in self.state().items():
-            yield name, means, weights
-        self._parts = {}
-
-    def state(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """What was kept since the epoch began, for a checkpoint in the middle of it: ``(N,)`` both."""
-        found: dict[str, tuple[Tensor, Tensor]] = {}
-        for name, parts in self._parts.items():
-            means, weights = zip(*parts, strict=True)
-            here = means[-1].device  # what was loaded is on the CPU
-            means = tuple(mean.to(here) for mean in means)
-            found[name] = torch.stack(means), torch.as_tensor(weights, device=here, dtype=means[-1].dtype)
-        return found
-
-    def load(self, state: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Take up what `state` gave."""
-        self._parts = {name: list(zip(*both, strict=True)) for name, both in state.items()}
+        parts, self._parts = self._parts, {}
+        for name, of_name in parts.items():
+            means, weights = zip(*of_name, strict=True)
+            together = torch.stack(means)
+            yield name, together, torch.as_tensor(weights, device=together.device, dtype=together.dtype)
 
 
 class WeightedMean(Metric):
