@@ -39,7 +39,7 @@ from timing import DEVICE, UPDATES, WARM_UP, Clock, threads_of
 from torch.utils.data import DataLoader
 
 from actlab import experiments, streams
-from actlab.engines import packing, settings, sizing, stacked
+from actlab.engines import packing, settings, stacked
 from actlab.engines.memory import keep_freed
 from actlab.studies import keys, plan, reading
 
@@ -87,7 +87,7 @@ def in_stack(runs: Sequence[plan.Run]) -> float:
 def stacked_grid(runs: Sequence[plan.Run]) -> float:
     """Milliseconds an update and run of a grid, in the stacks that the engine makes of it."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = packing.pack(runs, Path(folder), sizing.size_of).jobs
+        jobs = packing.pack(runs, Path(folder)).jobs
     return sum(in_stack(job.runs) for job in jobs) / len(runs)
 
 

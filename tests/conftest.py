@@ -150,9 +150,6 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run ``actlab`` with some words in this process, through its public door."""
     from actlab.__main__ import main
 
-    # What a member takes is measured in engines/test_memory.py and for each study in studies/test_studies.py.
-    monkeypatch.setattr("actlab.engines.sizing.bytes_a_member", lambda runs, enough=0: 2**20)
-
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.
         monkeypatch.setattr(sys, "argv", ["actlab"])

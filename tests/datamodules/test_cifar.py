@@ -288,7 +288,7 @@ def test_a_stack_of_two_trains_as_each_does_alone(tmp_path: Path) -> None:
     rows: dict[bool, list[pd.DataFrame]] = {}
     for stacked in (False, True):
         root = tmp_path / f"stacked-{stacked}"
-        jobs = packing.pack(study.runs(), root, lambda runs: 2, stacked=stacked).jobs
+        jobs = packing.pack(study.runs(), root, 2, stacked).jobs
         assert len(jobs) == 1 if stacked else 2
         assert queue.work(jobs, root, lambda run, fraction: None) == []
         rows[stacked] = [pd.read_parquet(root / run.id / "metrics.parquet") for run in study.runs()]

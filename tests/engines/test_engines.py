@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
-from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, metrics, packed, result
+from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, metrics, result
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import folders, packing, queue, sizing, stacked
+from actlab.engines import folders, packing, queue
 from actlab.engines.locks import holding
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
@@ -40,7 +40,7 @@ def study(tmp_path):
 def test_engines_leave_the_same_folders_rows_errors_and_weights(study, tmp_path):
     """In float64, where no rounding flips a mask of SOI."""
     wanted = study(overrides=["trainer.precision=64-true", "trainer.max_epochs=2"]).runs()
-    plan = packed(wanted, tmp_path / "stacked")
+    plan = packing.pack(wanted, tmp_path / "stacked")
     assert not plan.reasons
     assert [len(job.runs) for job in plan.jobs] == [4] * 4
     wanted = [run for run in wanted if run.point["model.optimizer.lr"] == 0.01]
@@ -237,7 +237,7 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
     )
     overrides = ["model.activation=elu", "model.network.dropout=0.3", EXACT]
     wanted = reading.load(str(path), overrides=overrides).runs()
-    assert len(packed(wanted, tmp_path / "stacked").jobs) == 1
+    assert len(packing.pack(wanted, tmp_path / "stacked").jobs) == 1
     execute(wanted, tmp_path / "stacked")
     execute(wanted, tmp_path / "sequential", stacked=False)
     for run in wanted:
@@ -248,17 +248,17 @@ def test_members_may_finish_at_different_epochs(study, tmp_path):
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):
     wanted = study().runs()
-    first = packed(wanted, tmp_path, most=2).jobs
-    assert first == packed(wanted, tmp_path, most=4).jobs
-    more = packed(study(overrides=["seeds=3"]).runs(), tmp_path).jobs
+    first = packing.pack(wanted, tmp_path, max_stack=2).jobs
+    assert first == packing.pack(wanted, tmp_path, max_stack=4).jobs
+    more = packing.pack(study(overrides=["seeds=3"]).runs(), tmp_path).jobs
     assert more[: len(first)] == first
     assert len(more) > len(first)
 
 
 def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
-    packed(study().runs(), tmp_path)
+    packing.pack(study().runs(), tmp_path)
     with pytest.raises(ActlabError, match="which this study no longer has"):
-        packed(study(overrides=["seeds=1"]).runs(), tmp_path)
+        packing.pack(study(overrides=["seeds=1"]).runs(), tmp_path)
 
 
 @pytest.mark.parametrize("stacked", [True, False])
@@ -308,7 +308,7 @@ def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
 def test_what_cannot_be_stacked_is_trained_one_by_one(study, tmp_path):
     stopping = f"trainer.callbacks=[{EARLY_STOPPING}]"
     wanted = study(overrides=[stopping, "model.activation=relu", "model.network.dropout=0.0"]).runs()
-    plan = packed(wanted, tmp_path)
+    plan = packing.pack(wanted, tmp_path)
     assert [len(job.runs) for job in plan.jobs] == [1] * 4
     (reason,) = plan.reasons
     assert "EarlyStopping" in reason
@@ -326,30 +326,14 @@ def test_updates_may_limit_a_run(study, tmp_path, stacked):
         assert metrics(tmp_path, run)["step"].max() == 11
 
 
-def test_the_best_size_is_one_that_was_timed(study, monkeypatch):
-    wanted = study(overrides=["seeds=4", "model.activation=relu", "model.network.dropout=0.0"]).runs()
-    timed = []
-
-    def assemble(runs, watch, path, original=stacked.assemble):
-        timed.append((len(runs), watch))
-        return original(runs, watch, path)
-
-    monkeypatch.setattr(sizing, "assemble", assemble)
-    best = sizing.fastest(wanted, most=8)
-    assert [size for size, _ in timed] == [5, 8]
-    assert best == min(timed, key=lambda entry: entry[1].seconds / entry[0])[0]
-    assert all(len(watch.times) == 20 for _, watch in timed)
-    assert sizing.fastest(wanted, most=3) == 3
-
-
 def test_the_user_may_limit_the_size(study, tmp_path):
-    jobs = packed(study().runs(), tmp_path, most=2).jobs
+    jobs = packing.pack(study().runs(), tmp_path, max_stack=2).jobs
     assert {len(job.runs) for job in jobs} == {2}
 
 
 def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     wanted = [run for run in study().runs() if run.point["model.activation"] == "relu"]
-    jobs = packed(wanted, tmp_path).jobs
+    jobs = packing.pack(wanted, tmp_path).jobs
     with holding(tmp_path, jobs[0].runs[:1]) as held:
         assert held
         left = queue.work(jobs, tmp_path, ignore)

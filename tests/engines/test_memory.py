@@ -1,6 +1,5 @@
-"""How many members fit, and what is kept between updates."""
+"""Stacks that do not fit into memory, and what is kept between updates."""
 
-import gc
 import os
 import platform
 import subprocess
@@ -8,85 +7,43 @@ import sys
 
 import pytest
 import torch
+from tiny_study import execute, load, metrics, result
 
-from actlab.engines import memory, packing, sizing
-from actlab.studies import reading
-
-
-def test_a_members_memory_is_what_its_tensors_take():
-    """Weights, gradients, two moments and what is kept for the backward pass, of 8 × 128 hidden units."""
-    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
-    numbers, batch = 217_354, 128
-    weights = 4 * numbers
-    activations = 4 * batch * (784 + 8 * 128 + 10)  # inputs and outputs of the layers, kept once
-    measured = sizing.bytes_a_member(runs[:2])
-    assert 4 * weights + activations < measured < 5 * weights + 4 * activations
-    assert measured < sizing.bytes_a_member(runs[:2], enough=2**30) < 2**25  # two members, and the data
-    big = reading.load("gelu_mnist_classifier", overrides=["data.sample=true", "data.batch_size=1024"]).runs()
-    assert sizing.bytes_a_member(big[:2]) > measured + 7 * activations
+from actlab.engines import packing
 
 
-def test_a_members_memory_does_not_depend_on_when_python_collects(monkeypatch):
-    """Garbage of the assembly is there in one of the two measurements and not in the other."""
-    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()[
-        :2
-    ]
-    expected, assemble = sizing.bytes_a_member(runs), sizing.assemble
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), None])
+def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys, error):
+    """As often as it takes: 7 become 4 and 3, then 2, 2 and 3; a restart finds them."""
+    one = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
+    runs = load(tmp_path, overrides=one).runs()
+    baddbmm, kill = torch.baddbmm, []
 
-    def collecting(members, *args):
-        parts = assemble(members, *args)
-        if len(members) == 1:
-            gc.collect()
-        return parts
+    def scarce(bias, x, y):
+        if len(x) > 3:
+            kill.append(len(x))
+            if error is not None:
+                raise error
+            torch.empty(2**50)
+        return baddbmm(bias, x, y)
 
-    monkeypatch.setattr(sizing, "assemble", collecting)
-    gc.disable()
-    try:
-        assert sizing.bytes_a_member(runs[:2]) == expected
-    finally:
-        gc.enable()
-
-
-def test_peak_memory_counts_what_lives_at_a_time():
-    with memory.PeakMemory() as peak:
-        one = torch.zeros(1000)
-        two = one.view(10, 100)
-        del one
-        assert peak.now == 4000
-        del two
-        assert peak.now == 0
-        torch.zeros(500)
-    assert peak.peak == 4000
+    execute(runs, tmp_path / "straight", most=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "baddbmm", scarce)
+        execute(runs, tmp_path / "halved")
+    assert set(kill) == {7, 4}
+    assert "7 runs in one stack do not fit into memory" in capsys.readouterr().out
+    halves = packing.read_stacks(tmp_path / "halved", runs, set())
+    assert sorted(len(job.runs) for job in halves) == [2, 2, 3]
+    for run in runs:
+        assert result(tmp_path / "halved", run)["status"] == "finished"
+        assert metrics(tmp_path / "halved", run).shape == metrics(tmp_path / "straight", run).shape
 
 
-def test_free_memory_is_some_of_the_machines():
-    assert 2**20 < memory.free_memory() < 2**50
-
-
-def test_little_memory_makes_small_stacks(tmp_path, monkeypatch):
-    runs = reading.load("gelu_mnist_classifier", overrides=["model.activation=elu", "data.sample=true"]).runs()
-    each = sizing.bytes_a_member(runs)
-    assert 2**20 < each < 2**25
-    monkeypatch.setattr(sizing, "bytes_a_member", lambda *_, **__: each)  # measured anew it is another
-    monkeypatch.setattr(sizing, "free_memory", lambda: 9.8 * each)
-    jobs = packing.pack(runs, tmp_path, sizing.size_of).jobs
-    assert {len(job.runs) for job in jobs} == {3, 4}  # 15 runs of each dropout, in as few parts as fit
-    monkeypatch.setattr(sizing, "free_memory", lambda: 0)
-    assert sizing.size_of(runs) == 1
-
-
-def test_a_like_network_is_measured_again_where_room_is_scarce(monkeypatch):
-    measured = []
-    monkeypatch.setattr(sizing, "bytes_a_member", lambda runs, enough: measured.append(runs[0].point) or 2**20)
-    words = ["data.sample=true", "model.optimizer.lr=1e-3"]
-    runs = reading.load("gelu_mnist_classifier", overrides=words).runs()
-    groups = [runs[i : i + 5] for i in range(0, len(runs), 5)]  # a unit, without and with dropout
-    for room, expected in ((1000, 1), (100, 6)):
-        measured.clear()
-        monkeypatch.setattr(sizing, "free_memory", lambda room=room: room * 2**20)
-        known = {}
-        assert [sizing.size_of(group, known=known) for group in groups] == [5] * 6
-        assert len(measured) == expected
+def test_stacks_are_as_large_as_the_user_says(tmp_path):
+    runs = load(tmp_path, overrides=["seeds=8"]).runs()
+    sizes = {len(job.runs) for job in packing.pack(runs, tmp_path, max_stack=3).jobs}
+    assert 1 < max(sizes) <= 3
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from tiny_study import KilledError, execute, metrics, packed
+from tiny_study import KilledError, execute, metrics
 
 from actlab import networks, tasks
+from actlab.engines import packing
 from actlab.studies import reading
 from actlab.tasks import plain_state
 
@@ -167,7 +168,7 @@ def kill_in_the_second_epoch(run, fraction):
 def test_a_killed_run_goes_on_with_what_its_units_held(units, tmp_path, stacked):
     (tmp_path / "s.yaml").write_text(STUDY.format(units=", ".join(f'"{unit}"' for unit in units.values())))
     runs = [run for run in reading.load("s.yaml").runs() if stacked or run.seed == 0]
-    jobs = packed(runs, tmp_path, stacked=stacked).jobs
+    jobs = packing.pack(runs, tmp_path, stacked=stacked).jobs
     assert len(jobs) == (len(units) if stacked else len(runs))
     execute(runs, tmp_path / "straight", stacked)
     for job in jobs:

@@ -5,11 +5,11 @@ import math
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, metrics, packed, result
+from tiny_study import KilledError, execute, kill_after, metrics, result
 
 from actlab import experiments
 from actlab.analysis import results
-from actlab.engines import probes
+from actlab.engines import packing, probes
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
@@ -243,7 +243,7 @@ def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
     """By their paths alone as well: all were trained by the first one."""
     grid = "grid: {model.activation: [relu], model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
     runs = load(TINY + grid).runs()
-    jobs = packed(runs, tmp_path).jobs
+    jobs = packing.pack(runs, tmp_path).jobs
     assert [{run.point["model.optimizer"] for run in job.runs} for job in jobs] == [
         {"torch.optim.Adam"},
         {"torch.optim.SGD"},
@@ -282,9 +282,9 @@ def test_what_a_stack_would_not_keep_is_trained_alone(load, change, reason):
 def test_a_task_that_asks_for_the_number_of_epochs_shares_no_stack_with_another_number(load, tmp_path):
     text = TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n"
     runs = load(text, overrides=["model.class_path=parts_of_users.Annealed"]).runs()
-    assert [{run.epochs for run in job.runs} for job in packed(runs, tmp_path).jobs] == [{1}, {2}]
+    assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path).jobs] == [{1}, {2}]
     runs = load(text).runs()
-    assert [{run.epochs for run in job.runs} for job in packed(runs, tmp_path / "ours").jobs] == [{1, 2}]
+    assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path / "ours").jobs] == [{1, 2}]
 
 
 def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
@@ -292,7 +292,7 @@ def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
     text = TINY + "grid: {model.activation: [relu], model.network.dropout: [0.0, 0.5]}\nseeds: 1\n"
     network = "model.network={class_path: parts_of_users.Dropped, init_args: {dropout: 0.0}}"
     runs = load(text, overrides=[network, "trainer.precision=64-true"]).runs()
-    assert [len(job.runs) for job in packed(runs, tmp_path / "stacked").jobs] == [2]
+    assert [len(job.runs) for job in packing.pack(runs, tmp_path / "stacked").jobs] == [2]
     for name in ("stacked", "alone"):
         execute(runs, tmp_path / name, stacked=name == "stacked")
     for run in runs:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytorch_lightning as pl
-from tiny_study import KilledError, ignore, load, metrics, packed, result
+from tiny_study import KilledError, ignore, load, metrics, result
 
 from actlab.engines import packing, workers
 from actlab.engines.folders import RunFolder
@@ -27,7 +27,7 @@ def runs(tmp_path):
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
-    jobs = packed(runs, root, stacked=stacked, settings=TWO).jobs
+    jobs = packing.pack(runs, root, stacked=stacked, settings=TWO).jobs
     assert len(jobs) > 1
     return workers.work(jobs, root, progress, TWO, **options)
 
@@ -40,7 +40,7 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packed(runs, folder / str(stacked), stacked=stacked, settings=TWO).jobs
+        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=TWO).jobs
         assert {job.threads for job in jobs} == {1}
         queue.work(jobs, folder / str(stacked), ignore)
     return folder
@@ -151,7 +151,7 @@ def _gone():
 
 def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):
     one = load(tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0"]).runs()
-    jobs = packed(one, tmp_path, settings=TWO).jobs
+    jobs = packing.pack(one, tmp_path, settings=TWO).jobs
     assert [len(job.runs) for job in jobs] == [2, 2]
     assert [packing.for_all(n, 15, 2, 1) for n in (1, 2, 3, 16, 45)] == [1, 1, 2, 8, 12]
     assert packing.for_all(45, 15, 1, 1) == 15

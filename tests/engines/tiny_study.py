@@ -34,14 +34,10 @@ def ignore(run, fraction):
     """No progress display."""
 
 
-def packed(runs, root, most=None, **options):
-    """Stacks as they are where memory is plenty: to measure it takes longer than to train these runs."""
-    return packing.pack(runs, root, lambda group: min(len(group), most or packing.BEST_SIZE), **options)
-
-
 def execute(runs, root, stacked=True, progress=ignore, most=None):
     """Train some runs."""
-    assert queue.work(packed(runs, root, most, stacked=stacked).jobs, root, progress) == []
+    jobs = packing.pack(runs, root, most or packing.MAX_STACK, stacked).jobs
+    assert queue.work(jobs, root, progress) == []
 
 
 def metrics(root, run):

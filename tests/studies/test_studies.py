@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from actlab.engines import sizing
 from actlab.studies import reading
 
-MEASURED = sizing.bytes_a_member
 STUDIES = sorted((Path(__file__).parents[2] / "configs/studies").glob("*.yaml"))
 BRIEF = ("seeds=1", "model.optimizer.lr=1e-3", "trainer.limit_train_batches=2")
 
@@ -17,9 +15,8 @@ def test_there_are_studies():
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
-def test_a_study_runs_on_samples(path, cli, tmp_path, monkeypatch):
+def test_a_study_runs_on_samples(path, cli, tmp_path):
     """One seed at one learning rate; ``.ci/smoke`` runs whole grids."""
-    monkeypatch.setattr(sizing, "bytes_a_member", MEASURED)
     words = [word for change in BRIEF for word in ("--set", change)]
     outcome = cli("study", "run", path, "--smoke", "--report", *words, "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err

@@ -29,7 +29,7 @@ Report = Callable[..., None]  # in a child: sends a kind of message, and its con
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment: the accelerators of a process
 PATIENCE = 5.0  # seconds that a child may take to end
 _PRELOADED = [
-    *(f"actlab.engines.{name}" for name in ("children", "cost", "probes", "queue", "sizing")),
+    *(f"actlab.engines.{name}" for name in ("children", "cost", "probes", "queue")),
     *("actlab.datamodules", "actlab.callbacks", "pandas"),
 ]
 

@@ -12,6 +12,14 @@ from actlab.studies.plan import Run
 
 
 @contextmanager
+def deciding(root: Path) -> Iterator[None]:
+    """Let one process at a time decide which runs form a stack; the next one finds what was decided."""
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / ".deciding.lock"):
+        yield
+
+
+@contextmanager
 def holding(root: Path, runs: Sequence[Run]) -> Iterator[bool]:
     """Hold the locks of some runs, all or none; a process that dies holds none.
 

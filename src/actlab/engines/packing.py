@@ -9,7 +9,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 from actlab import experiments
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
+from actlab.engines.locks import deciding
 from actlab.engines.settings import Settings, Threads
 from actlab.engines.trial import reason_against_loss
 from actlab.errors import ActlabError
@@ -35,7 +36,7 @@ from actlab.studies.plan import EPOCHS, SEED, Run
 from actlab.tasks import Task
 
 FILE = "stacks.json"
-BEST_SIZE = 15  # measured best on two cores for the MNIST classifier (benchmarks/stacks.py)
+MAX_STACK = 15  # members: 45 and 90 take as long an update and run (benchmarks/stacks.py)
 
 
 class _Stack(TypedDict):
@@ -74,13 +75,10 @@ class Packing:
     reasons: list[str]
 
 
-SizeOf = Callable[[Sequence[Run]], int]
-
-
 def pack(
     runs: Sequence[Run],
     root: Path,
-    size_of: SizeOf,
+    max_stack: int = MAX_STACK,
     stacked: bool = True,
     settings: Settings | None = None,
 ) -> Packing:
@@ -89,7 +87,7 @@ def pack(
     Args:
         runs: of one study.
         root: the study's folder; ``stacks.json`` there is read and written.
-        size_of: says how many of some runs that can be stacked make one stack.
+        max_stack: most runs in one stack.
         stacked: whether new stacks are formed.
         settings: how many processes there will be, and threads in each; by default one.
 
@@ -102,7 +100,7 @@ def pack(
     placed = {run.id for job in known for run in job.runs}
     free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
     settings = settings or Settings()
-    new, reasons = form_stacks(free, size_of, settings) if stacked else ([], [])
+    new, reasons = form_stacks(free, max_stack, settings) if stacked else ([], [])
     write_stacks(root, [*known, *new])
     placed |= {run.id for job in new for run in job.runs}
     jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
@@ -110,7 +108,7 @@ def pack(
     return Packing([*jobs, *alone], reasons)
 
 
-def form_stacks(runs: Iterable[Run], size_of: SizeOf, settings: Settings) -> tuple[list[Job], list[str]]:
+def form_stacks(runs: Iterable[Run], max_stack: int, settings: Settings) -> tuple[list[Job], list[str]]:
     """Stacks of runs that differ in what a stack may differ in, and the reasons why others are none."""
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
@@ -121,7 +119,7 @@ def form_stacks(runs: Iterable[Run], size_of: SizeOf, settings: Settings) -> tup
             reasons[reason] = None
         else:
             samples = getattr(experiment.data, "batch_size", SMALL)
-            size = for_all(len(group), size_of(group), settings.jobs, len(groups))
+            size = for_all(len(group), max_stack, settings.jobs, len(groups))
             parts = [part for part in even_parts(group, size) if len(part) > 1]
             threads = [settings.threads or threads_for(len(part) * samples) for part in parts]
             stacks += map(stack, parts, threads)
@@ -239,6 +237,15 @@ def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     return math.ceil(members / min(parts, members))
 
 
+def halve(job: Job, root: Path) -> list[Job]:
+    """Two jobs in place of a stack that did not fit into memory, here and in ``stacks.json``."""
+    parts = even_parts(job.runs, math.ceil(len(job.runs) / 2))
+    halves = [stack(p, job.threads) if len(p) > 1 else Job(p[0].id, tuple(p), job.threads) for p in parts]
+    with deciding(root):
+        write_stacks(root, [half for half in halves if len(half.runs) > 1], instead_of=job.id)
+    return halves
+
+
 def stack(members: Sequence[Run], threads: int) -> Job:
     """The stack of some runs; its id is a function of theirs."""
     digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
@@ -268,10 +275,10 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
     return jobs
 
 
-def write_stacks(root: Path, stacks: Sequence[Job]) -> None:
-    """Remember the stacks, those of other settings of the study too."""
+def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> None:
+    """Remember the stacks, those of other settings of the study too, but for the one that they replace."""
     path = root / FILE
-    known = _entries(path)
+    known = [entry for entry in _entries(path) if entry["id"] != instead_of]
     ids = {entry["id"] for entry in known}
     fresh = [
         {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from pytorch_lightning.utilities.memory import is_oom_error
 
 from actlab import stopping
-from actlab.engines import sequential, stacked
+from actlab.engines import packing, sequential, stacked
 from actlab.engines.devices import rank
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
@@ -72,11 +73,14 @@ def _over(job: Job, root: Path) -> bool:
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one job; runs that fail are recorded as failed. A stack that fails is trained one by one.
+    """Train one job; runs that fail are recorded as failed.
+
+    A stack that runs out of memory is trained as two halves; one that fails otherwise is trained one by one.
 
     Raises:
         ActlabError: for bad input, or files that cannot be written.
     """
+    too_large = False
     try:
         _train(job, root, progress, logger)
     except DamagedError as error:  # it stays as it is until somebody has looked
@@ -89,7 +93,18 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     except OSError as error:
         raise ActlabError(f"cannot go on in {root}: {described(error)}; the same command resumes") from error
     except Exception as error:  # third-party activations, networks and callbacks may raise anything
-        _fail_alone(job, described(error), root, progress, logger)
+        too_large = len(job.runs) > 1 and is_out_of_memory(error)
+        if not too_large:
+            _fail_alone(job, described(error), root, progress, logger)
+    if too_large:  # the error, which holds the stack's tensors, is gone by now
+        print(f"{len(job.runs)} runs in one stack do not fit into memory: half as many are tried", flush=True)
+        for half in packing.halve(job, root):
+            train(half, root, progress, logger)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, torch or an accelerator had no memory left."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
 
 
 def _fail(run: Run, reason: str, root: Path, progress: Progress) -> None:

@@ -7,6 +7,7 @@ on from the last epoch in the next one.
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from actlab import stopping
-from actlab.engines import queue
+from actlab.engines import packing, queue
 from actlab.engines.children import Child, EndedError, Report
 from actlab.engines.folders import RunFolder
 from actlab.engines.packing import Job
@@ -126,12 +127,16 @@ def _put_back(
 ) -> None:
     """Put the job of a worker back that a signal has ended, or record its runs as failed.
 
-    An exit would be repeated; a signal may have come from a system whose memory was short.
+    An exit would be repeated; a signal may have come from a system whose memory was short. A stack whose worker
+    the system kills again and again is put back as two halves.
     """
     assert job is not None
     deaths[job.id] = deaths.get(job.id, 0) + 1
     if ended.code < 0 and deaths[job.id] < MOST_DEATHS:
         waiting.appendleft(job)
+        return
+    if ended.code == -signal.SIGKILL and len(job.runs) > 1:
+        waiting.extendleft(packing.halve(job, root))
         return
     times = f" in {deaths[job.id]} attempts" if deaths[job.id] > 1 else ""
     for folder in (RunFolder(root, run) for run in job.runs):

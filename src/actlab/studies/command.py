@@ -123,7 +123,9 @@ def _add_run_options(sub: ArgumentParser) -> None:
         metavar="N",
         help="processes that train at a time, one thread each; default: one a core, in short studies 1",
     )
-    sub.add_argument("--max-stack", type=int, metavar="R", help="most runs in one stack")
+    sub.add_argument(
+        "--max-stack", type=int, default=15, metavar="R", help="most runs in one stack; default: 15"
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -159,7 +161,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> int:
     """Train what is unfinished, then print the table and draw what was asked for; 1 when something failed."""
-    if args.max_stack is not None and args.max_stack < 1:
+    if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
     failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)

@@ -6,7 +6,6 @@ The helper is a child process where some of that code comes from outside actlab.
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,7 +104,7 @@ def arrange(
     todo: Sequence[Run],
     root: Path,
     stacked: bool,
-    max_stack: int | None,
+    max_stack: int,
     jobs: int | None,
 ) -> Arranged:
     """Decide how runs will be trained, in a helper: who is stacked is tried.
@@ -116,24 +115,17 @@ def arrange(
         todo: those that are unfinished.
         root: the study's folder.
         stacked: whether new stacks are formed.
-        max_stack: most runs in one stack, where the user says so.
+        max_stack: most runs in one stack.
         jobs: number of processes, where the user says so.
     """
     from actlab import experiments
-    from actlab.engines import packing, settings, sizing
+    from actlab.engines import packing, settings
 
     first = experiments.build(todo[0].config)
     per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
     chosen, said = settings.decide(root, updates, jobs, single)
-    size_of = partial(
-        sizing.size_of,
-        most=max_stack,
-        by_time=updates >= settings.LONG,
-        settings=chosen,
-        known={},
-    )
-    packed = packing.pack(runs, root, size_of, stacked, chosen)
+    packed = packing.pack(runs, root, max_stack, stacked, chosen)
     reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
     return Arranged(packed.jobs, chosen, single, [*said, *reasons])
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from filelock import FileLock
 
 from actlab.analysis.reading import costs
 from actlab.engines import sharing
 from actlab.engines.folders import RunFolder
 from actlab.engines.formats import Cost
+from actlab.engines.locks import deciding
 from actlab.files import DamagedError
 from actlab.studies import stages
 from actlab.studies.groups import groups
@@ -38,13 +36,13 @@ class Engine(NamedTuple):
 
     Args:
         stacked: train runs that differ in seed or settings alone as stacks; else all one by one.
-        max_stack: most runs in one stack; found from memory and measurement when not given.
+        max_stack: most runs in one stack.
         logger: makes a Lightning logger for a run; every member of a stack has its own.
         jobs: number of processes that train; by default one a core in a long study.
     """
 
     stacked: bool = True
-    max_stack: int | None = None
+    max_stack: int = 15
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
 
@@ -207,11 +205,3 @@ def _arranged(
             print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
             found = helper.call(arrange, *what, False, *asked)
     return found
-
-
-@contextmanager
-def deciding(root: Path) -> Iterator[None]:
-    """Let one process at a time decide which runs form a stack; the next one finds what was decided."""
-    root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / ".deciding.lock"):
-        yield
