@@ -125,12 +125,14 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Global generators start every test alike; seed_everything's memory of the last test is dropped."""
+    """Global generators start every test alike; what Lightning remembers of the last test is dropped."""
     import numpy as np
     import torch
+    from lightning_utilities.core.rank_zero import rank_zero_only
 
     for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(rank_zero_only, "rank", 0)  # a test may be of another device than the first
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)

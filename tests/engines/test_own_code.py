@@ -78,28 +78,10 @@ class Annealed(ClassificationTask):
         return super().quantities(output * (1 + self.current_epoch), batch)
 
 
-class Penalised(ClassificationTask):
-    def quantities(self, output, batch):
-        found = super().quantities(output, batch)
-        penalty = sum(p.abs().sum() for p in self.network.parameters())
-        return {**found, "loss": found["loss"]._replace(values=found["loss"].values + 0.01 * penalty)}
-
-
-class Jittered(ClassificationTask):
-    def inputs(self, batch):
-        return (batch[0] + torch.randn_like(batch[0]),)
-
-
 class Net(nn.Sequential):
     def __init__(self, act, num_classes, input_shape, hidden=(8,), dropout=0.5, init="glorot"):
         super().__init__(nn.Flatten(), nn.Linear(784, *hidden), act(), nn.Linear(*hidden, num_classes))
         self.got = hidden, dropout, init
-
-
-class ClippedAdam(torch.optim.Adam):
-    def step(self, closure=None):
-        torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.1)
-        return super().step(closure)
 """
 DATA = """
 
@@ -185,16 +167,6 @@ def test_a_task_that_asks_for_the_epoch(here, cli):
     assert "one by one" not in out
 
 
-@pytest.mark.parametrize(
-    ("task", "reason"),
-    [("Penalised", "uses the network's parameters"), ("Jittered", "draws random numbers outside its network")],
-)
-def test_a_task_whose_loss_a_stack_would_change_is_trained_alone(here, cli, task, reason):
-    out = run(cli, here, STUDY.replace("set:", TASK.format(task)))
-    assert "one by one instead of stacked: " in out
-    assert reason in out
-
-
 def test_optimisers_keep_what_stands_outside_their_groups(here, cli):
     rates = "model.optimizer.lr: [1.0e-2, 1.0e-3]"
     text = STUDY.replace(rates, "model.optimizer.initial_accumulator_value: [0.1, 0.5]")
@@ -203,11 +175,6 @@ def test_optimisers_keep_what_stands_outside_their_groups(here, cli):
     )
     out, _ = assert_engines_agree(cli, here, text)
     assert "one by one" not in out
-
-
-def test_a_users_optimiser_is_not_taken_for_elementwise(here, cli):
-    out = run(cli, here, STUDY.replace("set:", "set:\n  model.optimizer.class_path: mine.ClippedAdam"))
-    assert "ClippedAdam is not known to act elementwise" in out
 
 
 class Shuffled(pl.LightningDataModule):

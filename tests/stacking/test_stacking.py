@@ -250,11 +250,6 @@ def test_a_network_that_cannot_be_stacked_is_refused():
         StackedTask([task])
 
 
-def test_an_optimiser_that_mixes_elements_is_refused():
-    with pytest.raises(ActlabError, match="LBFGS is not known to act elementwise"):
-        StackedTask([member(seed, 0.1, optimizer=torch.optim.LBFGS) for seed in (0, 1)])
-
-
 def test_a_stacked_network_takes_shared_inputs():
     tasks = [member(seed, 0.1) for seed in range(3)]
     stack = StackedTask(tasks).double().eval()

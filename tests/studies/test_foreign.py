@@ -156,7 +156,7 @@ seeds: 2
 """
     outcome = study("run", text=text)
     assert outcome.code == 0, outcome.err
-    assert "one by one instead of stacked: OwnStep has its own 'training_step'" in outcome.out
+    assert "one by one instead of stacked: in a stack gradients differ from those of a run alone" in outcome.out
     assert "2 of 2 runs finished." in outcome.out
 
 

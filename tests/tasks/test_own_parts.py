@@ -13,6 +13,7 @@ from actlab import activations, experiments
 from actlab.bias_shift import BiasShift
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
 from actlab.draws import Position
+from actlab.engines import packing
 from actlab.engines.probes import Apart
 from actlab.errors import ActlabError
 from actlab.modes import evaluating
@@ -20,8 +21,9 @@ from actlab.networks import MLP
 from actlab.networks.init import initialise
 from actlab.optim import L2, Plateau, Steps
 from actlab.optim.groups import kinds
-from actlab.stacking.task import StackedTask, reason_against
-from actlab.tasks import ClassificationTask, FrameTask, Quantity
+from actlab.stacking import StackedTask
+from actlab.studies import reading
+from actlab.tasks import ClassificationTask, Quantity
 
 QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
 
@@ -173,8 +175,6 @@ def test_arguments_that_an_optimiser_refuses_are_one_line(tmp_path):
     task = small(optimizer=partial(torch.optim.SGD, lr=-1.0))
     with pytest.raises(ActlabError, match=r"^model\.optimizer: Invalid learning rate: -1\.0$"):
         run(task, DrawnData(), tmp_path)
-    with pytest.raises(ActlabError, match=r"^model\.optimizer: Invalid learning rate"):
-        reason_against(task)
 
 
 def test_test_data_moves_no_learning_rate():
@@ -194,22 +194,11 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
             trainer.fit(subject, datamodule=data)
 
 
-def test_frames_that_fill_up_a_stack_meet_no_unit_that_looks_at_others():
-    reason = reason_against(FrameTask(activation=f"{__name__}:Centred", input_shape=(11, 26)))
-    assert reason is not None
-    assert "Centred may let rows of a batch depend on each other" in reason
-    assert reason_against(FrameTask(activation=f"{__name__}:Noisy", input_shape=(11, 26))) is not None
-    assert reason_against(FrameTask(activation="gelu", input_shape=(11, 26))) is None
-    assert reason_against(small(activation=f"{__name__}:Centred")) is None
-
-
-class Noisy(nn.Module):
-    """What it draws for a row depends on how many there are: torch fills by sixteens."""
-
-    elementwise = True
-
-    def forward(self, x):
-        return x + torch.randn_like(x) if self.training else x
+def test_frames_that_fill_up_a_stack_meet_no_unit_that_looks_at_others(tmp_path):
+    units = f"['{__name__}:Centred', gelu]"
+    changes = [f"model.activation={units}", "seeds=2", "model.optimizer.lr=1e-3"]
+    jobs = packing.pack(reading.load("gelu_timit", smoke=True, overrides=changes).runs(), tmp_path).jobs
+    assert [{r.point["model.activation"] for r in j.runs} for j in jobs if len(j.runs) > 1] == [{"gelu"}]
 
 
 @pytest.mark.parametrize("name", ["relu", "elu"])

@@ -5,37 +5,33 @@ A resumed stack goes on exactly as it was only if its members, their order and t
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import pytorch_lightning as pl
 from pydantic import Field
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
+from actlab.engines import alike, stack_trial
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import deciding
 from actlab.engines.settings import Settings, Threads
-from actlab.engines.trial import reason_against_loss
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.files import read_json, write_sealed
 from actlab.stacking import task as stacking
-from actlab.studies.keys import get_dotted, set_dotted
-from actlab.studies.plan import EPOCHS, SEED, Run
-from actlab.tasks import Task
+from actlab.studies.plan import Run
 
-FILE = "stacks.json"
+FILE, TRIALS = "stacks.json", "trials.json"
+_AGAIN = "delete it; what has been tried is tried again"
 MAX_STACK = 15  # members: 45 and 90 take as long an update and run (benchmarks/stacks.py)
 
 
@@ -100,7 +96,7 @@ def pack(
     placed = {run.id for job in known for run in job.runs}
     free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
     settings = settings or Settings()
-    new, reasons = form_stacks(free, max_stack, settings) if stacked else ([], [])
+    new, reasons = form_stacks(free, root, max_stack, settings) if stacked else ([], [])
     write_stacks(root, [*known, *new])
     placed |= {run.id for job in new for run in job.runs}
     jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
@@ -108,14 +104,22 @@ def pack(
     return Packing([*jobs, *alone], reasons)
 
 
-def form_stacks(runs: Iterable[Run], max_stack: int, settings: Settings) -> tuple[list[Job], list[str]]:
+def form_stacks(
+    runs: Iterable[Run], root: Path, max_stack: int, settings: Settings
+) -> tuple[list[Job], list[str]]:
     """Stacks of runs that differ in what a stack may differ in, and the reasons why others are none."""
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
-    groups = similar(runs)
-    for group in groups:
+    tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _AGAIN) if (root / TRIALS).exists() else {}
+    groups = alike.similar(runs)
+    for key, group in groups.items():
         experiment = experiments.build(group[0].config)
-        if reason := reason_against(experiment):
+        if (reason := reason_against(experiment)) is None:
+            if key not in tried:
+                tried[key] = stack_trial.difference(group) or ""
+                write_sealed(root / TRIALS, tried)
+            reason = tried[key]
+        if reason:
             reasons[reason] = None
         else:
             samples = getattr(experiment.data, "batch_size", SMALL)
@@ -124,74 +128,6 @@ def form_stacks(runs: Iterable[Run], max_stack: int, settings: Settings) -> tupl
             threads = [settings.threads or threads_for(len(part) * samples) for part in parts]
             stacks += map(stack, parts, threads)
     return stacks, list(reasons)
-
-
-def similar(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of two runs or more that differ only in what members of a stack may differ in."""
-    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the config keys that may differ
-    structures: dict[str, str] = {}  # by the settings of a model that may change its layers
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        classes = as_text(_classes(run.config["model"]))
-        task = None
-        if classes not in free:
-            task = experiments.build(run.config).task
-            free[classes] = declared(task)
-        layers = as_text(
-            _without(run, [key for key in free[classes] if not key.startswith("model.network.")])["model"]
-        )
-        if layers not in structures:
-            structures[layers] = structure(experiments.build(run.config).task if task is None else task)
-        groups.setdefault((as_text(_without(run, free[classes])), structures[layers]), []).append(run)
-    ordered = [sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for g in groups.values()]
-    return [group for group in ordered if len(group) > 1]
-
-
-def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Config keys in which members of a stack may differ: seed, epochs, and what the task and its network say.
-
-    A task of another author may ask the Trainer, which a stack has one of, for the number of its epochs.
-    """
-    epochs = [EPOCHS] if type(task).__module__.startswith("actlab.") else []
-    own = task.stackable if isinstance(task, Task) else ()
-    return SEED, *epochs, *(f"model.{key}" for key in own)
-
-
-def structure(task: pl.LightningModule) -> str:
-    """The layers of a task with their types and shapes, as text."""
-    return as_text(
-        [
-            (path, type(module).__qualname__, [list(p.shape) for p in module.parameters(recurse=False)])
-            for path, module in task.named_modules()
-        ]
-    )
-
-
-def _classes(value: Any) -> Any:
-    """What classes nested values name."""
-    if isinstance(value, dict):
-        return {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
-    return None
-
-
-def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
-    """A run's config without the values of some keys.
-
-    Of an object its class stays, also where it is all that is given: members may have other settings, not
-    another kind of optimiser.
-    """
-    config = copy.deepcopy(run.config)
-    for key in keys:
-        value = get_dotted(config, key)
-        if value is not None:
-            kind = value.get("class_path", 0) if isinstance(value, dict) else value
-            set_dotted(config, key, kind if isinstance(kind, str) else 0)
-    return config
-
-
-def as_text(value: Any) -> str:
-    """Nested values as text that is equal for equal values."""
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -215,7 +151,7 @@ def reason_against(experiment: Experiment) -> str | None:
             f"{type(data).__name__} makes batches for one seed, not for several (or does not say that it can, "
             "by 'stackable = True')"
         )
-    return stacking.reason_against(task) or reason_against_loss(experiment)
+    return stacking.reason_against(task)
 
 
 def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:

@@ -18,7 +18,7 @@ from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
 from actlab import checkpoints, experiments, series, stopping
-from actlab.engines import packing, probed
+from actlab.engines import alike, packing, probed
 from actlab.engines.folders import Row, RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.recording import best_of, checkpoint_name, epochs_of
@@ -27,7 +27,7 @@ from actlab.experiments import Experiment
 from actlab.probes import Measured
 from actlab.signatures import find, parameters
 from actlab.stacking import StackedTask
-from actlab.stacking.task import reason_against, stacked_quantity
+from actlab.stacking.task import stacked_quantity
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
@@ -115,7 +115,7 @@ def made(probe: Probe) -> Any:
 
 def _groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that can be evaluated as one, and each other run by itself."""
-    together = [group for group in packing.similar(runs) if _shares_data(group[0])]
+    together = [group for group in alike.similar(runs).values() if _shares_data(group[0])]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
 
@@ -139,7 +139,8 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
             folders = [RunFolder(root, runs[r]) for r in there]
             paths = [f.checked(f.kept(name)) for f in folders]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
-            for measured in _evaluated(evaluate, [built[r] for r in there]):
+            tried = all(folder.result()["engine"] == "stacked" for folder in folders)
+            for measured in _evaluated(evaluate, [built[r] for r in there], tried):
                 _add(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
         probed.write(probed.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
@@ -155,7 +156,7 @@ def _kept(folder: RunFolder, name: str) -> bool:
     return best is not None and best[0] == epochs_of(checkpoints.read(path))
 
 
-def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
+def _evaluated(evaluate: Any, built: Sequence[Experiment], tried: bool) -> Iterable[Measured]:
     trainer, task, data = built[0]
     tasks = [experiment.task for experiment in built]
     for one in (task, data):
@@ -167,7 +168,7 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     data.prepare_data()
     data.setup("test")
     plugin = trainer.precision_plugin
-    subject = together(tasks)
+    subject = together(tasks, tried)
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     _convert_batches(subject, plugin)
     mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
@@ -213,8 +214,12 @@ class Apart(nn.Module):
         return [task for task in self.tasks if isinstance(task, Task)]
 
 
-def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
+def together(tasks: Sequence[pl.LightningModule], tried: bool) -> StackedTask | Apart:
     """Networks of equal structure as one subject.
+
+    Args:
+        tasks: one a run.
+        tried: whether the runs were trained in stacks, and so have been tried in one.
 
     Raises:
         ActlabError: for a module that is no task.
@@ -222,7 +227,7 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
         raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
-    return StackedTask(ours) if reason_against(ours[0]) is None else Apart(ours)
+    return StackedTask(ours) if tried else Apart(ours)
 
 
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
@@ -23,7 +24,6 @@ from actlab.engines import unit_records
 from actlab.engines.devices import threads
 from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.engines.memory import keep_freed
-from actlab.engines.packing import Job
 from actlab.engines.recording import (
     LEFT_OUT,
     LoggerFactory,
@@ -42,6 +42,9 @@ from actlab.guards import PLANNED, ended
 from actlab.members import build_tasks
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
+
+if TYPE_CHECKING:
+    from actlab.engines.packing import Job
 
 
 class StackRecorder(TimedRecorder):

@@ -1,7 +1,4 @@
-"""One update on a few samples, before a study trains anything: does each unit do what a unit must?
-
-And what of a user's own task would be lost in a stack.
-"""
+"""One update on a few samples, before a study trains anything: does each unit do what a unit must?"""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.modes import evaluating
-from actlab.seeding import own_generators
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import identity, label
 from actlab.studies.plan import Run
@@ -136,33 +132,6 @@ def hint_of(experiment: Experiment, name: str) -> str | None:
         f"activation {name} is called run by run, since it may be random or mix elements; if it is not so, "
         f"{' and '.join(said[one] for one in missing)} on the class or function trains it faster"
     )
-
-
-def reason_against_loss(experiment: Experiment) -> str | None:
-    """Why the loss of a user's own task cannot be that of a stack's members, or None.
-
-    A stack hands a member's output to its ``quantities``, but its parameters are not those that are trained,
-    and what it draws from global generators would be other numbers.
-    """
-    task = experiment.task
-    if not isinstance(task, Task):
-        return None
-    own = [m for m in (type(task).inputs, type(task).quantities) if not m.__module__.startswith("actlab.")]
-    if not own:
-        return None
-    batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
-    found = []
-    with evaluating(task.network):
-        output = task.network(*task.inputs(batch))
-    for seed in (0, 1):
-        with own_generators(seed):
-            quantities = task.quantities(output.detach(), batch)
-            found.append([*task.inputs(batch), *(quantity.values for quantity in quantities.values())])
-    if any(values.requires_grad for values in found[0]):
-        return f"the loss of {type(task).__name__} uses the network's parameters, not its output alone"
-    if not all(a.equal(b) for a, b in zip(*found, strict=True)):
-        return f"{type(task).__name__} draws random numbers outside its network"
-    return None
 
 
 def _kept(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:

@@ -203,22 +203,6 @@ def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Modu
     return found
 
 
-def mixing_rows(network: nn.Module) -> str | None:
-    """The first layer whose output for a row of a batch may depend on the others, or None.
-
-    That is one that is called member by member, as nobody knows what it does, batch norm, and one that draws
-    from torch's generator, where numbers follow from the size of what is drawn.
-    """
-    if isinstance(network, nn.modules.batchnorm._BatchNorm):
-        return type(network).__name__
-    if activations.is_elementwise(network):
-        return type(network).__name__ if streams.seeds_torch(network) else None
-    form = form_of(network)
-    if form is stacked_sequential or form is walked:
-        return next((name for child in network.children() if (name := mixing_rows(child))), None)
-    return type(network).__name__ if form is None else None
-
-
 class PerMember(nn.Module):
     """Any modules, called member by member; each is the module that it is alone, with its own random numbers.
 

@@ -20,28 +20,20 @@ from actlab.stacking.network import StackedNetwork, member_names
 from actlab.tasks import Task
 from actlab.tasks.building import check_optimizer
 
-# Optimisers that act on every element by itself, so that a slice of a stacked parameter is updated as the
-# parameters of its members are when they are alone.
-ELEMENTWISE_OPTIMIZERS = (
-    *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adamax, torch.optim.NAdam),
-    *(torch.optim.RAdam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta),
-    optim.AdamEpsilonInRoot,
-)
-
 
 class Slices:
     """Stacked parameters cut along the run axis where the optimiser's settings change.
 
     Neighbouring members of equal settings share a slice and a parameter group, so a stack of three learning
-    rates costs three groups whatever its size. A slice shares storage with its parameter. The optimisers in
-    `ELEMENTWISE_OPTIMIZERS` treat every element by itself, so each member is updated as it is alone.
+    rates costs three groups whatever its size. A slice shares storage with its parameter. An optimiser that
+    treats every element by itself updates each member as it does alone.
 
     Args:
         network: of the stack.
         members: the task of each run: its optimiser, penalty and schedules.
 
     Raises:
-        ActlabError: for an optimiser that mixes elements, or decay or learning rates given twice.
+        ActlabError: for members with other optimisers, or decay or learning rates given twice.
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
@@ -128,9 +120,6 @@ def member_settings(factory: OptimizerCallable) -> dict[str, Any]:
 
 def _optimizer(factory: OptimizerCallable, groups: Iterable[dict[str, Any]]) -> Optimizer:
     optimizer = factory(groups)
-    if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
-        names = ", ".join(o.__name__ for o in ELEMENTWISE_OPTIMIZERS)
-        raise ActlabError(f"{type(optimizer).__name__} is not known to act elementwise; stacks take {names}")
     if isinstance(optimizer, torch.optim.Adagrad):  # torch begins all groups with the first one's value
         for group in optimizer.param_groups:
             for part in group["params"]:

@@ -23,16 +23,12 @@ from actlab.modes import Lending, evaluating
 from actlab.networks import Dropout
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
-from actlab.stacking.refusals import reason_against_holding
-from actlab.stacking.slices import ELEMENTWISE_OPTIMIZERS, Slices
+from actlab.stacking.slices import Slices
 from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task, building
 from actlab.tasks.quantities import Means
 from actlab.tasks.restoring import as_precise_as
 from actlab.thirdparty import calling
-
-# What a task may define anew and still be stacked: everything else is the stack's own.
-_FREE = {"inputs", "quantities", "metric_names", "metrics_for", "stackable", "predict_step"}
 
 
 class StackedTask(pl.LightningModule):
@@ -220,29 +216,10 @@ class StackedTask(pl.LightningModule):
 
 
 def reason_against(task: pl.LightningModule) -> str | None:
-    """Why a task cannot be a member of a stack, or None."""
+    """Why a task cannot be a member of a stack, or why that would save nothing; None where neither is so."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule of its own, not an actlab.tasks.Task"
-    for kind in type(task).__mro__[: type(task).__mro__.index(Task)]:
-        if not kind.__module__.startswith("actlab."):
-            own = [name for name in vars(kind) if name not in _FREE and not name.startswith(("__", "_abc_"))]
-            if changed := [name for name in own if hasattr(Task, name)]:
-                return f"{kind.__name__} has its own {changed[0]!r}, which a stack would not call"
-    held = [*task.named_parameters(), *task.named_buffers()]
-    if outside := [name for name, _ in held if not name.startswith("network.")]:
-        return f"{type(task).__name__} holds {outside[0]!r} outside its network"
-    optimizer = building.made_optimizer(task.optimizer, task.parameters())
-    if type(optimizer) not in ELEMENTWISE_OPTIMIZERS:
-        return f"{type(optimizer).__name__} is not known to act elementwise"
-    if len(optimizer.param_groups) > 1:
-        return "its optimizer makes groups of its own, by what a stack's parameters do not have"
-    if task.ragged and (name := layers.mixing_rows(task.network)):
-        return (
-            f"{name} may let rows of a batch depend on each other, or its draws on their number, and a stack "
-            "fills up the shorter batches; declare 'elementwise = True' and 'stochastic = False' on the class "
-            "if neither is so"
-        )
-    return layers.reason_against(task.network, task.units) or reason_against_holding(task.network)
+    return layers.reason_against(task.network, task.units)
 
 
 def _takes_run_axis(method: Callable[..., Any]) -> bool:

@@ -1,0 +1,89 @@
+"""Which runs of a study differ only in what members of a stack may differ in: same layers, same data."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+
+from actlab import experiments
+from actlab.studies.keys import get_dotted, set_dotted
+from actlab.studies.plan import EPOCHS, SEED, Run
+from actlab.tasks import Task
+
+
+def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Groups of two runs or more that differ only in what members of a stack may differ in.
+
+    Returns:
+        Each group by a digest of what its runs have in common.
+    """
+    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the config keys that may differ
+    structures: dict[str, str] = {}  # by the settings of a model that may change its layers
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        classes = as_text(_classes(run.config["model"]))
+        task = None
+        if classes not in free:
+            task = experiments.build(run.config).task
+            free[classes] = declared(task)
+        layers = as_text(
+            _without(run, [key for key in free[classes] if not key.startswith("model.network.")])["model"]
+        )
+        if layers not in structures:
+            structures[layers] = structure(experiments.build(run.config).task if task is None else task)
+        common = as_text([_without(run, free[classes]), structures[layers], run.sources])
+        groups.setdefault(hashlib.sha256(common.encode()).hexdigest()[:16], []).append(run)
+    ordered = {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
+    return {key: group for key, group in ordered.items() if len(group) > 1}
+
+
+def declared(task: pl.LightningModule) -> tuple[str, ...]:
+    """Config keys in which members of a stack may differ: seed, epochs, and what the task and its network say.
+
+    A task of another author may ask the Trainer, which a stack has one of, for the number of its epochs.
+    """
+    epochs = [EPOCHS] if type(task).__module__.startswith("actlab.") else []
+    own = task.stackable if isinstance(task, Task) else ()
+    return SEED, *epochs, *(f"model.{key}" for key in own)
+
+
+def structure(task: pl.LightningModule) -> str:
+    """The layers of a task with their types and shapes, as text."""
+    return as_text(
+        [
+            (path, type(module).__qualname__, [list(p.shape) for p in module.parameters(recurse=False)])
+            for path, module in task.named_modules()
+        ]
+    )
+
+
+def _classes(value: Any) -> Any:
+    """What classes nested values name."""
+    if isinstance(value, dict):
+        return {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
+    return None
+
+
+def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
+    """A run's config without the values of some keys.
+
+    Of an object its class stays, also where it is all that is given: members may have other settings, not
+    another kind of optimiser.
+    """
+    config = copy.deepcopy(run.config)
+    for key in keys:
+        value = get_dotted(config, key)
+        if value is not None:
+            kind = value.get("class_path", 0) if isinstance(value, dict) else value
+            set_dotted(config, key, kind if isinstance(kind, str) else 0)
+    return config
+
+
+def as_text(value: Any) -> str:
+    """Nested values as text that is equal for equal values."""
+    return json.dumps(value, sort_keys=True, default=str)

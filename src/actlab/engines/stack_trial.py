@@ -1,0 +1,235 @@
+"""One trial before runs are stacked: some of them together and each alone, through their own data, in float64.
+
+Two epochs of two updates and a validation batch each, on at most eight samples, with the study's optimiser,
+schedules and callbacks, dropout and augmentation on. Batches, gradients, weights and all that is recorded must
+agree: nobody has to say, or to find out by reading it, what third-party code does. Under reduced precision what
+is recorded is compared once more, in that precision.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+from torch import Tensor
+
+from actlab.engines.settings import quiet
+from actlab.engines.stacked import assemble, state_of
+from actlab.errors import described
+from actlab.experiments import Experiment
+from actlab.experiments import build as build_alone
+from actlab.stacking import StackedTask
+from actlab.studies.keys import set_dotted
+from actlab.studies.plan import Run
+
+SAMPLES = 8
+CLOSE = 1e-6  # relative, in float64
+CLOSE_REDUCED = 0.05  # relative, of recorded means in reduced precision
+PATIENCE = 60.0  # seconds that the updates of one fit may take
+FULL = ("64-true", "64", 64, "32-true", "32", 32, None)
+_SHORT = {
+    **{"max_epochs": 2, "max_steps": -1, "max_time": None, "limit_train_batches": 2, "limit_val_batches": 1},
+    **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0, "num_sanity_val_steps": 0, "logger": False},
+}
+
+
+class Watch(Checkpoint):  # one of those that come after the epoch's metrics
+    """Notes what a fit computes: of one run, or of each member of a stack."""
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[Any]] = []  # of each update
+        self.states: list[list[dict[str, Tensor]]] = []  # weights before and after, of each run
+        self.gradients: list[list[dict[str, Tensor]]] = []  # of each update, of each run
+        self.recorded: list[list[dict[str, float]]] = []  # after each epoch, of each run
+        self._begun = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note the initial weights."""
+        self._begun = time.monotonic()
+        self.states.append(states(pl_module))
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
+        """Note the batch.
+
+        Raises:
+            TimeoutError: where updates take too long.
+        """
+        if time.monotonic() - self._begun > PATIENCE:
+            raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
+        self.batches.append([part.clone() if isinstance(part, Tensor) else part for part in batch])
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
+        """Note the gradients."""
+        learnt = {name for name, _ in alone_in(module).named_parameters()}
+        with gradients_as_weights(module):
+            every = states(module)
+        self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note what was recorded."""
+        found: Mapping[str, Tensor] = trainer.callback_metrics
+        if isinstance(pl_module, StackedTask):
+            found = pl_module.latest
+        runs = range(len(pl_module.members) if isinstance(pl_module, StackedTask) else 1)
+        columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
+        self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note the weights."""
+        self.states.append(states(pl_module))
+
+
+def alone_in(module: pl.LightningModule) -> pl.LightningModule:
+    """The module of one run."""
+    return module.members[0] if isinstance(module, StackedTask) else module
+
+
+def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
+    """The weights of each run, under the names that they have alone."""
+    if isinstance(module, StackedTask):
+        every = [state_of(module.network, r) for r in range(len(module.members))]
+    else:
+        every = [module.state_dict()]
+    return [{n: v.detach().clone() for n, v in one.items() if isinstance(v, Tensor)} for one in every]
+
+
+@contextmanager
+def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
+    """Let the parameters of a module hold their gradients for a while."""
+    held = [(p, p.data) for p in module.parameters()]
+    for parameter, data in held:
+        parameter.data = torch.zeros_like(data) if parameter.grad is None else parameter.grad.detach()
+    try:
+        yield
+    finally:
+        for parameter, data in held:
+            parameter.data = data
+
+
+def difference(runs: Sequence[Run]) -> str | None:
+    """In what some runs differ when they are stacked, in words; None in nothing.
+
+    Tried are the first two, neighbours that may share their settings, and the last, which may have others.
+
+    Args:
+        runs: that differ only in what the members of a stack may differ in.
+    """
+    some = [runs[i] for i in sorted({0, 1, len(runs) - 1})]
+    found = _compared(some, "64-true", CLOSE)
+    precision = some[0].config.get("trainer", {}).get("precision")
+    if found is None and precision not in FULL:
+        found = _compared(some, precision, CLOSE_REDUCED, recorded_alone=True)
+    return found
+
+
+def _compared(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
+    """The difference under one precision: in what is recorded, and in batches, gradients and weights."""
+    short = [_short(run, precision) for run in runs]
+    alone = []
+    for run in short:
+        watch = Watch()
+        if fault := _fitted(lambda folder, run=run, watch=watch: _alone(run, watch, folder)):  # type: ignore[misc]
+            return f"a trial of {run.id} alone failed: {fault}"
+        alone.append(watch)
+    together = Watch()
+    if fault := _fitted(lambda folder: assemble(short, together, folder)):
+        return f"a trial of some runs in a stack failed: {fault}"
+    for r, watch in enumerate(alone):
+        found = None if recorded_alone else _of_weights(watch, together, r, close)
+        if found := found or _of_records(watch, together, r, close):
+            return f"in a stack {found}"
+    return None
+
+
+def _short(run: Run, precision: Any) -> Run:
+    """A run of two epochs of two updates."""
+    config = copy.deepcopy(run.config)
+    for key, value in {**_SHORT, "precision": precision}.items():
+        set_dotted(config, f"trainer.{key}", value)
+    return replace(run, config=config)
+
+
+def _alone(run: Run, watch: Watch, folder: Path) -> Experiment:
+    return build_alone(run.config, callbacks=[watch], default_root_dir=str(folder))
+
+
+def _fitted(built: Callable[[Path], Experiment]) -> str | None:
+    """Train; what was raised, in words."""
+    with TemporaryDirectory() as folder, quiet():
+        try:
+            trainer, task, data = built(Path(folder))
+            for size in ("batch_size", "eval_batch_size"):
+                setattr(data, size, min(SAMPLES, getattr(data, size, SAMPLES)))
+            trainer.fit(task, datamodule=data)
+        except Exception as error:  # third-party code may raise anything
+            return described(error, 200)
+    return None
+
+
+def _of_weights(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+    """In what batches, gradients or weights of a member differ."""
+    if len(alone.batches) != len(together.batches):
+        return f"an epoch has {len(together.batches)} batches, not {len(alone.batches)}"
+    for parts, of_both in zip(alone.batches, together.batches, strict=True):
+        if not all(map(_same_part, parts, (part[r] for part in of_both))):
+            return "batches differ from those of a run alone"
+    kinds = {"initial weights": (alone.states[:1], together.states[:1])}
+    kinds |= {"gradients": (alone.gradients, together.gradients)}
+    for kind, (ones, boths) in kinds.items():
+        for (one,), both in zip(ones, boths, strict=True):
+            if name := _first_apart(one, both[r], close):
+                return f"{kind} differ from those of a run alone ({name})"
+    if name := _first_apart(_moved(alone.states, 0), _moved(together.states, r), close):
+        return f"weights differ from those of a run alone after {len(alone.gradients)} updates ({name})"
+    return None
+
+
+def _moved(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
+    """By how much the weights of a run have changed."""
+    (before, after) = (of_all[r] for of_all in states)
+    return {name: value.double() - before[name] for name, value in after.items() if name in before}
+
+
+def _of_records(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+    """In what a member's records differ."""
+    for (one,), both in zip(alone.recorded, together.recorded, strict=True):
+        if missing := one.keys() ^ both[r].keys():
+            return f"{min(missing)} is recorded {'not at all' if min(missing) in one else 'in addition'}"
+        for name, value in one.items():
+            values = torch.tensor([value, both[r][name]], dtype=torch.float64)
+            if _apart(values[0], values[1], values.abs().max(), close):
+                return f"{name} is {both[r][name]:.6g}, alone {value:.6g}"
+    return None
+
+
+def _same_part(one: Any, both: Any) -> bool:
+    """Whether a part of a batch is the same; a stack may pad a shorter one at its end."""
+    if not isinstance(one, Tensor) or one.dim() != both.dim():
+        return False
+    return one.equal(both[tuple(slice(n) for n in one.shape)])
+
+
+def _first_apart(one: Mapping[str, Tensor], both: Mapping[str, Tensor], close: float) -> str | None:
+    """The name of the first tensor that differs, by the largest number among all, or is on one side alone."""
+    if missing := one.keys() ^ both.keys():
+        return min(missing)
+    scale = max((v.double().abs().max() for v in one.values() if v.numel()), default=torch.tensor(0.0))
+    return next((name for name, value in one.items() if _apart(value, both[name], scale, close)), None)
+
+
+def _apart(one: Tensor, both: Tensor, scale: Tensor, close: float) -> bool:
+    """Whether numbers differ by more than a part of ``scale``."""
+    if one.shape != both.shape:
+        return True
+    return not torch.allclose(
+        both.double(), one.double(), rtol=close, atol=close * float(scale.nan_to_num()), equal_nan=True
+    )
