@@ -131,6 +131,36 @@ def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path):
     assert not any("activation relu" in line for line in found)
 
 
+COUNTING = """\
+import torch
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.seen, self.table = 0, [], {"a": 1}
+        self.register_buffer("last", torch.zeros(()), persistent=False)
+        self.register_buffer("kept", torch.zeros(()))
+        self.act = lambda x: x.relu()
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(float(x.detach().mean()))
+        self.last.fill_(x.detach().mean())
+        self.kept.fill_(x.detach().mean())
+        return self.act(x)
+"""
+
+
+def test_what_no_checkpoint_would_keep_is_named(study, tmp_path):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    out = study("run", "--activation", "./counting.py:Counting").out
+    named = {line.split("'")[1] for line in out.splitlines() if "no checkpoint keeps it" in line}
+    assert named == {"calls", "seen", "last"}
+    assert "'calls' of Counting (network." in out
+    assert "4 of 4 runs finished" in out
+
+
 def test_a_broken_unit_leaves_out_no_other_that_prints_alike(study, tmp_path):
     (tmp_path / "mine.py").write_text("def relu(x):\n    return x.detach().relu()\n")
     outcome = study("run", "--activation", "./mine.py:relu")

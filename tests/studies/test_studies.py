@@ -20,6 +20,7 @@ def test_a_study_runs_on_samples(path, cli, tmp_path):
     words = [word for change in BRIEF for word in ("--set", change)]
     outcome = cli("study", "run", path, "--smoke", "--report", *words, "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err
+    assert not [said for said in ("in a stack", "a trial of", "no checkpoint keeps") if said in outcome.out]
     root = tmp_path / f"{path.stem}-smoke"
     assert len(list(root.glob("*/result.json"))) >= len(reading.load(path, smoke=True, overrides=BRIEF).runs())
     assert not list(root.glob("*/failed.json"))

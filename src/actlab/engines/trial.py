@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 from collections.abc import Mapping, Sequence
 
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 
-from actlab import activations, experiments, stopping
+from actlab import activations, experiments, stopping, streams
 from actlab.callbacks import refuse_averaging
 from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
@@ -23,6 +27,7 @@ from actlab.tasks.randomness import is_random
 from actlab.thirdparty import Calling
 
 SAMPLES = 8
+_BARE = vars(nn.Module()).keys()  # what every module has
 
 
 def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
@@ -52,11 +57,35 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
             faults[unit] = f"activation {name} fails: {error}"
             continue
         if unit not in faults:
-            hint = hint_of(experiment, name)
+            hints, before = [hint_of(experiment, name)], held_outside(experiment.task)
             faults[unit] = fault = fault_of(experiment, name)
-            if hint and not fault:
-                print(hint)
+            hints += [
+                f"{where} changes in a step, and no checkpoint keeps it: a run that is resumed goes on "
+                "without it; make it a buffer (register_buffer), or let get_extra_state return it"
+                for where, content in held_outside(experiment.task).items()
+                if content != before.get(where, content)
+            ]
+            if not fault:
+                print(*filter(None, hints), sep="\n", end="\n" * any(hints))
     return faults
+
+
+def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
+    """What the modules of a network hold outside parameters and persistent buffers, where it can be told.
+
+    Returns:
+        By where it is, in words; what cannot be pickled is left out.
+    """
+    found: dict[str, bytes] = {}
+    for path, module in task.named_modules() if isinstance(task, Task) else ():
+        if isinstance(module, streams.Uniform | Metric) or "get_extra_state" in vars(type(module)):
+            continue
+        own = {n: v for n, v in vars(module).items() if n not in _BARE and not isinstance(v, streams.Stream)}
+        own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
+        for name, value in own.items() if path else ():
+            with contextlib.suppress(Exception):  # lambdas, open files, what refuses to be pickled
+                found[f"{name!r} of {type(module).__name__} ({path})"] = pickle.dumps(value)
+    return found
 
 
 def fault_of(experiment: Experiment, name: str) -> str | None:

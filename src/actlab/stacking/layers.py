@@ -34,11 +34,11 @@ from actlab import activations, streams
 from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.streams import Stream
-from actlab.tasks import plain_state
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], Form] = {}
+_BARE = vars(nn.Module()).keys()  # what every module has
 _ACTING = ("forward", "__call__", "train", "_apply")  # what a stacked form has of its type
 
 
@@ -92,7 +92,7 @@ def _settings(module: nn.Module) -> list[Any]:
     """What a unit without parameters holds besides its modules; objects of unknown kinds equal nothing."""
     if isinstance(module, streams.Uniform):
         return []
-    own = [(name, _plain(value)) for name, value in vars(module).items() if name not in plain_state.BARE]
+    own = [(name, _plain(value)) for name, value in vars(module).items() if name not in _BARE]
     return [type(module), own, *(_settings(child) for child in module.children())]
 
 

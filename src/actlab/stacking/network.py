@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from actlab.stacking.layers import PerMember, stack
 from actlab.streams import Stream
-from actlab.tasks import plain_state
 
 
 class StackedNetwork(nn.Module):
@@ -62,8 +61,6 @@ def _state(module: nn.Module, r: int) -> dict[str, Any]:
     state: dict[str, Any] = {
         n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
     }
-    if own_state := plain_state.of(module):  # of a unit that serves all members
-        state[plain_state.KEY] = own_state
     for name, child in module._modules.items():  # one that has two names is in the state under both
         if child is not None:
             state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}

@@ -23,7 +23,7 @@ from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import own_generators
-from actlab.tasks import building, plain_state
+from actlab.tasks import building
 from actlab.tasks.quantities import LEAST, Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
@@ -90,7 +90,6 @@ class Task(Seeded, ABC):
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
             building.materialise(self.network, input_shape)
-        plain_state.keep(self.network)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
             module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
