@@ -139,6 +139,13 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(THREADS)
 
 
+@pytest.fixture(autouse=True)
+def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    if "tries_stacks" not in request.keywords and "actlab.engines.stack_trial" in sys.modules:
+        monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+
+
 class Outcome(NamedTuple):
     """What a command left: exit code and the two texts."""
 

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "series": {"files", "errors"},
     "contents": {"files", "errors"},
     "hashing": set(),
-    "seeding": {"hashing"},
+    "seeding": {"errors", "hashing"},
     "streams": {"errors", "hashing", "seeding"},
     "audio": set(),
     "draws": {"hashing", "errors"},

@@ -22,9 +22,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from actlab.errors import ActlabError
 from actlab.hashing import hash_words, key_words, seed_for, to_unit_interval
-from actlab.seeding import seed_generators
+from actlab.seeding import Calls, SeedGlobal
 
 # Element numbers (N,) and the two keys (R, 1) of a site: what its uniform numbers are a function of.
 Source = tuple[Tensor, Tensor, Tensor]
@@ -76,9 +75,9 @@ class Stream:
         """Number of the training step; None where moves are none."""
         return self.moves if self.steps else None
 
-    def seed_global(self, *site: int) -> None:
-        """Seed the global generators for this position: units that know no `Uniform` draw from them."""
-        seed_generators(seed_for(self.seeds[0], "unit", *site, *self.position, self.slice))
+    def unit_seed(self, *site: int) -> int:
+        """The seed of the global generators for this position: units that know no `Uniform` draw from them."""
+        return seed_for(self.seeds[0], "unit", *site, *self.position, self.slice)
 
     def member(self, r: int) -> MemberStream:
         """The part of run ``r`` of a stack; it moves with the whole."""
@@ -116,28 +115,9 @@ class MemberStream:
         """Make room for the keys of some sites, for all runs."""
         self.whole.reserve(sites, device)
 
-    def seed_global(self, *site: int) -> None:
-        """Seed the global generators as the run alone does."""
-        seed_generators(seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice))
-
-
-class Calls:
-    """Counts the calls of a site in a training step: one module may act at several places."""
-
-    _step: int | None = None
-    _number = 0
-
-    def count(self, stream: Stream | MemberStream) -> int:
-        """How many calls there were before this one.
-
-        Raises:
-            ActlabError: in a backward pass: a layer that is computed again there would draw other numbers.
-        """
-        if torch._C._current_graph_task_id() != -1:
-            raise ActlabError("leave layers with random units or dropout out of torch.utils.checkpoint")
-        again = stream.step is not None and stream.step == self._step
-        self._step, self._number = stream.step, self._number + 1 if again else 0
-        return self._number
+    def unit_seed(self, *site: int) -> int:
+        """The seed that the run alone has."""
+        return seed_for(self.seeds[0], "unit", *site, *self.whole.position, self.whole.slice)
 
 
 class Uniform(nn.Module):
@@ -279,22 +259,3 @@ def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
     """Whether torch's generator is seeded before a module, or one inside it, is called; see `SeedGlobal`."""
     parts = module.modules() if recurse else [module]
     return any(isinstance(hook, SeedGlobal) for part in parts for hook in part._forward_pre_hooks.values())
-
-
-class SeedGlobal:
-    """A forward pre-hook for a foreign random unit: seeds the global generators for this site before each draw.
-
-    So a unit that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` draws the same alone, in a stack and
-    after a resume. One that is random in evaluation too draws the same numbers in each of its batches.
-    """
-
-    def __init__(self, stream: Stream | MemberStream, site: int) -> None:
-        self.stream, self.site, self._calls = stream, site, Calls()
-
-    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
-        """Seed."""
-        if not module.training:
-            seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
-        else:
-            again = self._calls.count(self.stream)
-            self.stream.seed_global(self.site, *[again] * bool(again))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
-from tiny_study import STUDY, KilledError, execute, ignore, kill_after, load, metrics, result
+from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
@@ -227,23 +227,6 @@ def test_a_run_records_the_revision_of_its_data(study, tmp_path, monkeypatch, st
     wanted = study(overrides=options).runs()
     execute(wanted, tmp_path, stacked)
     assert [result(tmp_path, run)["revisions"] for run in wanted] == [{"someone/digits": "abc"}] * 2
-
-
-def test_members_may_finish_at_different_epochs(study, tmp_path):
-    path = tmp_path / "lengths.yaml"
-    text = STUDY.replace("model.optimizer.lr: [1.0e-2, 1.0e-3]", "trainer.max_epochs: [1, 2, 3]")
-    path.write_text(
-        text.replace("select: {tune: [model.optimizer.lr]}", "").replace("  trainer.max_epochs: 3\n", "")
-    )
-    overrides = ["model.activation=elu", "model.network.dropout=0.3", EXACT]
-    wanted = reading.load(str(path), overrides=overrides).runs()
-    assert len(packing.pack(wanted, tmp_path / "stacked").jobs) == 1
-    execute(wanted, tmp_path / "stacked")
-    execute(wanted, tmp_path / "sequential", stacked=False)
-    for run in wanted:
-        one, many = metrics(tmp_path / "sequential", run), metrics(tmp_path / "stacked", run)
-        assert len(one) == len(many)
-        assert one["value"].to_numpy() == pytest.approx(many["value"].to_numpy(), rel=ROUNDED)
 
 
 def test_stacks_stay_as_they_were_decided(study, tmp_path):

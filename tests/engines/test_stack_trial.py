@@ -13,6 +13,8 @@ from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 
+pytestmark = pytest.mark.tries_stacks
+
 STUDY = """\
 base: ./base.yaml
 grid:

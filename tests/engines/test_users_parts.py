@@ -16,6 +16,8 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from tolerances import EXACT, ROUNDED
 
+pytestmark = pytest.mark.tries_stacks
+
 PARTS = """\
 from collections.abc import Iterable
 
@@ -82,11 +84,6 @@ class Overwriting(nn.Module):
         return x.relu_()
 
 
-class Shuffled(SplitBySeed):
-    def train_dataloader(self):
-        return DataLoader(TensorDataset(*samples(self.seed)), batch_size=20, shuffle=True)
-
-
 class Stream(SplitBySeed):
     def train_dataloader(self):
         return DataLoader(Endless(), batch_size=20)
@@ -136,13 +133,6 @@ class NoisyTransform(base.TensorDataModule):
     def load(self, device):
         self.train = base.TensorDataset(*samples(1), transform=noisy)
         self.val = self.test = base.TensorDataset(*samples(2))
-
-
-class Annealed(ClassificationTask):
-    def quantities(self, output, batch):
-        found = super().quantities(output, batch)
-        loss, epochs = found["loss"], self._trainer.max_epochs if self._trainer else 1
-        return {**found, "loss": loss._replace(values=loss.values / epochs)}
 
 
 class Buffered(ClassificationTask):
@@ -265,12 +255,10 @@ def test_what_a_stack_would_not_keep_is_trained_alone(load, tmp_path, change, re
     assert reason in said
 
 
-def test_a_task_that_asks_for_the_number_of_epochs_shares_no_stack_with_another_number(load, tmp_path):
-    text = TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n"
-    runs = load(text, overrides=["model.class_path=parts_of_users.Annealed"]).runs()
+def test_runs_of_other_lengths_share_no_stack(load, tmp_path):
+    """A task may ask the Trainer, which a stack has one of, for the number of its epochs."""
+    runs = load(TINY + "grid: {model.activation: [relu], trainer.max_epochs: [1, 2]}\nseeds: 2\n").runs()
     assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path).jobs] == [{1}, {2}]
-    runs = load(text).runs()
-    assert [{run.epochs for run in job.runs} for job in packing.pack(runs, tmp_path / "ours").jobs] == [{1, 2}]
 
 
 def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
@@ -348,19 +336,6 @@ def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
     found = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)
     task.load_state_dict(found["state_dict"])
     assert trainer.test(task, data, verbose=False)[0]["test/loss"] == pytest.approx(last, rel=1e-5)
-
-
-def test_a_users_module_goes_on_with_the_order_that_it_would_have_had(load, tmp_path):
-    """Its loader shuffles by torch's generator, which a resume began anew."""
-    words = ["model={class_path: parts_of_users.TwoOptimizers}", "trainer.callbacks=[]"]
-    text = "base: own.yaml\ngrid: {trainer.max_epochs: [4]}\nseeds: 1\n"
-    runs = load(text, overrides=[*words, "data.class_path=parts_of_users.Shuffled"]).runs()
-    execute(runs, tmp_path / "straight", stacked=False)
-    with pytest.raises(KilledError):
-        execute(runs, tmp_path / "killed", stacked=False, progress=kill_after(1))
-    execute(runs, tmp_path / "killed", stacked=False)
-    one, other = (metrics(tmp_path / name, runs[0]) for name in ("straight", "killed"))
-    assert one.equals(other)
 
 
 def test_a_run_that_was_stopped_early_stays_so_after_a_kill(load, tmp_path):

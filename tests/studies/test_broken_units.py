@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.tries_stacks
+
 UNITS = '''\
 import torch
 from torch import nn

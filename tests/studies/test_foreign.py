@@ -11,6 +11,8 @@ import pytest
 
 from tolerances import ROUNDED
 
+pytestmark = pytest.mark.tries_stacks
+
 MINE = """\
 import pytorch_lightning as pl
 import torch

@@ -6,6 +6,8 @@ import pytest
 
 from actlab.studies import reading
 
+pytestmark = pytest.mark.tries_stacks
+
 STUDIES = sorted((Path(__file__).parents[2] / "configs/studies").glob("*.yaml"))
 BRIEF = ("seeds=1", "model.optimizer.lr=1e-3", "trainer.limit_train_batches=2")
 

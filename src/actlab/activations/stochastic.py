@@ -197,8 +197,6 @@ class AdaptiveDropout(nn.Module):
     def __init__(self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0) -> None:
         super().__init__()
         self.activation = create(activation)
-        known = type(self.activation).__module__.startswith(("actlab.", "torch."))
-        self._copies = not known or getattr(self.activation, "inplace", False)  # f may overwrite x
         self.alpha, self.beta = alpha, beta
         self.uniform = Uniform()
 
@@ -213,7 +211,7 @@ class AdaptiveDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Random in training; its expectation in evaluation."""
-        y: Tensor = self.activation(x.clone() if self._copies else x)
+        y: Tensor = self.activation(x.clone())  # f may overwrite x
         if not self.training:
             return (y * self.probability(x)).to(y.dtype)
         with torch.no_grad():

@@ -223,13 +223,12 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     @property
     def stackable(self) -> bool:
-        """Whether its batches can be made for R seeds at once.
+        """Whether its batches may be made for R seeds at once, which is tried before runs are stacked.
 
-        A user's subclass declares ``stackable = True`` when nothing that it loads depends on ``seed``, its
-        ``train`` takes an index ``(R, B)`` and its transform a batch ``(R, B, …)``.
+        Then nothing that it loads depends on ``seed``, ``train`` takes an index ``(R, B)`` and its transform a
+        batch ``(R, B, …)``.
         """
-        ours = type(self).train_dataloader is TensorDataModule.train_dataloader
-        return ours and type(self).__module__.startswith("actlab.")
+        return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
         """Load the data, onto the accelerator if the Trainer has one.

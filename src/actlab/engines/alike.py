@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 
 from actlab import experiments
 from actlab.studies.keys import get_dotted, set_dotted
-from actlab.studies.plan import EPOCHS, SEED, Run
+from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task
 
 
@@ -43,13 +43,9 @@ def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Config keys in which members of a stack may differ: seed, epochs, and what the task and its network say.
-
-    A task of another author may ask the Trainer, which a stack has one of, for the number of its epochs.
-    """
-    epochs = [EPOCHS] if type(task).__module__.startswith("actlab.") else []
+    """Config keys in which members of a stack may differ: the seed, and what the task and its network say."""
     own = task.stackable if isinstance(task, Task) else ()
-    return SEED, *epochs, *(f"model.{key}" for key in own)
+    return SEED, *(f"model.{key}" for key in own)
 
 
 def structure(task: pl.LightningModule) -> str:

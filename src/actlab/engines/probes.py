@@ -70,7 +70,7 @@ def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Calla
     failed = 0
     for probe, left in missing(runs, root, probes):
         evaluate = made(probe)
-        for group in _groups(left):
+        for group in _groups(left, root):
             for part in packing.even_parts(group, TOGETHER):
                 stopping.check()
                 with holding(root, part) as held:
@@ -113,17 +113,12 @@ def made(probe: Probe) -> Any:
         raise ActlabError(f"{where} cannot be made: {one_line(error)}") from error
 
 
-def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that can be evaluated as one, and each other run by itself."""
-    together = [group for group in alike.similar(runs).values() if _shares_data(group[0])]
+def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
+    """Runs that were trained in stacks, and so have been tried in one, by likeness; others by themselves."""
+    stacked = [run for run in runs if RunFolder(root, run).result()["engine"] == "stacked"]
+    together = [*alike.similar(stacked).values()]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
-
-
-def _shares_data(run: Run) -> bool:
-    """Whether other runs are evaluated on the same data: those of another author may depend on the seed."""
-    data = experiments.build(run.config).data
-    return type(data).__module__.startswith("actlab.") or bool(getattr(data, "stackable", False))
 
 
 def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> None:
@@ -139,8 +134,7 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
             folders = [RunFolder(root, runs[r]) for r in there]
             paths = [f.checked(f.kept(name)) for f in folders]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
-            tried = all(folder.result()["engine"] == "stacked" for folder in folders)
-            for measured in _evaluated(evaluate, [built[r] for r in there], tried):
+            for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
         probed.write(probed.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
@@ -156,7 +150,7 @@ def _kept(folder: RunFolder, name: str) -> bool:
     return best is not None and best[0] == epochs_of(checkpoints.read(path))
 
 
-def _evaluated(evaluate: Any, built: Sequence[Experiment], tried: bool) -> Iterable[Measured]:
+def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
     trainer, task, data = built[0]
     tasks = [experiment.task for experiment in built]
     for one in (task, data):
@@ -168,7 +162,7 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment], tried: bool) -> Itera
     data.prepare_data()
     data.setup("test")
     plugin = trainer.precision_plugin
-    subject = together(tasks, tried)
+    subject = together(tasks)
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     _convert_batches(subject, plugin)
     mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
@@ -214,12 +208,8 @@ class Apart(nn.Module):
         return [task for task in self.tasks if isinstance(task, Task)]
 
 
-def together(tasks: Sequence[pl.LightningModule], tried: bool) -> StackedTask | Apart:
-    """Networks of equal structure as one subject.
-
-    Args:
-        tasks: one a run.
-        tried: whether the runs were trained in stacks, and so have been tried in one.
+def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
+    """Networks that have been tried in a stack, or a single one, as one subject.
 
     Raises:
         ActlabError: for a module that is no task.
@@ -227,7 +217,7 @@ def together(tasks: Sequence[pl.LightningModule], tried: bool) -> StackedTask | 
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
         raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
-    return StackedTask(ours) if tried else Apart(ours)
+    return StackedTask(ours) if len(ours) > 1 else Apart(ours)
 
 
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:

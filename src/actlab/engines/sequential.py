@@ -25,9 +25,7 @@ from actlab.engines.recording import (
     write_checkpoint,
 )
 from actlab.guards import ended
-from actlab.seeding import seed_epoch
 from actlab.studies.plan import Run
-from actlab.tasks import Task
 
 
 class Recorder(TimedRecorder):
@@ -43,7 +41,6 @@ class Recorder(TimedRecorder):
         self.diverged = self.stopped = False
         self.last_good: int | None = None  # epochs before it diverged
         self._seen: dict[str, Tensor] = {}
-        self._begun = -1  # the epoch that a resume has seeded
 
     def state_dict(self) -> dict[str, Any]:
         """As every recorder's, with whether the run was stopped."""
@@ -66,20 +63,6 @@ class Recorder(TimedRecorder):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is old from now on."""
         self._seen = dict(trainer.callback_metrics)
-        if self._begun != trainer.current_epoch:
-            self._seed(pl_module, trainer.current_epoch)
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Seed the coming epoch now: its loader begins before it does."""
-        self._begun = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-        self._seed(pl_module, self._begun)
-
-    def _seed(self, module: pl.LightningModule, epoch: int) -> None:
-        """Begin an epoch alike with and without a resume before it; tasks of this package do so themselves."""
-        if not isinstance(module, Task):
-            seed_epoch(self.folder.run.seed, epoch)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take note of what is there, which is not of this validation."""

@@ -38,6 +38,7 @@ PATIENCE = 60.0  # seconds that the updates of one fit may take
 FULL = ("64-true", "64", 64, "32-true", "32", 32, None)
 _SHORT = {
     **{"max_epochs": 2, "max_steps": -1, "max_time": None, "limit_train_batches": 2, "limit_val_batches": 1},
+    "limit_test_batches": 1,
     **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0, "num_sanity_val_steps": 0, "logger": False},
 }
 
@@ -118,12 +119,12 @@ def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
 def difference(runs: Sequence[Run]) -> str | None:
     """In what some runs differ when they are stacked, in words; None in nothing.
 
-    Tried are the first two, neighbours that may share their settings, and the last, which may have others.
+    Tried are the first two, neighbours that may share their settings, and the last if it has others.
 
     Args:
         runs: that differ only in what the members of a stack may differ in.
     """
-    some = [runs[i] for i in sorted({0, 1, len(runs) - 1})]
+    some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
     found = _compared(some, "64-true", CLOSE)
     precision = some[0].config.get("trainer", {}).get("precision")
     if found is None and precision not in FULL:

@@ -38,7 +38,7 @@ from actlab.engines.recording import (
 )
 from actlab.experiments import Experiment
 from actlab.files import DamagedError
-from actlab.guards import PLANNED, ended
+from actlab.guards import ended
 from actlab.members import build_tasks
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class StackRecorder(TimedRecorder):
     """Writes every member's rows, and the checkpoint of the stack, after every epoch.
 
-    A member that diverges, or reaches its own number of epochs, is closed there; the others go on.
+    A member that diverges is closed there; the others go on.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StackRecorder(TimedRecorder):
         self._take(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Append rows; close members that diverged or have reached their end; save the stack."""
+        """Append rows; close members that diverged; save the stack."""
         assert isinstance(pl_module, StackedTask)
         self._take(trainer, pl_module)
         self.read_clock()
@@ -129,12 +129,7 @@ class StackRecorder(TimedRecorder):
             self.append(folder, rows)
             unit_records.append(folder, epoch, units, r)
             self._log(r, rows)
-            last = folder.run.epochs
-            if last is not None and epoch == last < (trainer.max_epochs or 0):
-                self._close(r, trainer, FINISHED, epoch)
-            else:
-                done = fraction_done(trainer) if last is None else epoch / last
-                self.progress(folder.run, min(done, 0.999))
+            self.progress(folder.run, min(fraction_done(trainer), 0.999))
         self.pending = []
         trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = not self._open()
@@ -183,11 +178,7 @@ class StackRecorder(TimedRecorder):
             status,
             unit_records.close(folder, last_good_epoch, updates),
             engine="stacked",
-            ended=DIVERGED
-            if status == DIVERGED
-            else PLANNED
-            if last_good_epoch == folder.run.epochs
-            else ended(trainer),
+            ended=DIVERGED if status == DIVERGED else ended(trainer),
             stack={"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads},
             last_good_epoch=last_good_epoch,
             updates=updates,
@@ -251,8 +242,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:
     """Trainer, stacked task and datamodule of some runs."""
-    longest = max(runs, key=lambda run: run.epochs or 0)
-    first = experiments.build(copy.deepcopy(longest.config), callbacks=[recorder], default_root_dir=str(path))
+    first = experiments.build(copy.deepcopy(runs[0].config), callbacks=[recorder], default_root_dir=str(path))
     tasks = list(build_tasks([run.config for run in runs], first))
     trainer, _, data = first
     writer = trainer.strategy.checkpoint_io

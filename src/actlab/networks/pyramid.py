@@ -26,6 +26,8 @@ class SpatialPyramidPool(nn.Module):
     Shape: ``(B, C, H, W)`` → ``(B, C · Σ levels²)``, level by level.
     """
 
+    stochastic = False
+
     def __init__(self, levels: Sequence[int]) -> None:
         super().__init__()
         self.levels = tuple(levels)

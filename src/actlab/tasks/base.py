@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, Literal, Self, cast
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
@@ -22,18 +24,17 @@ from actlab.modes import Lending, evaluating
 from actlab.networks import ActivationFactory, Dropout
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
-from actlab.seeding import own_generators
+from actlab.seeding import SeedGlobal, own_generators
 from actlab.tasks import building
 from actlab.tasks.quantities import LEAST, Quantity, Seen, WeightedMean, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import as_precise_as, restored
-from actlab.tasks.seeded import Seeded
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 Batch = tuple[Tensor, ...]
 
 
-class Task(Seeded, ABC):
+class Task(pl.LightningModule, ABC):
     """A LightningModule that says what it measures of a batch; see `quantities`.
 
     Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
@@ -80,7 +81,8 @@ class Task(Seeded, ABC):
         training_metrics: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
-        super().__init__(seed)
+        super().__init__()
+        self.seed = seed
         if strange := set(training_metrics) - set(self.metric_names):
             raise unknown("training metric", min(strange), self.metric_names)
         self.stream = streams.Stream(seed)
@@ -92,9 +94,9 @@ class Task(Seeded, ABC):
             building.materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
-            module.register_forward_pre_hook(streams.SeedGlobal(self.stream, site))
+            SeedGlobal(self.stream, site).attach(module)
         self.random, self.clean_training_loss = is_random(self.network), clean_training_loss
-        self.differs = self.random or not type(self).quantities.__module__.startswith("actlab.")
+        self.differs = self.random or not getattr(self.quantities, "takes_run_axis", False)
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.moving: optim.Scheduler | None = None
@@ -174,16 +176,17 @@ class Task(Seeded, ABC):
         self._move(batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
-        if self.random:
-            self.stream.seed_global()
-        if self.clean_training_loss and self.differs:
-            with evaluating(self):
-                clean = self._lend(self._step, batch)["loss"]
-            self._seen.add("clean_loss", clean.mean(), clean.weight())
-        found = self._step(batch)
+        with own_generators(self.stream.unit_seed()) if self.random else nullcontext():
+            if self.clean_training_loss and self.differs:
+                with evaluating(self):
+                    clean = self._lend(self._step, batch)["loss"]
+                self._seen.add("clean_loss", clean.mean(), clean.weight())
+            found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()
         if not self._checked:
-            building.check_learning(mean, self)
+            building.check_learning(
+                mean, self, type(self).configure_optimizers is not Task.configure_optimizers
+            )
             self._checked = True
         for name in self.trained:
             self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())
@@ -279,7 +282,6 @@ class Task(Seeded, ABC):
             check_whole_epochs(checkpoint)
         self._states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)
-        self.resume(checkpoint)
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:

@@ -126,7 +126,9 @@ class WeightedMean(Metric):
 def takes_run_axis(method: _Method) -> _Method:
     """Mark a task's ``inputs`` or ``quantities`` as right for tensors with a leading run axis too.
 
-    In stacks a marked method is called once for all runs, any other once a run.
+    In stacks a marked method is called once for all runs, any other once a run. Marked ``quantities`` are also
+    the same in training and in evaluation: where nothing in the network is random, ``train/clean_loss`` is
+    ``train/loss``.
     """
     method.takes_run_axis = True  # type: ignore[attr-defined]
     return method

@@ -14,22 +14,24 @@ _DRAWING = (
     *(nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
     *(nn.RNNBase, nn.MultiheadAttention),
 )
+_FORWARDS = {
+    kind.forward for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Module)
+}
 _DIFFERENT = (Uniform, nn.modules.batchnorm._NormBase)
 
 
 def draws_from_torch(module: nn.Module) -> bool:
     """Whether a module's own ``forward`` may draw from torch's global generator in training.
 
-    False for this package's modules, which have sources of their own, for torch's deterministic layers, and
+    False for torch's deterministic layers, for modules that hold a `Uniform`, from which they draw instead, and
     for classes that declare ``stochastic = False``.
     """
     if isinstance(module, Function):
         return module.stochastic
-    origin = type(module).forward.__module__
-    if origin.startswith("torch.nn."):
+    if type(module).forward in _FORWARDS:
         probability = getattr(module, "dropout", getattr(module, "p", 1.0))
         return isinstance(module, _DRAWING) and probability != 0
-    if origin.startswith("actlab."):
+    if isinstance(module, Uniform) or any(isinstance(child, Uniform) for child in module.children()):
         return False
     return declared(module, "stochastic") is not False
 
