@@ -1,0 +1,51 @@
+"""Resumed equals uninterrupted: every study, its processes' state dropped after each epoch, on samples."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+
+STUDIES = sorted((Path(__file__).parents[2] / "configs/studies").glob("*.yaml"))
+BRIEF = ("seeds=2", "model.optimizer.lr=1e-3", "trainer.limit_train_batches=2", "trainer.max_epochs=3")
+MOST = 200  # starts of a study
+
+
+class KilledError(BaseException):
+    """Stands for a kill right after a checkpoint was written."""
+
+
+def starts_of(run):
+    """How often a study had to be started until it ended well."""
+    for number in range(1, MOST):
+        try:
+            assert run() == 0
+        except KilledError:
+            continue
+        return number
+    raise AssertionError(f"not finished after {MOST} starts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_a_study_rebuilt_after_each_epoch_is_the_uninterrupted_one(path, engine, cli, tmp_path, monkeypatch):
+    words = ["study", "run", path, "--smoke", "--engine", engine]
+    words += [word for change in BRIEF for word in ("--set", change)]
+    assert cli(*words, "--runs-dir", tmp_path / "straight").code == 0
+    save = pl.Trainer.save_checkpoint
+
+    def save_and_die(trainer, file, *args, **options):
+        save(trainer, file, *args, **options)
+        if Path(file).name == "last.ckpt":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.Trainer, "save_checkpoint", save_and_die)
+        starts = starts_of(lambda: cli(*words, "--runs-dir", tmp_path / "rebuilt").code)
+    assert starts > 3
+    straight = sorted((tmp_path / "straight").rglob("metrics.parquet"))
+    assert straight
+    for file in straight:
+        other = tmp_path / "rebuilt" / file.relative_to(tmp_path / "straight")
+        pd.testing.assert_frame_equal(pd.read_parquet(other), pd.read_parquet(file), check_exact=True)
