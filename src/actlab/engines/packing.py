@@ -57,6 +57,10 @@ class Job:
     runs: tuple[Run, ...]
     threads: int = 0
 
+    def checkpoint(self, root: Path) -> Path:
+        """Where a stack is while it is trained."""
+        return root / "stacks" / self.id / "last.ckpt"
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -179,6 +183,7 @@ def halve(job: Job, root: Path) -> list[Job]:
     halves = [stack(p, job.threads) if len(p) > 1 else Job(p[0].id, tuple(p), job.threads) for p in parts]
     with deciding(root):
         write_stacks(root, [half for half in halves if len(half.runs) > 1], instead_of=job.id)
+    job.checkpoint(root).unlink(missing_ok=True)
     return halves
 
 

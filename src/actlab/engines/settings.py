@@ -24,7 +24,7 @@ from actlab.experiments import without_denormals
 from actlab.files import read_json, write_sealed
 
 FILE = "engine.json"
-LONG = 20_000  # updates of all runs, from which processes, compiled masks and timing sizes of stacks pay
+LONG = 20_000  # updates of all runs, from which processes and compiled masks pay
 _REMEDY = "delete it; a study that has begun then goes on as a new one decides"
 
 

@@ -57,13 +57,13 @@ class StackRecorder(TimedRecorder):
         self,
         job: Job,
         folders: Sequence[RunFolder],
-        path: Path,
+        checkpoint: Path,
         progress: Progress,
         loggers: Mapping[int, Logger],
     ) -> None:
         super().__init__()
         self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, dict(loggers)
-        self.checkpoint = path / "last.ckpt"
+        self.checkpoint = checkpoint
         self.left_out: set[int] = set()  # members whose record is damaged or lost: trained on, not recorded
         self.lost: list[Run] = []  # those whose record is lost
         self.pending: list[tuple[int, float, dict[str, list[float]]]] = []
@@ -222,13 +222,13 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     unfinished = [r for r, folder in enumerate(folders) if not folder.finished]
     for r in unfinished:
         folders[r].open()
-    path = root / "stacks" / job.id
+    checkpoint = job.checkpoint(root)
     loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
-    recorder = StackRecorder(job, folders, path, progress, loggers)
-    trainer, task, data = assemble(job.runs, recorder, path)
+    recorder = StackRecorder(job, folders, checkpoint, progress, loggers)
+    trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-        writer.remedy = f"delete {path}; its runs begin anew"
-    resume = recorder.checkpoint if recorder.checkpoint.exists() else None
+        writer.remedy = f"delete {checkpoint.parent}; its runs begin anew"
+    resume = checkpoint if checkpoint.exists() else None
     try:
         with threads(job.threads):
             trainer.fit(task, datamodule=data, ckpt_path=resume)
@@ -236,7 +236,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     finally:  # those of members that did not end: a later start opens their histories again
         for left in recorder.loggers.values():
             left.finalize("failed")
-    recorder.checkpoint.unlink(missing_ok=True)  # every member has its own by now
+    checkpoint.unlink(missing_ok=True)  # every member has its own by now
     return recorder.lost
 
 

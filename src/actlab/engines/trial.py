@@ -78,7 +78,8 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     for path, module in task.named_modules() if isinstance(task, Task) else ():
-        if isinstance(module, streams.Uniform | Metric) or "get_extra_state" in vars(type(module)):
+        told = type(module).get_extra_state is not nn.Module.get_extra_state
+        if told or isinstance(module, streams.Uniform | Metric):
             continue
         own = {n: v for n, v in vars(module).items() if n not in _BARE and not isinstance(v, streams.Stream)}
         own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
