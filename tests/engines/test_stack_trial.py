@@ -221,14 +221,6 @@ class Logging(ClassificationTask):
         self.log("val/norm", self.network[1].weight.norm())
 
 
-class Tempered(ClassificationTask):
-    """Holds a parameter outside its network."""
-
-    def __init__(self, num_classes: int, input_shape: tuple[int, ...], network: nn.Module, seed: int = 0):
-        super().__init__(num_classes, input_shape, network=network, seed=seed)
-        self.temperature = nn.Parameter(torch.ones(()))
-
-
 class Helped(ClassificationTask):
     """Does nothing that changes a number."""
 
