@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from late_units import COUNTING
+
 STUDY = """\
 base: mnist_classifier
 set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 500}
@@ -69,35 +71,29 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     process.stderr.close()
 
 
-SWALLOWS = """\
+SWALLOWS = (
+    COUNTING
+    + """
 import os
 import signal
 from pathlib import Path
 
-from torch import nn
 
-
-class Swallows(nn.Module):
+class Swallows(Counting):
     \"\"\"Lets a signal arrive where its exception is swallowed, in the second epoch, once.\"\"\"
 
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += self.training
-        if self.calls > 6:
-            try:
-                if not Path("mark").exists():
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    for _ in range(10_000):
-                        pass
-            except BaseException:
-                pass
-            with Path("mark").open("a") as file:
-                file.write("x")
-        return x.relu()
+    def act(self):
+        try:
+            if not Path("mark").exists():
+                os.kill(os.getpid(), signal.SIGTERM)
+                for _ in range(10_000):
+                    pass
+        except BaseException:
+            pass
+        with Path("mark").open("a") as file:
+            file.write("x")
 """
+)
 WORDS = [
     *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
     *("--model.activation", "./swallows.py:Swallows", "--model.clean_training_loss", "false"),
@@ -116,29 +112,26 @@ def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_
     assert cli(*WORDS, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
 
-INTERRUPTS = """\
+INTERRUPTS = (
+    COUNTING
+    + """
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
 
-from torch import nn
 
+class Interrupts(Counting):
+    first = 8
 
-class Interrupts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += self.training
-        if self.calls > 8 and not Path("mark").exists():
+    def act(self):
+        if not Path("mark").exists():
             Path("mark").touch()
             os.kill(multiprocessing.parent_process().pid, signal.SIGTERM)
             time.sleep(100)
-        return x.relu()
 """
+)
 
 
 def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, monkeypatch):

@@ -1,15 +1,21 @@
-"""Training and evaluation mode of modules, and looking at a batch in between."""
+"""Any module: its training and evaluation mode, a batch looked at in between, attributes of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Found = TypeVar("Found")
+_BARE = vars(nn.Module()).keys()  # what every module has
+
+
+def own_attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds beside parameters, buffers, children and all else that every module has."""
+    return {name: value for name, value in vars(module).items() if name not in _BARE}
 
 
 @contextmanager

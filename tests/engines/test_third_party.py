@@ -5,26 +5,15 @@ import json
 import pytest
 import torch
 
-UNITS = '''\
+from late_units import COUNTING
+
+UNITS = (
+    COUNTING
+    + """
 import os
 import sys
 
 import torch
-from torch import nn
-
-
-class Counting(nn.Module):
-    """Does `act` in its seventh call in training, when it has been tried and is being trained."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += self.training
-        if self.calls > 6:
-            self.act()
-        return x.relu()
 
 
 class Quits(Counting):
@@ -87,7 +76,8 @@ class Strange(Exception):
 class Obscure(nn.Module):
     def forward(self, x):
         raise Strange
-'''
+"""
+)
 STUDY = """\
 base: mnist_classifier
 set: {data.sample: true, trainer.max_epochs: 2, trainer.limit_train_batches: 4, model.network.hidden: [8]}

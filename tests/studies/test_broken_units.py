@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from late_units import COUNTING
+
 pytestmark = pytest.mark.tries_stacks
 
-UNITS = '''\
+UNITS = (
+    COUNTING
+    + '''
 import torch
-from torch import nn
 
 
 class Wider(nn.Module):
@@ -55,19 +58,13 @@ class Centred(nn.Module):  # not what it declares
         return (x - x.mean(0)).relu()
 
 
-class Later(nn.Module):
+class Later(Counting):
     """Fails in the second epoch."""
 
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += self.training
-        if self.calls > 6:
-            raise RuntimeError("tired")
-        return x.relu()
+    def act(self):
+        raise RuntimeError("tired")
 '''
+)
 STUDY = """\
 base: mnist_classifier
 set:

@@ -28,11 +28,10 @@ from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.files import read_json, write_sealed
 from actlab.stacking import task as stacking
-from actlab.studies.plan import Run
+from actlab.studies.plan import MAX_STACK, Run
 
 FILE, TRIALS = "stacks.json", "trials.json"
 _AGAIN = "delete it; what has been tried is tried again"
-MAX_STACK = 15  # members: 45 and 90 take as long an update and run (benchmarks/stacks.py)
 
 
 class _Stack(TypedDict):

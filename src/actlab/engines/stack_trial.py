@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,10 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
+from actlab import experiments
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
-from actlab.experiments import Experiment
-from actlab.experiments import build as build_alone
 from actlab.stacking import StackedTask
 from actlab.studies.keys import set_dotted
 from actlab.studies.plan import Run
@@ -70,18 +69,16 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
         """Note the gradients."""
-        learnt = {name for name, _ in alone_in(module).named_parameters()}
+        learnt = {name for name, _ in members_of(module)[0].named_parameters()}
         with gradients_as_weights(module):
             every = states(module)
         self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note what was recorded."""
-        found: Mapping[str, Tensor] = trainer.callback_metrics
-        if isinstance(pl_module, StackedTask):
-            found = pl_module.latest
-        runs = range(len(pl_module.members) if isinstance(pl_module, StackedTask) else 1)
+        found = pl_module.latest if isinstance(pl_module, StackedTask) else trainer.callback_metrics
         columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
+        runs = range(len(members_of(pl_module)))
         self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -89,9 +86,9 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
         self.states.append(states(pl_module))
 
 
-def alone_in(module: pl.LightningModule) -> pl.LightningModule:
-    """The module of one run."""
-    return module.members[0] if isinstance(module, StackedTask) else module
+def members_of(module: pl.LightningModule) -> Sequence[pl.LightningModule]:
+    """The module of each run."""
+    return module.members if isinstance(module, StackedTask) else [module]
 
 
 def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
@@ -135,14 +132,11 @@ def difference(runs: Sequence[Run]) -> str | None:
 def _compared(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
     """The difference under one precision: in what is recorded, and in batches, gradients and weights."""
     short = [_short(run, precision) for run in runs]
-    alone = []
-    for run in short:
-        watch = Watch()
-        if fault := _fitted(lambda folder, run=run, watch=watch: _alone(run, watch, folder)):  # type: ignore[misc]
+    alone, together = [Watch() for _ in short], Watch()
+    for run, watch in zip(short, alone, strict=True):
+        if fault := _fault_of([run], watch):
             return f"a trial of {run.id} alone failed: {fault}"
-        alone.append(watch)
-    together = Watch()
-    if fault := _fitted(lambda folder: assemble(short, together, folder)):
+    if fault := _fault_of(short, together):
         return f"a trial of some runs in a stack failed: {fault}"
     for r, watch in enumerate(alone):
         found = None if recorded_alone else _of_weights(watch, together, r, close)
@@ -159,15 +153,15 @@ def _short(run: Run, precision: Any) -> Run:
     return replace(run, config=config)
 
 
-def _alone(run: Run, watch: Watch, folder: Path) -> Experiment:
-    return build_alone(run.config, callbacks=[watch], default_root_dir=str(folder))
-
-
-def _fitted(built: Callable[[Path], Experiment]) -> str | None:
-    """Train; what was raised, in words."""
+def _fault_of(runs: Sequence[Run], watch: Watch) -> str | None:
+    """Train a run, or some as a stack; what was raised, in words."""
     with TemporaryDirectory() as folder, quiet():
         try:
-            trainer, task, data = built(Path(folder))
+            if len(runs) > 1:
+                trainer, task, data = assemble(runs, watch, Path(folder))
+            else:
+                (run,) = runs
+                trainer, task, data = experiments.build(run.config, callbacks=[watch], default_root_dir=folder)
             for size in ("batch_size", "eval_batch_size"):
                 setattr(data, size, min(SAMPLES, getattr(data, size, SAMPLES)))
             trainer.fit(task, datamodule=data)

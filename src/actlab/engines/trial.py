@@ -17,7 +17,7 @@ from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
-from actlab.modes import evaluating
+from actlab.modes import evaluating, own_attributes
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import identity, label
 from actlab.studies.plan import Run
@@ -27,7 +27,6 @@ from actlab.tasks.randomness import is_random
 from actlab.thirdparty import Calling
 
 SAMPLES = 8
-_BARE = vars(nn.Module()).keys()  # what every module has
 
 
 def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
@@ -60,7 +59,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
             hints, before = [hint_of(experiment, name)], held_outside(experiment.task)
             faults[unit] = fault = fault_of(experiment, name)
             hints += [
-                f"{where} changes in a step, and no checkpoint keeps it: a run that is resumed goes on "
+                f"{where} changes in a step, and no checkpoint keeps it: a run that is resumed continues "
                 "without it; make it a buffer (register_buffer), or let get_extra_state return it"
                 for where, content in held_outside(experiment.task).items()
                 if content != before.get(where, content)
@@ -81,10 +80,10 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
         told = type(module).get_extra_state is not nn.Module.get_extra_state
         if told or isinstance(module, streams.Uniform | Metric):
             continue
-        own = {n: v for n, v in vars(module).items() if n not in _BARE and not isinstance(v, streams.Stream)}
+        own = {n: v for n, v in own_attributes(module).items() if not isinstance(v, streams.Stream)}
         own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in own.items() if path else ():
-            with contextlib.suppress(Exception):  # lambdas, open files, what refuses to be pickled
+            with contextlib.suppress(Exception):  # lambdas, open files, what cannot be pickled
                 found[f"{name!r} of {type(module).__name__} ({path})"] = pickle.dumps(value)
     return found
 

@@ -32,13 +32,13 @@ from torch import Tensor, nn
 
 from actlab import activations, streams
 from actlab.errors import ActlabError
+from actlab.modes import own_attributes
 from actlab.networks import Dropout
 from actlab.streams import Stream
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], Form] = {}
-_BARE = vars(nn.Module()).keys()  # what every module has
 _ACTING = ("forward", "__call__", "train", "_apply")  # what a stacked form has of its type
 
 
@@ -92,7 +92,7 @@ def _settings(module: nn.Module) -> list[Any]:
     """What a unit without parameters holds besides its modules; objects of unknown kinds equal nothing."""
     if isinstance(module, streams.Uniform):
         return []
-    own = [(name, _plain(value)) for name, value in vars(module).items() if name not in _BARE]
+    own = [(name, _plain(value)) for name, value in own_attributes(module).items()]
     return [type(module), own, *(_settings(child) for child in module.children())]
 
 

@@ -15,7 +15,7 @@ from actlab.studies.groups import groups
 from actlab.studies.helping import faults_of, helper_for, measure_costs, updates_of
 from actlab.studies.keys import identity, without
 from actlab.studies.loggers import logger_factory
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.reading import load
 from actlab.studies.running import Engine, run
 
@@ -124,7 +124,11 @@ def _add_run_options(sub: ArgumentParser) -> None:
         help="processes that train at a time, one thread each; default: one a core, in short studies 1",
     )
     sub.add_argument(
-        "--max-stack", type=int, default=15, metavar="R", help="most runs in one stack; default: 15"
+        "--max-stack",
+        type=int,
+        default=MAX_STACK,
+        metavar="R",
+        help=f"most runs in one stack; default: {MAX_STACK}",
     )
 
 

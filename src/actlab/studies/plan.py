@@ -21,7 +21,7 @@ from actlab.studies.keys import as_number, get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
-MOST_RUNS = 20_000
+MOST_RUNS, MAX_STACK = 20_000, 15  # in a stack: 45 and 90 take as long an update and run (benchmarks/stacks.py)
 SMOKE_SUFFIX = "-smoke"  # ends the name of a study that runs on samples
 BLOCK = "block"  # the point's key for the name of a block
 

@@ -24,7 +24,7 @@ from actlab.studies.helping import (
     measure_costs,
 )
 from actlab.studies.keys import identity, is_rate, priced
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.progress import Display
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Engine(NamedTuple):
     """
 
     stacked: bool = True
-    max_stack: int = 15
+    max_stack: int = MAX_STACK
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
 

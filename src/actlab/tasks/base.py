@@ -184,9 +184,8 @@ class Task(pl.LightningModule, ABC):
             found = self._step(batch)
         mean, weight = found["loss"].mean(), found["loss"].weight()
         if not self._checked:
-            building.check_learning(
-                mean, self, type(self).configure_optimizers is not Task.configure_optimizers
-            )
+            if type(self).configure_optimizers is Task.configure_optimizers:
+                building.check_learning(mean, self)
             self._checked = True
         for name in self.trained:
             self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())

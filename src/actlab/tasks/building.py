@@ -131,21 +131,15 @@ def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
         )
 
 
-def check_learning(loss: Tensor, task: pl.LightningModule, chooses: bool) -> None:
-    """Refuse a network that learns what the optimiser is not given: it would never change.
+def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
+    """Reject a network that learns what the optimiser is not given: it would never change.
 
-    Not where a task of a user's chooses the optimiser's parameters, nor on several devices, where a strategy
-    may have put others in their place.
-
-    Args:
-        loss: before its backward pass.
-        task: in training.
-        chooses: whether the task has a ``configure_optimizers`` of its own.
+    Not on several devices, where a strategy may have put other parameters in their place.
 
     Raises:
         ActlabError: for a parameter in a plain list, or made in the first call.
     """
-    if task.trainer.world_size > 1 or chooses:
+    if task.trainer.world_size > 1:
         return
     given = {id(p) for one in task.trainer.optimizers for group in one.param_groups for p in group["params"]}
     if fault := fault_of_learning(loss, given):
