@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "fits": {"configs", "checkpoints", "errors"},
     "words": {"configs", "mappings", "errors", "resources"},
     "mistakes": {"configs", "errors"},
-    "parsing": {"configs", "contents"},
+    "parsing": {"configs", "contents", "signatures", "errors"},
     "experiments": {
         "batches",
         "guards",

@@ -46,7 +46,7 @@ def test_runs_that_differ_in_seed_are_what_they_are_alone(path, monkeypatch):
     config = config_of(path, 3)
     told(config_of(path, 0))
     kept, found = len(parsing._kept), told(config)
-    assert len(parsing._kept) == kept == 1
+    assert len(parsing._kept) == kept == 3
     monkeypatch.setattr(parsing, "_kept", {})
     assert found == told(config)
 
@@ -67,7 +67,7 @@ def test_what_differs_otherwise_is_parsed_anew():
         assert json.loads(told(config_of(path, 0, activation=activation)))["model"]["init_args"][
             "activation"
         ] == (activation)
-    assert len(parsing._kept) == 3
+    assert len(parsing._kept) == 5  # three models, and the data and Trainer of all
 
 
 def test_a_class_that_is_another_by_now_is_parsed_anew(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_members_are_parsed_once(monkeypatch):
     given = [config_of(path, seed, activation="elu") for seed in (0, 1, 2)]
     first = experiments.build(given[0])
     tasks = list(members.build_tasks(given, first))
-    assert len(parsing._kept) == 2  # the whole config, and its model
+    assert len(parsing._kept) == 3
     assert [task.seed for task in tasks] == [0, 1, 2]
     assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
     assert records.CODE in tasks[0].config
@@ -101,13 +101,7 @@ def test_members_are_parsed_once(monkeypatch):
             assert value.equal(other.state_dict()[name])
 
 
-def test_a_parser_is_made_once_and_each_config_has_its_own_links_and_defaults(monkeypatch):
-    made = []
-    monkeypatch.setattr(parsing, "_parsers", {})
-    init = experiments.ActlabCLI.init_parser
-    monkeypatch.setattr(
-        experiments.ActlabCLI, "init_parser", lambda cli, **words: made.append(init(cli, **words)) or made[-1]
-    )
+def test_each_config_has_its_own_links_and_defaults():
     path = resource("configs/mnist_classifier.yaml")
     given = {"num_classes": 10, "input_shape": [1, 28, 28]}
     for model in ({}, given, {}):  # shapes are linked to the data where the config leaves them out
@@ -116,7 +110,6 @@ def test_a_parser_is_made_once_and_each_config_has_its_own_links_and_defaults(mo
     for batches in (3, 4):
         assert experiments.build(config_of(path, 1), max_steps=batches).trainer.max_steps == batches
     assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
-    assert len(made) == 1
 
 
 def test_few_are_kept(monkeypatch):

@@ -202,11 +202,11 @@ def class_in(config: Mapping[str, Any], section: str) -> Any:
     return None
 
 
-def takes(config: Mapping[str, Any], name: str) -> bool:
-    """Whether the model's class takes an argument, as far as that can be known."""
+def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The shapes that the model takes, as far as that can be known, and the config leaves to the data."""
     model = class_in(config, "model")
     known = None if model is None else parameters(model)
-    return known is None or name in known
+    return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
 
 
 def slices_batches(config: Mapping[str, Any]) -> bool:

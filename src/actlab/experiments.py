@@ -6,11 +6,12 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import SUPPRESS
+from jsonargparse import SUPPRESS, Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
@@ -19,7 +20,7 @@ from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
 from actlab.guards import PlannedLength, StopOnSignal
-from actlab.parsing import copied, parsed
+from actlab.parsing import run_seed, section, typed
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -74,31 +75,19 @@ class ActlabCLI(LightningCLI):
         )
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Make the parser; without subcommands, copy the one made before and add the links of this config."""
+        """Make the parser; of a config one that builds what `actlab.parsing` has read."""
         if add_subcommands:
             super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
         else:
-            self.parser = copied("experiment", lambda: self._without_links(**main_kwargs))
-            self.add_arguments_to_parser(self.parser)
-
-    def _without_links(self, **kwargs: Any) -> LightningArgumentParser:
-        """The parser of all configs; defaults of the Trainer are set after parsing."""
-        parser = self.init_parser(**kwargs)
-        self.add_default_arguments_to_parser(parser)
-        defaults, self.trainer_defaults = self.trainer_defaults, {}
-        self.add_core_arguments_to_parser(parser)
-        self.trainer_defaults = defaults
-        return parser
+            self.parser = copy.deepcopy(_builder())  # this one gets links, and what Lightning builds with
+            self._link_shapes(self.parser)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "LightningCLI's args parameter")
             if isinstance(args, dict):
-                self.config = parsed(args, args.get(configs.SEED), parser.parse_object)
-                for name in self.trainer_defaults.keys() - (self.given.get("trainer") or {}).keys():
-                    if name != "callbacks":  # which the Trainer is given beside those of the config
-                        self.config.trainer[name] = self.trainer_defaults[name]
+                self.config = self._typed(args)
             else:
                 super().parse_arguments(parser, args)
         config = self.config.get(str(self.config.get("subcommand")), self.config)
@@ -114,11 +103,25 @@ class ActlabCLI(LightningCLI):
             parser.add_argument(f"--{key}", type=type(None), default=SUPPRESS, help=SUPPRESS)
         for side in configs.SECTIONS:
             parser.link_arguments(configs.SEED, f"{side}.init_args.seed", compute_fn=run_seed)
-        for name in configs.SHAPES:
-            if configs.takes(self.given, name) and not configs.gives(self.given, name):
-                parser.link_arguments(
-                    "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
-                )
+        self._link_shapes(parser)
+
+    def _link_shapes(self, parser: LightningArgumentParser) -> None:
+        for name in configs.linked_shapes(self.given):
+            parser.link_arguments(
+                "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
+            )
+
+    def _typed(self, given: Mapping[str, Any]) -> Namespace:
+        """A config as the parser reads it, with the seed on both sides and the Trainer's defaults."""
+        seed = run_seed(given.get(configs.SEED, 0))
+        found: Namespace = Namespace()  # type: ignore[no-untyped-call]
+        found[configs.SEED], found.trainer = seed, section("trainer", given.get("trainer") or {})
+        for name in configs.SECTIONS:
+            found[name] = typed(given, name, seed)
+        for name in self.trainer_defaults.keys() - (given.get("trainer") or {}).keys():
+            if name != "callbacks":  # which the Trainer is given beside those of the config
+                found.trainer[name] = self.trainer_defaults[name]
+        return found
 
     def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
         """A function that reads a shape off the data for the model; see `shape_for`."""
@@ -201,16 +204,14 @@ class ActlabCLI(LightningCLI):
         return trainer
 
 
-def run_seed(value: bool | int) -> int:
-    """The seed of a run.
-
-    Raises:
-        ActlabError: for a value that is no seed; True and False, which Lightning takes, say none that a second
-            run could be given.
-    """
-    if isinstance(value, bool) or not 0 <= value < 2**32:
-        raise ActlabError(f"{configs.SEED} {value}: give a whole number from 0 to {2**32 - 1}")
-    return value
+@cache
+def _builder() -> LightningArgumentParser:
+    """A parser that builds the sections of a config."""
+    parser = LightningArgumentParser(exit_on_error=False)
+    parser.add_lightning_class_args(pl.Trainer, "trainer")
+    for name, kind in configs.SECTIONS.items():
+        parser.add_subclass_arguments(kind, name, fail_untyped=False)
+    return parser
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:

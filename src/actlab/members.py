@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pytorch_lightning as pl
+from jsonargparse import Namespace
 from lightning_fabric.utilities.seed import seed_everything
-from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab import configs, records
 from actlab.errors import ActlabError
-from actlab.experiments import Experiment, run_seed
+from actlab.experiments import Experiment
 from actlab.mistakes import one_line_errors
-from actlab.parsing import parsed
+from actlab.parsing import parser_of, run_seed, typed
 from actlab.tasks import Task
 
 
@@ -28,30 +26,23 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
     Raises:
         ActlabError: for a key or value that a config cannot have.
     """
-    parser = LightningArgumentParser(exit_on_error=False)
-    parser.add_lightning_class_args(pl.LightningModule, "model", subclass_mode=True)
     for config in given:
         with one_line_errors(config):
-            yield _task(parser, config, first)
+            yield _task(config, first)
 
 
-def _task(parser: LightningArgumentParser, config: Mapping[str, Any], first: Experiment) -> Task:
+def _task(config: Mapping[str, Any], first: Experiment) -> Task:
     configs.check(config)
     known: Mapping[str, Any] = getattr(first.task, "config", None) or {}
     seed = run_seed(config.get(configs.SEED) or 0)
-    model = copy.deepcopy(dict(config["model"]))
-    arguments = dict(model.get("init_args") or {})
-    shapes = {name: value for name, value in known["model"]["init_args"].items() if name in configs.SHAPES}
-    given = {
-        name: value for name, value in arguments.items() if value is not None or name not in configs.SHAPES
-    }
-    told = {"model": {**model, "init_args": {**shapes, **given, "seed": seed}}}
-    found = parsed(told, seed, parser.parse_object)
+    model = typed(config, "model", seed)
+    for name in configs.linked_shapes(config):
+        model.init_args[name] = known["model"]["init_args"][name]
     seed_everything(seed, verbose=False)
-    task = parser.instantiate_classes(found).model
+    task = parser_of("model").instantiate_classes(Namespace(model=model)).model  # type: ignore[no-untyped-call]
     if not isinstance(task, Task):
-        raise ActlabError(f"{model['class_path']} is no actlab.tasks.Task: it cannot be a member of a stack")
-    trained = records.plain(found.model)
+        raise ActlabError(f"{model.class_path} is no actlab.tasks.Task: it cannot be a member of a stack")
+    trained = records.plain(model)
     trained["init_args"].pop("seed")  # it follows the config's seed
     record = {**known, configs.SEED: seed, "model": trained}
     task.config = {**record, records.CODE: records.code_of(record)}

@@ -1,6 +1,7 @@
-"""Parsers and configs kept: a study builds each run several times, and most runs differ in the seed alone.
+"""Sections of configs as the types of their classes read them, each parsed once.
 
-Making a parser and parsing take most of the time that building a small run takes.
+Parsing takes most of the time that building a small run takes, and the runs of a study share their Trainer and
+data, those of a stack their model too.
 """
 
 from __future__ import annotations
@@ -8,84 +9,97 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+import pytorch_lightning as pl
+from jsonargparse import Namespace
+from pytorch_lightning.cli import LightningArgumentParser
 
-from actlab.configs import FILES, SECTIONS, SEED
+from actlab.configs import FILES, SECTIONS, SEED, linked_shapes
 from actlab.contents import texts
+from actlab.errors import ActlabError
+from actlab.signatures import locate, parameters
 
 _MOST = 64  # kept, the latest
 _kept: dict[str, tuple[list[object], Namespace]] = {}
-_parsers: dict[str, ArgumentParser] = {}
-Parser = TypeVar("Parser", bound=ArgumentParser)
 
 
-def copied(name: str, make: Callable[[], Parser]) -> Parser:
-    """Return a copy, for the caller to change, of the parser that ``make`` returned for this name.
+def section(name: str, value: Any, elsewhere: Iterable[str] = ()) -> Namespace:
+    """A section of a config, typed; for the caller to change.
 
-    Args:
-        name: of the parser.
-        make: the parser; called once in a process, so nothing in it may depend on a config.
-    """
-    if name not in _parsers:
-        _parsers[name] = make()
-    return copy.deepcopy(_parsers[name])  # type: ignore[return-value]
-
-
-def parsed(config: Mapping[str, Any], seed: int | None, parse: Callable[[Any], Namespace]) -> Namespace:
-    """A config as ``parse`` reads it, or as it has read one that differs in the seed alone.
-
-    Only for plain values, and while the classes that they name are the same objects.
+    One that was parsed before is taken from there, where it holds plain values alone and the classes that they
+    name are the same objects.
 
     Args:
-        config: nested values.
-        seed: of the run; the parser gives it to ``model`` and ``data`` where they take one.
-        parse: of the whole config.
+        name: ``trainer``, ``model`` or ``data``.
+        value: as the config has it.
+        elsewhere: the arguments of its class that come from elsewhere.
+
+    Raises:
+        ArgumentError: for a value that is not of its type.
     """
-    key = _key(config) if type(seed) is int and 0 <= seed < 2**32 else None
-    if key is None:
-        return parse(config)
-    names = list(texts(config))  # the parser puts objects of its own into a config
-    owners, before = [_class(name) for name in names], _kept.pop(key, None)
-    if before is None or any(a is not b for a, b in zip(before[0], owners, strict=True)):
-        found = parse(config)
-        before = [_class(name) for name in names], copy.deepcopy(found)  # parsing may have imported them
-    else:
-        found = copy.deepcopy(before[1])
-        for holder, name in _seeds(found):
-            holder[name] = seed
-    _kept[key] = before
-    if len(_kept) > _MOST:
-        del _kept[next(iter(_kept))]
+    parser = parser_of(name, tuple(elsewhere))
+    key, names = _key(name, value, elsewhere), list(texts(value))
+    kept = _kept.pop(key, None) if key is not None else None
+    if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
+        # The parser puts objects of its own into a config, and may import the classes.
+        found = parser.parse_object({name: copy.deepcopy(value)})[name]
+        kept = [_class(text) for text in names], found
+    if key is not None:
+        _kept[key] = kept
+        if len(_kept) > _MOST:
+            del _kept[next(iter(_kept))]
+    return copy.deepcopy(kept[1])
+
+
+def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
+    """The model or data of a config, typed, with the seed of a run where its class takes one.
+
+    A shape that the data will give the model has its default, or is None where it has none.
+    """
+    shapes = linked_shapes(given) if name == "model" else ()
+    found = section(name, given[name], ("seed", *shapes))
+    known = parameters(locate(found.class_path)) or {}
+    for shape in (shape for shape in shapes if shape in known):
+        found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
+    if "seed" in known:
+        found["init_args.seed"] = seed
     return found
 
 
-def _key(config: Mapping[str, Any]) -> str | None:
-    """What tells a config from others but for its seed; None where it holds objects, or names files to read."""
-    if any(text.endswith(FILES) for text in texts(config)):
+def run_seed(value: bool | int) -> int:
+    """The seed of a run.
+
+    Raises:
+        ActlabError: for a value that is no seed; True and False, which Lightning takes, say none that a second
+            run could be given.
+    """
+    if type(value) is not int or not 0 <= value < 2**32:
+        raise ActlabError(f"{SEED} {value}: give a whole number from 0 to {2**32 - 1}")
+    return value
+
+
+@cache
+def parser_of(name: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
+    """The parser of a section; see `section`."""
+    parser = LightningArgumentParser(exit_on_error=False)
+    if name in SECTIONS:
+        parser.add_subclass_arguments(SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False)
+    else:
+        parser.add_lightning_class_args(pl.Trainer, name)
+    return parser
+
+
+def _key(name: str, value: Any, elsewhere: Iterable[str]) -> str | None:
+    """What distinguishes a section from others; None where it holds objects, or names files to read."""
+    if any(text.endswith(FILES) for text in texts(value)):
         return None
-    told = {key: value for key, value in config.items() if key != SEED}
-    for section in SECTIONS:
-        part = told.get(section)
-        arguments = part.get("init_args") if isinstance(part, Mapping) else None
-        if isinstance(part, Mapping) and isinstance(arguments, Mapping):
-            told[section] = {**part, "init_args": {k: v for k, v in arguments.items() if k != "seed"}}
     try:
-        return json.dumps(told)  # in its own order: that of a schedule's moments counts
+        return json.dumps([name, value, *elsewhere])  # in its own order: that of a schedule's moments counts
     except (TypeError, ValueError):
         return None
-
-
-def _seeds(found: Namespace) -> Iterator[tuple[Namespace, str]]:
-    """Where a parsed config holds the run's seed."""
-    if SEED in found:
-        yield found, SEED
-    for section in SECTIONS:
-        arguments = found[section].get("init_args") if found.get(section) is not None else None
-        if arguments is not None and "seed" in arguments:
-            yield arguments, "seed"
 
 
 def _class(text: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,14 @@ from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
 from actlab.files import at_home
+
+
+@cache
+def _sample(cache_dir: str | None) -> dict[str, Tensor]:
+    """The frames of the sample, whose files are written and read once in a process."""
+    with TemporaryDirectory() as folder:
+        write_sample(Path(folder))
+        return load_corpus(find(Path(folder)), cache_dir)
 
 
 class TIMITDataModule(TensorDataModule):
@@ -77,13 +86,10 @@ class TIMITDataModule(TensorDataModule):
     def tensors(self) -> dict[str, Tensor]:
         """All frames, see `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
         if self._tensors is None:
-            self._tensors = self._of_sample() if self.sample else load_corpus(self._corpus(), self.cache_dir)
+            self._tensors = (
+                _sample(self.cache_dir) if self.sample else load_corpus(self._corpus(), self.cache_dir)
+            )
         return self._tensors
-
-    def _of_sample(self) -> dict[str, Tensor]:
-        with TemporaryDirectory() as folder:
-            write_sample(Path(folder))
-            return load_corpus(find(Path(folder)), self.cache_dir)
 
     def _corpus(self) -> Corpus:
         folder = at_home(self.dataset)
