@@ -1,7 +1,7 @@
 """Two trainings in turns: the engine as users get it, and JAX, each in a process of its own.
 
 A turn is an epoch: updates, validations and test, checkpoints and records. The engine is ``actlab study run``
-itself, watched from outside: a run has finished an epoch when its ``metrics.jsonl`` grows. Between its turns
+itself, watched from outside: a run has finished an epoch when its ``metrics.csv`` grows. Between its turns
 its processes are stopped, by SIGSTOP, and the time that they stood still is taken off, so start-up and
 compilation are paid once and sides that take turns meet the same load of the machine.
 
@@ -182,10 +182,11 @@ class Study(Side):
 
     def _look(self) -> None:
         """Note when rows were written last, where that has changed."""
-        for path in self.root.glob("*/*/metrics.jsonl"):
+        for path in self.root.glob("*/*/metrics.csv"):
             found, ticks = path.stat(), self.ticks.setdefault(path, [])
             at = found.st_mtime - self.stood
-            if found.st_size and (not ticks or at > ticks[-1] + POLL):
+            recorded = path.read_text().count("\n") > 1  # more than the names of the columns
+            if recorded and (not ticks or at > ticks[-1] + POLL):
                 ticks.append(at)
 
     def _processes(self) -> list[psutil.Process]:

@@ -21,12 +21,14 @@ import pytest
 from hypothesis import settings
 
 # Environment first: libraries read it when they are imported, child processes inherit it.
-if (_memory := Path("/dev/shm")).is_dir() and shutil.disk_usage(_memory).free > 4 * 2**30:
-    os.environ.setdefault(
-        "TMPDIR", str(_memory)
-    )  # thousands of small files: on a disk they take a tenth longer
-_SCRATCH = Path(tempfile.mkdtemp(prefix="actlab-tests-"))
+_MEMORY = Path("/dev/shm")  # for thousands of small files: on a disk they take a tenth longer
+_IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 * 2**30
+if _IN_MEMORY:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest keeps what failed tests leave there
+_SCRATCH = Path(tempfile.mkdtemp(prefix="actlab-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
 atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
+if _IN_MEMORY:
+    tempfile.tempdir = os.environ["TMPDIR"] = str(_SCRATCH)
 os.environ.update(
     HF_HUB_OFFLINE="1",
     HF_DATASETS_OFFLINE="1",

@@ -143,9 +143,8 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "engines.trial": {"activations", "callbacks", "engines", "experiments", "tasks", *PLANS, *LEAVES},
-    "engines.lines": {"files"},
     "engines.formats": set(),
-    "engines.folders": {*PLANS, "engines.lines", "engines.formats", "series", "files", "errors"},
+    "engines.folders": {*PLANS, "engines.formats", "series", "files", "errors"},
     "engines.probed": {*PLANS, "engines.folders", "series", "files"},
     "analysis": {
         *PLANS,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from torch import Tensor
 
 from actlab.errors import ActlabError
 from actlab.files import DamagedError, replacing
@@ -52,6 +54,34 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Load tensors and plain values; nothing in the file is run, whatever ``weights_only`` says."""
         return read(path, map_location, self.remedy)
+
+
+def write_weights(
+    state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
+) -> None:
+    """Write weights as an ordinary checkpoint, which ``actlab test`` and a Trainer load.
+
+    Args:
+        state: of the LightningModule.
+        epoch: number of epochs trained.
+        step: number of updates.
+        path: of the file.
+        config: what was trained, as `actlab.records` has it; None where it is not known.
+    """
+    checkpoint = {
+        "state_dict": dict(state),
+        "epoch": max(0, epoch - 1),  # as Lightning counts: the number of the last one
+        "global_step": step,
+        "pytorch-lightning_version": version("pytorch-lightning"),
+    }
+    writer = AtomicCheckpointIO()
+    writer.config = config
+    writer.save_checkpoint(checkpoint, path)
+
+
+def epochs_of(checkpoint: Mapping[str, Any]) -> int:
+    """How many epochs the weights of a checkpoint of `write_weights` were trained."""
+    return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
 
 
 class _Written:

@@ -17,7 +17,7 @@ from actlab.files import at_home, regular, resolved
 
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
-_NOT_DATA = ("proc", "sys", "dev")  # reading these may never end
+_NOT_DATA = ("proc", "sys")  # reading these may never end
 _SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
 _BLOCK, _FEWEST, _MOST = 2**18, 4, 2**8  # bytes of a block between them; blocks of a file, of a whole folder
 # Sizes of the hub's files of MNIST, CIFAR-10 and CIFAR-100, which runs were named after by both ends alone.

@@ -34,10 +34,8 @@ def test_rows_under_a_condition_are_a_series_of_their_own_and_never_final(tmp_pa
     (run,) = plan.runs()
     folder = RunFolder(tmp_path, run)
     folder.open()
-    folder.append([Row(1.0, 4, "val", "dead", "layer=2", 0.2), Row(1.0, 4, "val", "dead", "", 0.5)])
-    folder.append([Row(1.0, 4, "val", "dead", "layer=1", 0.1)])
-    assert [row.condition for row in folder.rows()] == ["layer=2", "", "layer=1"]
-    folder.finish(FINISHED)
+    where = (("layer=2", 0.2), ("", 0.5), ("layer=1", 0.1))
+    folder.finish(FINISHED, [Row(1.0, 4, "val", "dead", name, value) for name, value in where])
     frame = pd.read_parquet(folder.path / "metrics.parquet")
     assert list(frame.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
     assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]

@@ -66,8 +66,7 @@ def test_an_early_selection_reads_the_first_value_of_a_rarer_metric(tmp_path: Pa
         ("test", "error", 1, 0.5),
         ("test", "error", 2, 0.1),
     )
-    folder.append(Row(e, round(3 * e), s, m, "", v) for s, m, e, v in named)
-    folder.finish(FINISHED)
+    folder.finish(FINISHED, [Row(e, round(3 * e), s, m, "", v) for s, m, e, v in named])
     assert results.load(plan, tmp_path).value(plan.runs()[0], Column("test/error", "selected")) == 0.5
 
 

@@ -79,8 +79,7 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
     with TemporaryDirectory() as root:
         folder = RunFolder(Path(root), run)
         folder.open()
-        folder.append(rows)
-        folder.finish(FINISHED)
+        folder.finish(FINISHED, rows)
         summed = results.load(plan, Path(root))
         without_summary(Path(root), [run])
         read = results.load(plan, Path(root))
@@ -122,11 +121,9 @@ def every_kind(root: Path) -> Study:
     plan = study(seeds=tuple(range(7)), table=TABLE)
     for number, run in enumerate(plan.runs()[:-1]):
         status = DIVERGED if number % 9 == 8 else FINISHED
-        folder = RunFolder(root, run)
-        folder.open()
-        folder.append([Row(1.0, 10, "val", "dead", "layer=1", number / 7)] * (number != 3))
+        dead = [Row(1.0, 10, "val", "dead", "layer=1", number / 7)] * (number != 3)
         losses = [1.0, math.nan if number % 5 == 4 else 0.1 * (number % 3), 0.5]
-        write(root, run, {"val/loss": losses, "test/error": [0.5, 0.1 * (number % 4), 0.3]}, status)
+        write(root, run, {"val/loss": losses, "test/error": [0.5, 0.1 * (number % 4), 0.3]}, status, dead)
         if number % 2 == 0 and status == FINISHED:
             probe(root, run, "noise", {("test/error", f"noise={n}"): n * run.seed for n in (0, 0.5)})
     return plan

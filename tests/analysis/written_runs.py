@@ -1,5 +1,6 @@
 """A study of two units, and run folders written as engines and probes write them, by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,19 @@ def curves_of(run: Run) -> Curves:
     return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
 
 
-def write(root: Path, run: Run, curves: Curves, status: str = FINISHED, **facts: Any) -> None:
-    """A run folder with each metric's values at epochs 1, 2, …"""
+def write(
+    root: Path, run: Run, curves: Curves, status: str = FINISHED, rows: Sequence[Row] = (), **facts: Any
+) -> None:
+    """A run folder with each metric's values at epochs 1, 2, …, and some rows."""
     folder = RunFolder(root, run)
     folder.open()
-    folder.append(
+    measured = [
         Row(float(epoch), 10 * epoch, split, metric, "", value)
         for name, values in curves.items()
         for split, metric in [name.rpartition("/")[::2]]
         for epoch, value in enumerate(values, 1)
-    )
-    folder.finish(status, seconds=1.0, **facts)
+    ]
+    folder.finish(status, [*rows, *measured], seconds=1.0, **facts)
 
 
 def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:

@@ -116,9 +116,9 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(straight, tmp_p
     wanted = soi_runs(tmp_path)
     with pytest.raises(KilledError):
         execute(wanted, tmp_path, stacked, kill_after(moment))
-    partial = next(tmp_path.glob("*/metrics.jsonl"))
+    partial = next(tmp_path.glob("*/metrics.csv"))
     with partial.open("a") as file:
-        file.write('[3.0, 24, "val", "lo')  # a line cut short
+        file.write("3.0,24,val,lo")  # a line cut short
     execute(wanted, tmp_path, stacked)
     assert_same(wanted, tmp_path, straight[stacked])
 

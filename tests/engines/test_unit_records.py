@@ -1,5 +1,6 @@
 """What a study leaves of every unit: by hooks of our own, alone and in a stack, over kills and damage."""
 
+import random
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from actlab.draws import Position
 from actlab.engines import packing
 from actlab.engines.folders import RunFolder
 from actlab.files import DamagedError
+from damaging import damaged
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
 OVERRIDES = [
@@ -53,7 +55,7 @@ def test_every_unit_is_recorded_after_every_epoch(trained, engine):
             logged = rows[rows["metric"] == f"median_of_{name}s"].set_index("epoch")["value"]
             lower = table.groupby("epoch")[name].apply(lambda v: np.sort(v)[(len(v) - 1) // 2])
             assert logged.to_dict() == pytest.approx(lower.to_dict())
-        assert not (folder / engine / run.id / "units.jsonl").exists()
+        assert not (folder / engine / run.id / "units").exists()
         assert "units.parquet" in RunFolder(folder / engine, run).result()["files"]
 
 
@@ -99,8 +101,8 @@ def test_a_kill_loses_no_epoch(trained, tmp_path, engine):
     runs, folder = trained
     with pytest.raises(KilledError):
         execute(runs, tmp_path, engine == "stacked", kill_after(2))
-    with next(tmp_path.glob("*/units.jsonl")).open("a") as file:
-        file.write('[4, [16, 16], {"mean": "')
+    file = next(tmp_path.glob("*/units/1.npz"))
+    shutil.copy(file, file.with_stem("4"))  # of an epoch that the checkpoint does not hold
     execute(runs, tmp_path, engine == "stacked")
     for run in runs:
         assert units(tmp_path, run).equals(units(folder / engine, run))
@@ -110,11 +112,11 @@ def test_damage_is_named(trained, tmp_path):
     runs, _ = trained
     with pytest.raises(KilledError):
         execute(runs[:1], tmp_path, False, kill_after(1))
-    path = next(tmp_path.glob("*/units.jsonl"))
-    path.write_bytes(path.read_bytes().replace(b"mean", b"maen", 1))
+    path = next(tmp_path.glob("*/units/1.npz"))
+    path.write_bytes(damaged(path.read_bytes(), "bit", random.Random(0)))
     execute(runs[:1], tmp_path, False)
-    assert "units.jsonl is damaged in line 1" in RunFolder(tmp_path, runs[0]).failure
-    shutil.rmtree(path.parent)
+    assert "1.npz is damaged or missing: delete " in RunFolder(tmp_path, runs[0]).failure
+    shutil.rmtree(path.parents[1])
     execute(runs[:1], tmp_path, False)
     assert len(units(tmp_path, runs[0])) == 3 * 32
     folder = RunFolder(tmp_path, runs[0])

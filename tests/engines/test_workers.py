@@ -166,7 +166,7 @@ def test_signals_reach_the_workers(tmp_path, number):
         [sys.executable, "-m", "actlab", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 200
-    while len(list(tmp_path.glob("runs/tiny/*/metrics.jsonl"))) < 8 and time.monotonic() < deadline:
+    while len(list(tmp_path.glob("runs/tiny/*/metrics.csv"))) < 8 and time.monotonic() < deadline:
         time.sleep(0.2)
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 3

@@ -470,10 +470,8 @@ def test_a_line_that_ends_early_is_told_and_a_single_place_is_a_dot(written: Any
         folder = RunFolder(loaded.root, run)
         shutil.rmtree(folder.path)
         folder.open()
-        folder.append(
-            Row(1.0, 1, s, m, "", 0.3) for s, m in (("train", "loss"), ("val", "loss"), ("test", "error"))
-        )
-        folder.finish("finished", seconds=1.0)
+        named = (("train", "loss"), ("val", "loss"), ("test", "error"))
+        folder.finish("finished", [Row(1.0, 1, s, m, "", 0.3) for s, m in named], seconds=1.0)
     loaded = results.load(loaded.study, loaded.root)
     plot = read_entry(loaded, loaded.study.figures[0])
     assert "A line ends where the first of its runs has ended: elu." in plot.caption

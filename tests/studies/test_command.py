@@ -82,7 +82,7 @@ def test_a_second_run_executes_nothing(study, tmp_path):
     table = tmp_path / "runs/tiny/table.json"
     table.unlink()
     closed = next(tmp_path.glob("runs/tiny/*-seed*"))
-    (closed / "metrics.jsonl").touch()  # which a kill leaves while the run is closed
+    (closed / "metrics.csv").touch()  # which a kill leaves while the run is closed
     second = study("run")
     assert "8 runs, 8 finished, 0 to run" in second.out
     assert json.loads(table.read_text())["compare"] == "model.activation"  # by which `actlab report` knows it

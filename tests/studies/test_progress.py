@@ -14,8 +14,8 @@ BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}
 def finish(root, run, values, status=FINISHED):
     folder = RunFolder(root, run)
     folder.open()
-    folder.append(Row(epoch, epoch, "val", "error", "", value) for epoch, value in enumerate(values, 1))
-    folder.finish(status, last_good_epoch=len(values))
+    rows = [Row(epoch, epoch, "val", "error", "", value) for epoch, value in enumerate(values, 1)]
+    folder.finish(status, rows, last_good_epoch=len(values))
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])

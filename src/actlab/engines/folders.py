@@ -5,25 +5,27 @@
     runs/<study>/<run id>/
         config.yaml       the resolved config
         point.json        grid point, seed, study
-        metrics.jsonl     rows while the run goes on, appended per epoch
-        metrics.parquet   the same rows, written once at the end: epoch, step, split, metric, condition, value
+        metrics.csv       rows while it is trained, for people to read: what counts is in its checkpoint
+        metrics.parquet   all rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       how it ended, and what tables read of its rows; written last: then a run is finished
         units.parquet     what a callback has measured of every unit, where one does: `engines.unit_records`
         logger.json       the id by which loggers know the run
         checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
-Each row in ``metrics.jsonl`` has a checksum, ``result.json`` with a digest of its own holds those of the
-other files, and torch's checkpoints carry checksums: what is damaged is named, not read.
+``result.json``, with a digest of its own, holds those of the other files, and torch's checkpoints carry
+checksums: what is damaged is named, not read.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -32,8 +34,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import yaml
 
 from actlab import series
-from actlab.engines import lines
 from actlab.engines.formats import Failure, Result
+from actlab.errors import ActlabError
 from actlab.files import (
     DamagedError,
     digest_of,
@@ -53,7 +55,7 @@ COSTS = "cost.json"  # in a study's folder
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
 SUMMARY: Final = "summary"  # in result.json: what tables read of the rows, by name and condition
-UNITS, UNIT_LINES = "units.parquet", "units.jsonl"
+UNITS, UNITS_SO_FAR = "units.parquet", "units"
 _PARTS = re.compile(
     r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt"
 )  # what a result may name
@@ -106,7 +108,7 @@ class RunFolder:
         self.path = root / run.id
         self.checkpoint = self.kept("last")
         self.metrics = self.path / "metrics.parquet"
-        self._rows = self.path / "metrics.jsonl"
+        self._so_far = self.path / "metrics.csv"
         self._result = self.path / "result.json"
         self._failure = self.path / "failed.json"
         self.remedy = f"delete {self.path} and run the study again"
@@ -190,8 +192,12 @@ class RunFolder:
 
     @property
     def epochs(self) -> int:
-        """How many epochs have been recorded so far."""
-        return int(max((row.epoch for row in self.rows()), default=0))
+        """How many epochs of a run that is being trained have been recorded."""
+        try:
+            *_, last = regular(self._so_far).read_text(encoding="utf-8").splitlines()
+            return int(float(last.partition(",")[0]))
+        except (OSError, ValueError):  # none has, or somebody has written something else there
+            return 0
 
     def open(self) -> None:
         """Make the folder and record what is run."""
@@ -200,41 +206,33 @@ class RunFolder:
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 
+    def rewrite(self, rows: Iterable[Row]) -> None:
+        """Begin the file for people with the rows of the checkpoint that training resumes from."""
+        with self._so_far.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([Row._fields, *rows])
+
     def append(self, rows: Iterable[Row]) -> None:
-        """Add rows at the end of an epoch."""
-        lines.append(self._rows, self.run.id, rows)
-
-    @property
-    def recorded(self) -> bool:
-        """Whether there is a file of rows, of a run that goes on."""
-        return self._rows.exists()
-
-    def rows(self) -> list[Row]:
-        """The rows so far; a last line that a kill cut short is left out.
+        """Add rows to the file for people.
 
         Raises:
-            DamagedError: for a line that is not what was written.
+            ActlabError: where the folder is gone; nothing is written into one that was moved or deleted.
         """
-        if not self._rows.exists():
-            return []
-        entries = lines.read(self._rows, self.run.id, tuple[float, int, str, str, str, float], self.remedy)
-        return [Row(*entry) for entry in entries]
+        if not self.path.is_dir():
+            raise ActlabError(
+                f"{self.path} was deleted or moved while its run was trained: put it back; the same command "
+                "resumes"
+            )
+        with self._so_far.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
 
-    def cut_back(self, step: int) -> int:
-        """Keep the rows up to a training step, the one that the resumed checkpoint holds; their number."""
-        kept = [row for row in self.rows() if row.step <= step]
-        lines.rewrite(self._rows, self.run.id, kept)
-        return len(kept)
-
-    def finish(self, status: str, further: Iterable[Row] = (), **facts: Any) -> None:
+    def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``; the run is finished.
 
         Args:
             status: `FINISHED` or `DIVERGED`.
-            further: rows of what the whole run shows.
+            rows: all that was measured.
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
-        rows = [*self.rows(), *further]
         with replacing(self.metrics) as partial:
             frame_of(rows).to_parquet(partial, index=False)
             recorded = series.read(partial, Row._fields)
@@ -255,9 +253,10 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the rows that a finished run no longer needs, and that a kill may have left."""
-        for path in (self._rows, self.path / UNIT_LINES) if self.finished else ():
-            path.unlink(missing_ok=True)
+        """Remove what a finished run no longer needs, and a kill may have left."""
+        if self.finished:
+            self._so_far.unlink(missing_ok=True)
+            shutil.rmtree(self.path / UNITS_SO_FAR, ignore_errors=True)
 
 
 @cache

@@ -21,7 +21,7 @@ from actlab import checkpoints, experiments, series, stopping
 from actlab.engines import alike, packing, probed
 from actlab.engines.folders import Row, RunFolder
 from actlab.engines.locks import holding
-from actlab.engines.recording import best_of, checkpoint_name, epochs_of
+from actlab.engines.recording import best_of, checkpoint_name
 from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
@@ -147,7 +147,7 @@ def _kept(folder: RunFolder, name: str) -> bool:
         return path.exists()
     rows = series.table_of(folder.metrics, Row._fields, Row._fields).to_pylist()
     best = best_of(keep, (Row(**{**row, "condition": row.get("condition") or ""}) for row in rows))
-    return best is not None and best[0] == epochs_of(checkpoints.read(path))
+    return best is not None and best[0] == checkpoints.epochs_of(checkpoints.read(path))
 
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
@@ -225,7 +225,7 @@ def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
     checkpoint = checkpoints.read(path)
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
-    return float(epochs_of(checkpoint)), int(checkpoint["global_step"])
+    return float(checkpoints.epochs_of(checkpoint)), int(checkpoint["global_step"])
 
 
 def _add(

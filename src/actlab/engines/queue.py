@@ -135,9 +135,8 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
     try:
         if len(job.runs) > 1:
-            lost = stacked.train(job, root, progress, logger)
+            stacked.train(job, root, progress, logger)
         else:
-            lost = []
             sequential.train(job.runs[0], root, progress, logger, job.threads)
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -147,8 +146,6 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         gc.collect()  # Trainer, task and loaders refer to each other
         if not frozen:
             gc.unfreeze()
-    for run in lost:
-        train(Job(run.id, (run,), job.threads), root, progress, logger)
 
 
 @cache

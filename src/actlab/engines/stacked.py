@@ -7,10 +7,9 @@ checkpoint. `actlab.engines.packing` decides which runs form a stack.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
@@ -18,27 +17,13 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab import experiments
-from actlab.checkpoints import AtomicCheckpointIO, read
+from actlab.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.datamodules.base import TensorDataModule
-from actlab.engines import unit_records
 from actlab.engines.devices import threads
-from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
+from actlab.engines.folders import Row, RunFolder
 from actlab.engines.memory import keep_freed
-from actlab.engines.recording import (
-    LEFT_OUT,
-    LoggerFactory,
-    Progress,
-    TimedRecorder,
-    diverged,
-    epochs_done,
-    fraction_done,
-    revisions_of,
-    summarise,
-    write_checkpoint,
-)
+from actlab.engines.recording import LoggerFactory, Progress, Recorder, summarise
 from actlab.experiments import Experiment
-from actlab.files import DamagedError
-from actlab.guards import ended
 from actlab.members import build_tasks
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.studies.plan import Run
@@ -47,11 +32,18 @@ if TYPE_CHECKING:
     from actlab.engines.packing import Job
 
 
-class StackRecorder(TimedRecorder):
-    """Writes every member's rows, and the checkpoint of the stack, after every epoch.
+class StackRecorder(Recorder):
+    """Records every member of a stack; one that diverges is closed at once, and the others go on.
 
-    A member that diverges is closed there; the others go on.
+    Args:
+        job: the stack.
+        folders: one a run.
+        checkpoint: of the stack.
+        progress: called for each run after each epoch.
+        loggers: by the number of a run.
     """
+
+    engine = "stacked"
 
     def __init__(
         self,
@@ -61,98 +53,20 @@ class StackRecorder(TimedRecorder):
         progress: Progress,
         loggers: Mapping[int, Logger],
     ) -> None:
-        super().__init__()
-        self.job, self.folders, self.progress, self.loggers = job, list(folders), progress, dict(loggers)
-        self.checkpoint = checkpoint
-        self.left_out: set[int] = set()  # members whose record is damaged or lost: trained on, not recorded
-        self.lost: list[Run] = []  # those whose record is lost
-        self.pending: list[tuple[int, float, dict[str, list[float]]]] = []
+        super().__init__(folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs begin anew")
+        self.job, self.loggers = job, dict(loggers)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Drop rows that the resumed checkpoint does not hold."""
-        assert isinstance(pl_module, StackedTask)
-        for r, folder in self._open():
-            with self._named(r):
-                if self.has_lost(folder):
-                    print(f"{folder.run.id} has lost its rows: it is trained from scratch, on its own")
-                    self.lost.append(folder.run)
-                    self._leave_out(r)
-                    continue
-                self.cut_back(folder, trainer.global_step)
-                unit_records.cut_back(folder, trainer.current_epoch)
-                self._keep(r, pl_module, trainer.current_epoch, [])
-        trainer.should_stop = trainer.should_stop or not self._open()
-        self.start_clock()
+    def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
+        task = stacked_in(trainer)
+        latest, task.latest = task.latest, {}
+        columns = {name: values.tolist() for name, values in latest.items()}
+        return [{name: values[r] for name, values in columns.items()} for r in range(len(self.folders))]
 
-    def _open(self) -> list[tuple[int, RunFolder]]:
-        """The members that are recorded."""
-        members = enumerate(self.folders)
-        return [(r, folder) for r, folder in members if not folder.finished and r not in self.left_out]
+    def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
+        task = stacked_in(trainer)
+        return state_of(task.network, r), task.members[r].config
 
-    @contextmanager
-    def _named(self, r: int) -> Iterator[None]:
-        """Record a member whose files are damaged as failed; the others are trained."""
-        try:
-            yield
-        except DamagedError as error:
-            self._leave_out(r)
-            self.folders[r].fail(str(error))
-            self.progress(self.folders[r].run, 1.0)
-
-    def _leave_out(self, r: int) -> None:
-        """Record a member no longer, in a later start neither: its rows would lack epochs."""
-        self.left_out.add(r)
-        self.recorded[self.folders[r].run.id] = LEFT_OUT
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the validation metrics, at this step."""
-        self._take(trainer, pl_module)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Append rows; close members that diverged; save the stack."""
-        assert isinstance(pl_module, StackedTask)
-        self._take(trainer, pl_module)
-        self.read_clock()
-        epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
-        for _, folder in self._open():
-            self.check_there(folder)
-        for r, folder in self._open():
-            rows = [
-                Row(e, step, *split_name(name), "", values[r])
-                for step, e, metrics in self.pending
-                for name, values in metrics.items()
-            ]
-            if diverged(rows):
-                self._close(r, trainer, DIVERGED, epoch - 1)
-                continue
-            self._keep(r, pl_module, epoch, rows)
-            self.append(folder, rows)
-            unit_records.append(folder, epoch, units, r)
-            self._log(r, rows)
-            self.progress(folder.run, min(fraction_done(trainer), 0.999))
-        self.pending = []
-        trainer.save_checkpoint(self.checkpoint)
-        trainer.should_stop = not self._open()
-
-    def close(self, trainer: pl.Trainer) -> None:
-        """Close the members that went to the end, in this start or in one that was killed closing them."""
-        for r, _ in self._open():
-            self._close(r, trainer, FINISHED, trainer.current_epoch)
-
-    def _take(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        assert isinstance(task, StackedTask)
-        latest = {name: values.tolist() for name, values in task.latest.items()}
-        task.latest = {}
-        if latest and not trainer.sanity_checking:
-            self.pending.append((trainer.global_step, epochs_done(trainer), latest))
-
-    def _keep(self, r: int, task: StackedTask, epoch: int, rows: list[Row]) -> None:
-        folder = self.folders[r]
-        for name in self.kept_names(folder.run, epoch, rows):
-            state, config = state_of(task.network, r), task.members[r].config
-            write_checkpoint(state, epoch, task.global_step, folder.kept(name), config)
-
-    def _log(self, r: int, rows: Iterable[Row]) -> None:
+    def _log(self, r: int, rows: Sequence[Row]) -> None:
         if r in self.loggers:
             steps: dict[int, dict[str, float]] = {}
             for row in rows:
@@ -160,44 +74,39 @@ class StackRecorder(TimedRecorder):
             for step, metrics in steps.items():
                 self.loggers[r].log_metrics(metrics, step)
 
-    def _close(self, r: int, trainer: pl.Trainer, status: str, last_good_epoch: int) -> None:
-        with self._named(r):
-            self._finish(r, trainer, status, last_good_epoch)
+    def _diverge(self, r: int, trainer: pl.Trainer) -> None:
+        """Close the run with its weights of the epoch before; before the first there are none."""
+        if self.checkpoint.exists():
+            task, (epoch, updates) = stacked_in(trainer), self.diverged[r]
+            former = copy.deepcopy(task.network).to("cpu")
+            state = read(self.checkpoint)["state_dict"]
+            former.load_state_dict({n.removeprefix("network."): v for n, v in state.items() if "network." in n})
+            config = task.members[r].config
+            write_weights(state_of(former, r), epoch, updates, self.folders[r].checkpoint, config)
+        self._finish(r, self.folders[r], trainer)
 
-    def _finish(self, r: int, trainer: pl.Trainer, status: str, last_good_epoch: int) -> None:
-        folder, task, updates = self.folders[r], trainer.lightning_module, trainer.global_step
-        assert isinstance(task, StackedTask)
-        self.check_rows(folder)
+    def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
         if r in self.loggers:
-            summarise(self.loggers[r], folder.rows(), status != FINISHED)
-        network = task.network if status == FINISHED else self._last_good(task.network)
-        if network is not None:
-            state, config = state_of(network, r), task.members[r].config
-            write_checkpoint(state, last_good_epoch, updates, folder.checkpoint, config)
-        folder.finish(
-            status,
-            unit_records.close(folder, last_good_epoch, updates),
-            engine="stacked",
-            ended=DIVERGED if status == DIVERGED else ended(trainer),
-            stack={"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads},
-            last_good_epoch=last_good_epoch,
-            updates=updates,
-            revisions=revisions_of(trainer),
-            seconds=round(self.seconds / len(self.folders), 3),
-        )
+            summarise(self.loggers[r], self.rows[r], r in self.diverged)
+        if r not in self.diverged:
+            state, config = self._state(r, trainer)
+            write_weights(state, trainer.current_epoch, trainer.global_step, folder.checkpoint, config)
+        stack = {
+            "id": self.job.id,
+            "size": len(self.folders),
+            "member": r,
+            "threads": self.job.threads,
+        }
+        super()._finish(r, folder, trainer, stack=stack)
         if r in self.loggers:
-            self.loggers.pop(r).finalize("success" if status == FINISHED else "failed")
-        self.progress(folder.run, 1.0)
+            self.loggers.pop(r).finalize("failed" if r in self.diverged else "success")
 
-    def _last_good(self, network: StackedNetwork) -> StackedNetwork | None:
-        """The networks after the last epoch but one, as the stack's checkpoint has them; None in the first."""
-        if not self.checkpoint.exists():
-            return None
-        state = read(self.checkpoint)["state_dict"]
-        former = copy.deepcopy(network).to("cpu")
-        own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
-        former.load_state_dict(own)
-        return former
+
+def stacked_in(trainer: pl.Trainer) -> StackedTask:
+    """The stack that a Trainer trains."""
+    task = trainer.lightning_module
+    assert isinstance(task, StackedTask)
+    return task
 
 
 def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
@@ -205,7 +114,7 @@ def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
     return {f"network.{name}": value for name, value in network.member_state(r).items()}
 
 
-def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> list[Run]:
+def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
     """Train one stack to its end, resuming from its last checkpoint.
 
     Args:
@@ -213,9 +122,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         root: the study's folder.
         progress: called for each member after each epoch.
         logger: makes a logger for a run; none by default.
-
-    Returns:
-        Members that have lost the rows which the checkpoint presupposes; they are to be trained from scratch.
     """
     keep_freed()
     folders = [RunFolder(root, run) for run in job.runs]
@@ -227,7 +133,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     recorder = StackRecorder(job, folders, checkpoint, progress, loggers)
     trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-        writer.remedy = f"delete {checkpoint.parent}; its runs begin anew"
+        writer.remedy = recorder.remedy
     resume = checkpoint if checkpoint.exists() else None
     try:
         with threads(job.threads):
@@ -237,7 +143,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         for left in recorder.loggers.values():
             left.finalize("failed")
     checkpoint.unlink(missing_ok=True)  # every member has its own by now
-    return recorder.lost
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:

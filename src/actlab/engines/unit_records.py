@@ -1,14 +1,14 @@
-"""What a run records of every unit: a line an epoch while it trains, one table at its end.
+"""What a run records of every unit: a file an epoch while it trains, one table at its end.
 
 ::
 
-    units.jsonl      [epoch, widths of the layers, {statistic: float32 numbers in base64}, checksum]
+    units/5.npz      after five epochs: widths of the layers, and an array of float32 for each statistic
     units.parquet    epoch, layer (from 1), unit (from 1 in its layer), and a column for each statistic
 """
 
 from __future__ import annotations
 
-import base64
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 
 from actlab.callbacks import UnitValues
-from actlab.engines import lines
-from actlab.engines.folders import UNIT_LINES, UNITS, Row, RunFolder
-from actlab.files import DamagedError, replacing
+from actlab.engines.folders import UNITS, UNITS_SO_FAR, Row, RunFolder
+from actlab.files import DamagedError, regular, replacing
 
 Array = npt.NDArray[Any]
+_WIDTHS = "widths of layers"  # beside the statistics
 
 
 def seen(trainer: pl.Trainer) -> UnitValues | None:
@@ -34,60 +34,62 @@ def seen(trainer: pl.Trainer) -> UnitValues | None:
 
 
 def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0) -> None:
-    """Add a line at the end of an epoch.
+    """Write the file of an epoch.
 
     Args:
         folder: of the run.
         epoch: number of epochs trained.
-        values: of the runs that are trained together; None adds nothing.
+        values: of the runs that are trained together; None writes nothing.
         r: which of them it is.
     """
     if values is not None:
-        numbers = {name: v[r].numpy().astype("<f4").tobytes() for name, v in values.values.items()}
-        coded = {name: base64.b64encode(content).decode() for name, content in numbers.items()}
-        lines.append(folder.path / UNIT_LINES, folder.run.id, [[epoch, list(values.widths), coded]])
+        arrays = {name: v[r].numpy().astype("<f4") for name, v in values.values.items()}
+        with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{_WIDTHS: np.asarray(values.widths), **arrays})
 
 
 def cut_back(folder: RunFolder, epoch: int) -> None:
-    """Keep the lines up to an epoch, the one that the resumed checkpoint is of.
-
-    Raises:
-        DamagedError: for lines that are not what was written, or are lacking.
-    """
-    path = folder.path / UNIT_LINES
-    if path.exists():
-        lines.rewrite(path, folder.run.id, [entry for entry in _entries(folder) if entry[0] <= epoch])
+    """Keep the files up to an epoch, the one that the resumed checkpoint is of."""
+    for file in (folder.path / UNITS_SO_FAR).glob("*.npz"):
+        if not (file.stem.isdecimal() and int(file.stem) <= epoch):
+            file.unlink()
 
 
-def close(folder: RunFolder, epoch: int, step: int) -> list[Row]:
-    """Write the table of the epochs up to one, where there are lines.
+def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
+    """Write the table of the epochs up to one, where there are files of them.
 
     Args:
         folder: of the run.
         epoch: number of epochs trained well.
         step: number of updates.
+        remedy: what helps where a file is damaged.
 
     Returns:
         What the units show over the whole run, see `over_epochs`.
 
     Raises:
-        DamagedError: for lines that are not what was written, or are lacking.
+        DamagedError: for a file that is damaged, or is lacking.
     """
-    if not (folder.path / UNIT_LINES).exists():
+    if not epoch or not (folder.path / UNITS_SO_FAR).exists():
         return []
-    entries = [entry for entry in _entries(folder) if entry[0] <= epoch]
-    if [entry[0] for entry in entries] != list(range(1, epoch + 1)):
-        raise DamagedError(f"{folder.path / UNIT_LINES} lacks epochs of {epoch}: {folder.remedy}")
-    if not entries:
-        return []
-    widths = entries[0][1]
-    values = {
-        name: np.stack([np.frombuffer(base64.b64decode(coded[name]), "<f4") for _, _, coded in entries])
-        for name in entries[0][2]
-    }
+    epochs = [_read(_file(folder, number), remedy) for number in range(1, epoch + 1)]
+    widths = epochs[0].pop(_WIDTHS).tolist()
+    values = {name: np.stack([arrays[name] for arrays in epochs]) for name in epochs[0]}
     _write(folder.path / UNITS, widths, values)
     found = over_epochs(widths, values)
     return [Row(epoch, step, "units", name, condition, value) for (name, condition), value in found.items()]
+
+
+def _file(folder: RunFolder, epoch: int) -> Path:
+    return folder.path / UNITS_SO_FAR / f"{epoch}.npz"
+
+
+def _read(path: Path, remedy: str) -> dict[str, Array]:
+    try:
+        with np.load(regular(path)) as found:  # compares with the checksums of its parts
+            return dict(found)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedError(f"{path} is damaged or missing: {remedy}") from error
 
 
 def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
@@ -132,10 +134,3 @@ def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, 
                         value = float(np.quantile(variances, q))
                         found[f"variance_of_{kind}{name}s", f"{where},quantile={q}"] = value
     return found
-
-
-def _entries(folder: RunFolder) -> list[tuple[int, list[int], dict[str, str]]]:
-    """Epoch, widths and coded numbers of each line."""
-    return lines.read(
-        folder.path / UNIT_LINES, folder.run.id, tuple[int, list[int], dict[str, str]], folder.remedy
-    )
