@@ -204,7 +204,7 @@ class UnitStatistics(Callback):
 
 def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
     """Values ``(R,)`` as a task alone, or a stack, logs them."""
-    return values if hasattr(module, "members") else values[0]
+    return values if getattr(module, "stacked", False) else values[0]
 
 
 def unit_statistics(
@@ -269,7 +269,7 @@ def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
     Returns:
         ``(R, S, units of the layer)`` each; a layer is a call of a unit.
     """
-    stacked = hasattr(module, "members")
+    stacked = getattr(module, "stacked", False)
     with watching(module.sites.values()) as seen:  # type: ignore[operator]
         module.observe(batch)  # type: ignore[operator]
     return [by_unit(output if stacked else output.unsqueeze(0)) for output in seen]

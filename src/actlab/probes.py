@@ -45,7 +45,7 @@ class Subject(Protocol):
 
     device: torch.device
 
-    def quantities(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
         """What a batch that all share says of each run: values ``(R, B, *)``."""
 
     def apart(self) -> Iterable[Task]:
@@ -84,9 +84,9 @@ class Evaluation:
         means = Means()
         for batch in getattr(data, f"{self.split}_dataloader")():
             placed = tuple(tensor.to(subject.device) for tensor in batch)
-            for name, quantity in subject.quantities(placed, shared=True).items():
+            for name, quantity in subject.measured(placed, shared=True).items():
                 means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
-        for name, values in means.take().items():
+        for name, values in means.take_all().items():
             yield Measured(self.split, name, "", values)
 
 
@@ -120,11 +120,9 @@ class InputNoise:
             here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))
             noise = 2 * uniform_at(here, "input noise", x.shape[1:]) - 1
             for a, mean in means.items():
-                for name, quantity in subject.quantities(
-                    (x + a * noise.to(x.dtype), *rest), shared=True
-                ).items():
+                for name, quantity in subject.measured((x + a * noise.to(x.dtype), *rest), shared=True).items():
                     mean.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
             number += len(x)
         for a, mean in means.items():
-            for name, values in mean.take().items():
+            for name, values in mean.take_all().items():
                 yield Measured(self.split, name, f"noise={a:g}", values)

@@ -162,7 +162,7 @@ class Strict:
     def __call__(self, subject, data):
         os.environ["IN_PROBE"] = "1"
         batch = next(iter(data.test_dataloader()))
-        found = subject.quantities(batch, shared=True)
+        found = subject.measured(batch, shared=True)
         yield Measured("test", "loss", "", found["loss"].values.mean(-1))
 '''
 TOUCHY = """\

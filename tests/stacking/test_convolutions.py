@@ -61,7 +61,7 @@ def together(members):
     optimizer = stack.configure_optimizers()
     for step, batch in enumerate(batches()):
         stack.stream.move(0, step)
-        stack.quantities(batch, shared=False)["loss"].mean(runs=True).sum().backward()
+        stack.measured(batch, shared=False)["loss"].mean(runs=True).sum().backward()
         stack.on_before_optimizer_step(optimizer)
         optimizer.step()
         stack.optimizer_zero_grad(0, step, optimizer)

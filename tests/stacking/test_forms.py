@@ -123,7 +123,7 @@ def stacked(members, steps=False):
     optimizer, losses = stack.configure_optimizers(), []
     for step, batch in enumerate(batches()):
         stack.stream.move(0, step)
-        loss = stack.quantities(batch, shared=False)["loss"].mean(runs=True)
+        loss = stack.measured(batch, shared=False)["loss"].mean(runs=True)
         loss.sum().backward()
         stack.on_before_optimizer_step(optimizer)
         optimizer.step()
@@ -223,7 +223,7 @@ def test_masks_of_members_move_with_the_steps():
     (x, y), masks = next(batches()), []
     for step in range(3):
         one.stream.move(0, step)
-        one.train().quantities((x[:2], y[:2]), shared=False)
+        one.train().measured((x[:2], y[:2]), shared=False)
         unit = one.network.layers[2].members[1]
         masks.append(unit(torch.ones(1000, dtype=torch.float64)) == 0)
     assert not any(torch.equal(a, b) for a, b in ((masks[0], masks[1]), (masks[1], masks[2])))

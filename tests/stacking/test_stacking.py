@@ -53,7 +53,7 @@ def train_stacked(tasks, steps):
     losses = []
     for step, batch in enumerate(batches(steps)):
         stack.stream.move(0, step)
-        loss = stack.quantities(batch, shared=False)["loss"].mean(runs=True)
+        loss = stack.measured(batch, shared=False)["loss"].mean(runs=True)
         loss.sum().backward()
         stack.on_before_optimizer_step(optimizer)
         optimizer.step()

@@ -56,7 +56,7 @@ def test_the_loss_is_the_mean_over_batch_and_pixels():
     one = task(0).double()
     x = torch.rand(7, *SHAPE, dtype=torch.float64)
     with torch.no_grad():
-        found = one._step((x, torch.zeros(7)))
+        found = one.measured((x, torch.zeros(7)))
     output = one(x).detach().numpy()
     assert output.shape == (7, 24)
     assert found.keys() == {"loss"}

@@ -17,7 +17,7 @@ from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.tasks import ClassificationTask, Quantity, Task
 from actlab.tasks.building import check_devices
-from actlab.tasks.quantities import Means, Seen, WeightedMean
+from actlab.tasks.quantities import Means, WeightedMean
 from actlab.tasks.randomness import is_random
 from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
 
@@ -76,7 +76,7 @@ def test_padding_does_not_count(tmp_path):
     task, data = member(0).double(), Frames()
     data.setup("fit")
     x, y, mask = next(iter(data.val_dataloader()))
-    found = task.eval()._step((x, y, mask))
+    found = task.eval().measured((x, y, mask))
     with torch.no_grad():
         loss = nn.functional.cross_entropy(task(x).flatten(0, 1), y.flatten(), reduction="none")
     assert found["loss"].mean().item() == pytest.approx(np.average(loss, weights=mask.flatten()))
@@ -90,7 +90,7 @@ def test_validation_means_go_over_all_batches_by_weight(tmp_path):
     whole.eval_batch_size = 48
     whole.setup("fit")
     (batch,) = list(whole.val_dataloader())
-    expected = task.eval()._step(batch)["loss"].mean()
+    expected = task.eval().measured(batch)["loss"].mean()
     assert watch.rows[-1]["val/loss"].item() == pytest.approx(expected.item())
 
 
@@ -332,17 +332,16 @@ def test_a_part_that_is_kept_in_evaluation_mode_stays_in_it(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_means_of_half_precision_do_not_stand_still(dtype):
     """2,000 batches of one sample: in bfloat16 a sum of ones ends at 256."""
-    metric, means, seen = WeightedMean().to(dtype), Means(), Seen()
+    metric, means = WeightedMean().to(dtype), Means()
     values = (torch.arange(2000) % 4 == 0).to(dtype)
     for value in values:
         quantity = Quantity(value.view(1))
-        metric.update(quantity.mean(), quantity.weight())
-        means.add("error", quantity.mean().view(1), quantity.weight())
-        seen.add("error", quantity.mean(), quantity.weight())
+        means.add("error", quantity.mean(), quantity.weight())
+        means.add("errors", quantity.mean().view(1), quantity.weight())
+    metric.update(*means.take("error"))
     assert metric.compute().item() == pytest.approx(0.25)
-    assert means.take()["error"].item() == pytest.approx(0.25)
-    ((_, parts, weights),) = seen.take()
-    assert (parts * weights).sum() / weights.sum() == pytest.approx(0.25)
+    assert means.take_all()["errors"].item() == pytest.approx(0.25)
+    assert not means.take_all()
     assert Quantity(values).mean() == pytest.approx(0.25)
     assert Quantity(values, torch.ones_like(values)).weight() == 2000
 

@@ -112,7 +112,7 @@ def test_without_them_nothing_more_is_logged(tmp_path):
 @pytest.mark.parametrize("metrics", [(), ("error",), ("error", "accuracy")])
 def test_classification_gives_what_is_asked_for_in_training(metrics):
     one = ClassificationTask(3, (4,), training_metrics=metrics).train()
-    found = one._step((torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64)))
+    found = one.measured((torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64)))
     assert set(one.trained) == {"loss", *metrics}
     assert found.keys() >= set(one.trained)
     assert len(found) == (3 if metrics else 1)

@@ -172,13 +172,13 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
 
 def _convert_batches(subject: StackedTask | Apart, plugin: Any) -> None:
     """Let a subject take batches as a Trainer of this precision gives them to its task."""
-    of_batch = subject.quantities
+    of_batch = subject.measured
 
-    def quantities(batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def measured(batch: Batch, shared: bool) -> dict[str, Quantity]:
         with plugin.forward_context():
             return of_batch(plugin.convert_input(batch), shared)
 
-    subject.quantities = quantities  # type: ignore[method-assign]
+    subject.measured = measured  # type: ignore[method-assign]
 
 
 def _has_own(one: object, name: str) -> bool:
@@ -198,7 +198,7 @@ class Apart(nn.Module):
         return next(self.parameters()).device
 
     @calling
-    def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch that all share says of each run: values ``(R, B, *)``."""
         found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}

@@ -9,7 +9,6 @@ Shapes: ``R`` runs, ``B`` batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,21 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab import optim
 from actlab.errors import ActlabError
-from actlab.modes import Lending, evaluating
-from actlab.networks import Dropout
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.streams import Stream
-from actlab.tasks import Batch, Quantity, Task, building
-from actlab.tasks.quantities import Means
-from actlab.tasks.restoring import as_precise_as
+from actlab.tasks import Batch, Quantity, Task
+from actlab.tasks.training import Training
 from actlab.thirdparty import calling
 
 
-class StackedTask(pl.LightningModule):
+class StackedTask(Training):
     """R tasks trained as one.
 
     The loss is the sum over members of each one's batch mean: a member's gradient is what it is alone.
@@ -44,34 +39,33 @@ class StackedTask(pl.LightningModule):
         ActlabError: when the members cannot be stacked.
     """
 
+    network: StackedNetwork
+
     def __init__(self, members: Sequence[Task]) -> None:
         super().__init__()
         if reason := reason_against(members[0]):
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
-        self.members = list(members)  # a plain list: their parameters live in the stack
+        self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
         self.network = StackedNetwork([m.network for m in members], self.stream)
         self.latest: dict[str, Tensor] = {}
-        self.moving: optim.Scheduler | None = None
-        self._states: dict[str, list[float]] = {}
-        self._means = Means()
-        self._lend = Lending()
+
+    @property
+    def members(self) -> Sequence[Task]:
+        """The task of each run."""
+        return self._members
+
+    @property
+    def stacked(self) -> bool:
+        """Whether values lead with an axis of runs."""
+        return True
 
     def setup(self, stage: str) -> None:
         """Let members see the Trainer: their own quantities may ask for the epoch."""
         for member in self.members:
             member._trainer = self._trainer
-        building.check_accumulation(self.trainer, self.members[0])
-
-    @property
-    def _watches_clean_loss(self) -> bool:
-        return self.members[0].clean_training_loss
-
-    @property
-    def _random(self) -> bool:
-        """Whether any member's training differs from evaluation: one without dropout may stand first."""
-        return any(member.differs for member in self.members)
+        super().setup(stage)
 
     @property
     def sites(self) -> dict[str, nn.Module]:
@@ -80,7 +74,7 @@ class StackedTask(pl.LightningModule):
 
     def observe(self, batch: Batch) -> None:
         """Pass a batch that all members share through the network, for those who watch its layers."""
-        self.quantities(batch, shared=True)
+        self.measured(batch, shared=True)
 
     def apart(self) -> Iterator[Task]:
         """The members one by one, each with its weights as they are now."""
@@ -89,7 +83,7 @@ class StackedTask(pl.LightningModule):
             yield member.to(self.device).train(self.training)
 
     @calling
-    def quantities(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """What a batch says, with values ``(R, B, *)``.
 
         Args:
@@ -111,62 +105,9 @@ class StackedTask(pl.LightningModule):
         found = [m.quantities(output[r], _of_member(batch, r, shared)) for r, m in enumerate(self.members)]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Sum of the members' batch means; tensors ``(R, B, *)``."""
-        self.stream.steps = True
-        self.stream.move(self.current_epoch, batch_idx)
-        if self.moving:
-            self.moving.move(self.current_epoch, self.global_step)
-        if self._watches_clean_loss and self._random:
-            self._add("train/clean_loss", *self._clean_loss(batch))
-        found = self.quantities(batch, shared=False)
-        means, weight = found["loss"].mean(runs=True), found["loss"].weight(runs=True)
-        for name in self.members[0].trained:
-            mean = means if name == "loss" else found[name].mean(runs=True)
-            self._add(f"train/{name}", mean.detach(), found[name].weight(runs=True))
-        if self.members[0].l2 is not None:
-            self._add("train/penalised_loss", means.detach() + self.slices.penalty(), weight)
-        return means.sum()
-
-    def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
-        with evaluating(self):
-            loss = self._lend(partial(self.quantities, shared=False), batch)["loss"]
-        return loss.mean(runs=True), loss.weight(runs=True)
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``val/…``; tensors ``(B, *)`` are shared by all members."""
-        self._evaluate("val", batch)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``test/…``."""
-        self._evaluate("test", batch)
-
-    def _evaluate(self, split: str, batch: Batch) -> None:
-        for name, quantity in self.quantities(batch, shared=True).items():
-            self._add(f"{split}/{name}", quantity.mean(runs=True), quantity.weight(runs=True))
-
-    def _add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
-        self._means.add(name, means, weights)
-
-    def _collect(self, split: str) -> None:
-        collected = self._means.take(f"{split}/")
-        if split == "train" and self._watches_clean_loss and not self._random:
-            collected["train/clean_loss"] = collected["train/loss"]
-        if self.moving and not self.trainer.sanity_checking:
-            self.moving.observe(collected)
-        self.latest |= collected
-
-    def on_train_epoch_end(self) -> None:
-        """Take the epoch's training metrics."""
-        self._collect("train")
-
-    def on_validation_epoch_end(self) -> None:
-        """Take ``val/…``."""
-        self._collect("val")
-
-    def on_test_epoch_end(self) -> None:
-        """Take ``test/…``."""
-        self._collect("test")
+    def penalty(self) -> Tensor:
+        """½·decay·Σw² of each run, ``(R,)``."""
+        return self.slices.penalty()
 
     def log(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
         """Take a statistic of a callback: one number a run, ``(R,)``.
@@ -187,15 +128,10 @@ class StackedTask(pl.LightningModule):
         for name, value in dictionary.items():
             self.log(name, value)
 
-    def configure_optimizers(self) -> Any:
+    def optimizer_of_all(self) -> tuple[Optimizer, Sequence[int]]:
         """The optimiser of torch over slices of the stacked parameters; see `Slices`."""
         self.slices = Slices(self.network, self.members)
-        optimizer = self.slices.optimizer
-        schedules = [member.schedules for member in self.members]
-        if any(schedules):
-            dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
-            self.moving = optim.Scheduler(optimizer, schedules, self.slices.owners, dropouts, self._states)
-        return building.scheduled(self.members[0], optimizer)
+        return self.slices.optimizer, self.slices.owners
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Hand each slice its part of the gradient."""
@@ -204,15 +140,6 @@ class StackedTask(pl.LightningModule):
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Drop the gradients of the stacked parameters."""
         self.network.zero_grad(set_to_none=True)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen."""
-        checkpoint["plateaus"] = self._states
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what plateau schedules have seen."""
-        self._states.update(checkpoint["plateaus"])
-        as_precise_as(self, checkpoint)
 
 
 def reason_against(task: pl.LightningModule) -> str | None:

@@ -1,10 +1,11 @@
 """Tasks: a batch becomes a loss, given a network built with an activation factory."""
 
 from actlab.tasks.autoencoding import AutoencoderTask
-from actlab.tasks.base import Batch, NetworkFactory, Task
+from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.frames import FrameTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.training import Batch
 
 __all__ = [
     "AutoencoderTask",

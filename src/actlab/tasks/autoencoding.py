@@ -12,8 +12,9 @@ from torch import Tensor
 
 from actlab.networks import Autoencoder
 from actlab.optim import L2, Schedule
-from actlab.tasks.base import Batch, NetworkFactory, Task
+from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.training import Batch
 
 
 class AutoencoderTask(Task):

@@ -8,33 +8,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Any, Literal, Self, cast
+from typing import IO, Any, Literal, Self
 
-import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from actlab import activations, hashing, optim, streams, thirdparty
-from actlab.checkpoints import check_whole_epochs
 from actlab.errors import unknown
-from actlab.modes import Lending, evaluating
-from actlab.networks import ActivationFactory, Dropout
+from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.seeding import SeedGlobal, own_generators
 from actlab.tasks import building
-from actlab.tasks.quantities import LEAST, Quantity, Seen, WeightedMean, takes_run_axis
+from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import as_precise_as, restored
+from actlab.tasks.restoring import restored
+from actlab.tasks.training import Batch, Training
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
-Batch = tuple[Tensor, ...]
 
 
-class Task(pl.LightningModule, ABC):
+class Task(Training, ABC):
     """A LightningModule that says what it measures of a batch; see `quantities`.
 
     Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
@@ -99,17 +96,17 @@ class Task(pl.LightningModule, ABC):
         self.differs = self.random or not getattr(self.quantities, "takes_run_axis", False)
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
-        self.moving: optim.Scheduler | None = None
-        self._states: dict[str, list[float]] = {}
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # what is logged of training batches
-        self._seen = Seen()
         train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * (l2 is not None)]
         names = {"train": train, "val": self.metric_names, "test": self.metric_names}
-        self.metrics = nn.ModuleDict(
-            {f"{split}_{name}": WeightedMean() for split, of_split in names.items() for name in of_split}
-        )
-        building.check_schedules(self.schedules, [name.replace("_", "/", 1) for name in self.metrics])
-        self._checked, self._lend = False, Lending()
+        logged = [f"{split}/{name}" for split, of_split in names.items() for name in of_split]
+        building.check_schedules(self.schedules, logged)
+        self._checked = False
+
+    @property
+    def members(self) -> Sequence[Task]:
+        """Itself: the only one that it trains."""
+        return [self]
 
     @property
     def stackable(self) -> tuple[str, ...]:
@@ -149,10 +146,6 @@ class Task(pl.LightningModule, ABC):
         `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.
         """
 
-    def metric(self, split: str, name: str) -> WeightedMean:
-        """The running mean behind ``{split}/{name}``."""
-        return cast(WeightedMean, self.metrics[f"{split}_{name}"])
-
     def forward(self, *inputs: Tensor) -> Tensor:
         """The network's output."""
         output: Tensor = self.network(*inputs)
@@ -160,127 +153,41 @@ class Task(pl.LightningModule, ABC):
 
     def loss(self, batch: Batch) -> Tensor:
         """The loss of a batch in the present mode: the weighted mean of its quantity."""
-        return self._step(batch)["loss"].mean()
+        return self.measured(batch)["loss"].mean()
 
     @thirdparty.calling
-    def _step(self, batch: Batch) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool = True) -> dict[str, Quantity]:
+        """What a batch says in the present mode."""
         return self.quantities(self(*self.inputs(batch)), batch)
 
     def setup(self, stage: str) -> None:
         """Check that the network can be trained as the Trainer is told to."""
         building.check_devices(self.trainer, self.network)
-        building.check_accumulation(self.trainer, self)
+        super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of the batch, in training mode."""
-        self._move(batch_idx)
-        if self.moving:
-            self.moving.move(self.current_epoch, self.global_step)
-        with own_generators(self.stream.unit_seed()) if self.random else nullcontext():
-            if self.clean_training_loss and self.differs:
-                with evaluating(self):
-                    clean = self._lend(self._step, batch)["loss"]
-                self._seen.add("clean_loss", clean.mean(), clean.weight())
-            found = self._step(batch)
-        mean, weight = found["loss"].mean(), found["loss"].weight()
-        if not self._checked:
-            if type(self).configure_optimizers is Task.configure_optimizers:
-                building.check_learning(mean, self)
-            self._checked = True
-        for name in self.trained:
-            self._seen.add(name, mean if name == "loss" else found[name].mean(), found[name].weight())
-        if self.l2 is not None:
-            self._seen.add("penalised_loss", mean + optim.penalty(self.trainer.optimizers[0]), weight)
-        return self._over_devices(mean, weight)
+        loss = super().training_step(batch, batch_idx)
+        if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
+            building.check_learning(loss, self)
+        self._checked = True
+        return loss
 
-    def _move(self, batch_idx: int) -> None:
-        """Go to the place of a batch in the random numbers; each device to its own part of the batch."""
-        self.stream.steps = True
-        if self.ragged and self.trainer.world_size > 1:  # where its part begins is not known here
-            self.stream.move(self.current_epoch, batch_idx, self.global_rank)
-        else:
-            self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
-
-    def _over_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
-        """The mean so scaled that the devices' average of gradients is that of the mean over all devices."""
-        if self.trainer.world_size == 1 or isinstance(weight, float):
-            return mean  # every device has an equal share of the batch
-        everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
-        return mean * (weight * self.trainer.world_size / everywhere.clamp_min(LEAST))
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``val/…``."""
-        self._accumulate("val", batch)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Accumulate ``test/…``."""
-        self._accumulate("test", batch)
+    def penalty(self) -> Tensor | float:
+        """Half the squared weights that ``l2`` decays, times its strength."""
+        return optim.penalty(self.trainer.optimizers[0])
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The network's output for one batch."""
         return thirdparty.calling(self.forward)(*self.inputs(batch))
 
-    def _accumulate(self, split: str, batch: Batch) -> None:
-        for name, quantity in self._step(batch).items():
-            self.metric(split, name).update(quantity.mean(), quantity.weight())
-
-    def on_train_epoch_end(self) -> None:
-        """Log the epoch's training metrics."""
-        for name, means, weights in self._seen.take():
-            self.metric("train", name).update(means, weights)
-        penalised = () if self.l2 is None else ("penalised_loss",)
-        collected = self.collect("train", (*self.trained, *penalised))
-        if self.clean_training_loss:  # where nothing is random both losses are the same number
-            same = {"train/clean_loss": collected["train/loss"]}
-            collected |= self.collect("train", ("clean_loss",)) if self.differs else self._observed(same)
-        self.log_dict(collected, prog_bar=True)
-
-    def on_validation_epoch_end(self) -> None:
-        """Log ``val/…``."""
-        self.log_dict(self.collect("val", self.metric_names), prog_bar=True)
-
-    def on_test_epoch_end(self) -> None:
-        """Log ``test/…``."""
-        self.log_dict(self.collect("test", self.metric_names))
-
-    def collect(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
-        """Means over all samples (and devices) since the last call, as ``{split}/{name}``; starts anew."""
-        collected = {f"{split}/{name}": self.metric(split, name).compute() for name in names}
-        for name in names:
-            self.metric(split, name).reset()
-        return self._observed(collected)
-
-    def _observed(self, collected: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self.moving and not self.trainer.sanity_checking:
-            self.moving.observe(collected)
-        return collected
-
-    def configure_optimizers(self) -> Any:
-        """The optimiser, with torch's schedule if there is one."""
+    def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
+        """The optimiser, and the number 0 for each of its groups."""
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
         groups = [{"params": [named[n] for n in names], **own} for names, own in parts]
         optimizer = building.checked_optimizer(self, groups)
-        if self.schedules:
-            dropouts = [m for m in self.network.modules() if isinstance(m, Dropout)]
-            owners = [0] * len(optimizer.param_groups)
-            self.moving = optim.Scheduler(optimizer, [self.schedules], owners, dropouts, self._states)
-        return building.scheduled(self, optimizer)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen."""
-        checkpoint["plateaus"] = self.moving.states if self.moving else {}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what `on_save_checkpoint` has kept.
-
-        Raises:
-            ActlabError: for a checkpoint from within an epoch, where training would resume from it.
-        """
-        if self._trainer is not None and self._trainer.state.fn == "fit":
-            check_whole_epochs(checkpoint)
-        self._states.update(checkpoint.get("plateaus", {}))
-        as_precise_as(self, checkpoint)
+        return optimizer, [0] * len(optimizer.param_groups)
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:

@@ -13,8 +13,9 @@ from torch import Tensor
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
-from actlab.tasks.base import Batch, NetworkFactory, Task
+from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.training import Batch
 
 
 class ClassificationTask(Task):

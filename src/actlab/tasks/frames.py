@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from actlab.tasks.base import Batch
 from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.training import Batch
 
 PADDING = -100  # the label that torch's cross-entropy leaves out
 

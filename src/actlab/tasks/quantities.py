@@ -5,7 +5,7 @@ Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -61,44 +61,29 @@ def at_least_float(value: _Value) -> _Value:
 
 
 class Means:
-    """Weighted means over batches, one a run, by name."""
+    """Weighted means over batches, one or one a run, by name."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
 
     def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
-        """Add the means of a batch, ``(R,)``, with the sums of their weights."""
+        """Add the means of a batch, ``()`` or ``(R,)``, with the sums of their weights."""
         total, weight = self._sums.get(name, (0.0, 0.0))
         means, weights = at_least_float(means), at_least_float(weights)
         self._sums[name] = (total + means * weights, weight + weights)
 
-    def take(self, prefix: str = "") -> dict[str, Tensor]:
-        """The means, ``(R,)``, of all names that begin with ``prefix``, which start anew."""
-        taken = [(name, self._sums.pop(name)) for name in list(self._sums) if name.startswith(prefix)]
-        return {name: total / weight for name, (total, weight) in taken}
+    def take(self, name: str) -> tuple[Tensor | float, Tensor | float]:
+        """Σ values·weights and Σ weights of a name, which starts anew."""
+        return self._sums.pop(name, (0.0, 0.0))
 
-
-class Seen:
-    """Means of training batches, kept until the epoch ends: adding them up would cost time at each update."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[tuple[Tensor, Tensor | float]]] = {}
-
-    def add(self, name: str, mean: Tensor, weight: Tensor | float) -> None:
-        """Keep the mean of a batch, ``()``, and the sum of its weights."""
-        self._parts.setdefault(name, []).append((at_least_float(mean.detach()), at_least_float(weight)))
-
-    def take(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Each name with the means and the weights of its N batches, ``(N,)`` both; starts anew."""
-        parts, self._parts = self._parts, {}
-        for name, of_name in parts.items():
-            means, weights = zip(*of_name, strict=True)
-            together = torch.stack(means)
-            yield name, together, torch.as_tensor(weights, device=together.device, dtype=together.dtype)
+    def take_all(self) -> dict[str, Tensor]:
+        """The means by name; all start anew."""
+        sums, self._sums = self._sums, {}
+        return {name: total / weight for name, (total, weight) in sums.items()}
 
 
 class WeightedMean(Metric):
-    """Σ values·weights ÷ Σ weights over batches and devices.
+    """Σ values·weights ÷ Σ weights over devices.
 
     torchmetrics' ``MeanMetric`` forgets the weights when its check for nan is off, and with the check on each
     update waits for the device.
@@ -112,11 +97,10 @@ class WeightedMean(Metric):
         self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
-    def update(self, mean: Tensor, weight: Tensor | float) -> None:
-        """Add the mean of a batch and the sum of its weights, or those of several batches."""
-        mean, weight = at_least_float(mean), at_least_float(torch.as_tensor(weight))
-        self.total = self.total + (mean * weight).sum()
-        self.weight = self.weight + weight.sum()
+    def update(self, total: Tensor | float, weight: Tensor | float) -> None:
+        """Add a sum of weighted values, and the sum of their weights."""
+        self.total = self.total + total
+        self.weight = self.weight.to(self.total.dtype) + weight
 
     def compute(self) -> Tensor:
         """The mean; nan when nothing had any weight."""
