@@ -1,6 +1,7 @@
 """Ids of runs: a function of what changes their numbers, and of nothing else."""
 
 import hashlib
+import importlib
 import shutil
 
 import pytest
@@ -163,6 +164,7 @@ def code(tmp_path, monkeypatch):
             path = tmp_path / f"{name.replace('__', '/')}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
+        importlib.invalidate_caches()  # Python may have listed the folder within the same tick of its clock
 
     return write
 
@@ -193,8 +195,8 @@ def test_own_code_that_cannot_be_read_by_python_still_counts(ids, code):
 def test_what_is_installed_stands_alone(ids, code, tmp_path, monkeypatch):
     """Its version does not count where it is imported; named, it counts without what it imports."""
     (tmp_path / "site-packages").mkdir()
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")  # Python remembers a folder that is not there yet
     (tmp_path / "site-packages/theirs.py").write_text("import mine_below")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")  # Python remembers what a folder holds, or lacks
     code(mymodule="import theirs", mine_below="x = 1")
     before = ids(activations=["mymodule:Unit", "theirs:Unit"])
     code(mine_below="x = 2")
