@@ -19,6 +19,7 @@ from pytorch_lightning.callbacks import (
     WeightAveraging,
 )
 from pytorch_lightning.trainer.states import RunningStage
+from pytorch_lightning.utilities.data import extract_batch_size
 from torch import Tensor, nn
 
 from actlab.batches import limited
@@ -50,8 +51,7 @@ class TestEveryEpoch(Callback):
         batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
         with looking(trainer, pl_module) as placed:
             for number, batch in enumerate(batches):
-                given = placed(batch)
-                with _weighed(trainer, given):
+                with _weighed(pl_module, given := placed(batch)):
                     pl_module.test_step(given, number)
         pl_module.on_test_epoch_end()
 
@@ -107,18 +107,18 @@ def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callabl
 
 
 @contextmanager
-def _weighed(trainer: pl.Trainer, batch: Any) -> Iterator[None]:
+def _weighed(module: pl.LightningModule, batch: Any) -> Iterator[None]:
     """Let what a module of others logs count by the size of a batch, as in a loop of Lightning's."""
-    results = trainer._results
-    if results is None:
-        yield
-        return
-    before = results.batch, results.batch_size
-    results.batch, results.batch_size = batch, None
+    plain = module.log
+
+    def log(*args: Any, **options: Any) -> None:
+        plain(*args, **{**options, "batch_size": options.get("batch_size") or extract_batch_size(batch)})
+
+    module.log = log  # type: ignore[method-assign]
     try:
         yield
     finally:
-        results.batch, results.batch_size = before
+        del module.log
 
 
 class UnitValues(NamedTuple):

@@ -64,7 +64,7 @@ class StackedTask(Training):
     def setup(self, stage: str) -> None:
         """Let members see the Trainer: their own quantities may ask for the epoch."""
         for member in self.members:
-            member._trainer = self._trainer
+            member.trainer = self.trainer
         super().setup(stage)
 
     @property
