@@ -91,12 +91,7 @@ class StackRecorder(Recorder):
         if r not in self.diverged:
             state, config = self._state(r, trainer)
             write_weights(state, trainer.current_epoch, trainer.global_step, folder.checkpoint, config)
-        stack = {
-            "id": self.job.id,
-            "size": len(self.folders),
-            "member": r,
-            "threads": self.job.threads,
-        }
+        stack = {"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads}
         super()._finish(r, folder, trainer, stack=stack)
         if r in self.loggers:
             self.loggers.pop(r).finalize("failed" if r in self.diverged else "success")
