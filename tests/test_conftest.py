@@ -78,7 +78,6 @@ random.seed("another")
 """
 
 
-@pytest.mark.slow
 def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, tmp_path):
     """pytest-xdist runs nothing where two workers collect different names, or the same in another order."""
     here = [item.nodeid for item in request.session.items]
