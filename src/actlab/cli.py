@@ -155,7 +155,7 @@ class CommandLine(ActlabCLI):
         for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if command == "fit":
-                raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train anew")
+                raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train from the start")
             print(f"note: {changed}; this is of today's", file=sys.stderr)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:

@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -20,7 +19,7 @@ from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
 from actlab.guards import PlannedLength, StopOnSignal
-from actlab.parsing import run_seed, section, typed
+from actlab.parsing import parser_of, run_seed, section, typed
 from actlab.signatures import locate
 from actlab.tasks import Task
 
@@ -79,7 +78,7 @@ class ActlabCLI(LightningCLI):
         if add_subcommands:
             super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
         else:
-            self.parser = copy.deepcopy(_builder())  # this one gets links, and what Lightning builds with
+            self.parser = copy.deepcopy(parser_of("trainer", *configs.SECTIONS))  # to put links into
             self._link_shapes(self.parser)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -169,7 +168,7 @@ class ActlabCLI(LightningCLI):
 
     def _linked_shapes(self) -> dict[str, Any]:
         """The shapes that the model was given by the data."""
-        linked = [n for n in configs.SHAPES if n in self._arguments and not configs.gives(self.given, n)]
+        linked = [name for name in configs.linked_shapes(self.given) if name in self._arguments]
         return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
@@ -202,16 +201,6 @@ class ActlabCLI(LightningCLI):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
-
-
-@cache
-def _builder() -> LightningArgumentParser:
-    """A parser that builds the sections of a config."""
-    parser = LightningArgumentParser(exit_on_error=False)
-    parser.add_lightning_class_args(pl.Trainer, "trainer")
-    for name, kind in configs.SECTIONS.items():
-        parser.add_subclass_arguments(kind, name, fail_untyped=False)
-    return parser
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:

@@ -20,7 +20,7 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
     """The tasks of some configs, as `actlab.experiments.build` makes them, at a fifth of its time.
 
     Args:
-        given: complete configs that differ from the first one's in seed, length and below ``model`` alone.
+        given: complete configs that differ from the first one's in seed and below ``model`` alone.
         first: an experiment built from a config like them, whose task is an `actlab.tasks.Task`.
 
     Raises:

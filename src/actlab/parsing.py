@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,7 @@ _MOST = 64  # kept, the latest
 _kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
-def section(name: str, value: Any, elsewhere: Iterable[str] = ()) -> Namespace:
+def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """A section of a config, typed; for the caller to change.
 
     One that was parsed before is taken from there, where it holds plain values alone and the classes that they
@@ -40,7 +40,7 @@ def section(name: str, value: Any, elsewhere: Iterable[str] = ()) -> Namespace:
     Raises:
         ArgumentError: for a value that is not of its type.
     """
-    parser = parser_of(name, tuple(elsewhere))
+    parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
     kept = _kept.pop(key, None) if key is not None else None
     if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
@@ -82,17 +82,18 @@ def run_seed(value: bool | int) -> int:
 
 
 @cache
-def parser_of(name: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
-    """The parser of a section; see `section`."""
+def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
+    """The parser of some sections, which builds them too; see `section`."""
     parser = LightningArgumentParser(exit_on_error=False)
-    if name in SECTIONS:
-        parser.add_subclass_arguments(SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False)
-    else:
-        parser.add_lightning_class_args(pl.Trainer, name)
+    for name in names:
+        if name in SECTIONS:
+            parser.add_subclass_arguments(SECTIONS[name], name, skip={*elsewhere}, fail_untyped=False)
+        else:
+            parser.add_lightning_class_args(pl.Trainer, name)
     return parser
 
 
-def _key(name: str, value: Any, elsewhere: Iterable[str]) -> str | None:
+def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
     """What distinguishes a section from others; None where it holds objects, or names files to read."""
     if any(text.endswith(FILES) for text in texts(value)):
         return None

@@ -70,7 +70,7 @@ class Position(Protocol):
 
     @property
     def step(self) -> int | None:
-        """Number of the training step; None where steps are not told apart."""
+        """Number of the training step; None where steps are not distinguished."""
 
     def unit_seed(self, *site: int) -> int:
         """The seed of the global generators here."""

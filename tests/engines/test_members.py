@@ -60,10 +60,11 @@ class SpiedTask(StackedTask):
         super().__init__(members)
         self.steps = []
 
-    def _add(self, name, means, weights):
-        if name == "train/loss":
-            self.steps.append(means.clone())
-        super()._add(name, means, weights)
+    def measured(self, batch, shared):
+        found = super().measured(batch, shared)
+        if self.training:
+            self.steps.append(found["loss"].mean(runs=True).detach())
+        return found
 
 
 def trained(experiment):

@@ -134,7 +134,7 @@ def run(task, data, tmp_path, **options):
 
 
 def test_a_users_loader_draws_the_same_whatever_the_unit_draws(tmp_path):
-    """From the global generator, which units of others give back as they found it."""
+    """From the global generator, which third-party units give back as they found it."""
     first, data = DrawnData(), DrawnData()
     for unit, seen in (("relu", first), (f"{__name__}:dropped", data)):
         task = small(activation=unit, seed=3)

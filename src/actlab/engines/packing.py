@@ -234,5 +234,5 @@ def _entries(path: Path) -> list[_Stack]:
     Raises:
         DamagedError: when it is damaged.
     """
-    remedy = "delete it; finished runs stay, unfinished stacks begin anew"
+    remedy = "delete it; finished runs stay, unfinished stacks begin again"
     return read_json(path, list[_Stack], remedy) if path.exists() else []

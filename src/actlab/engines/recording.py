@@ -89,7 +89,7 @@ class Recorder(Checkpoint):
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take note of what was logged, which is old from now on."""
+        """Take note of what was logged, which is old by then."""
         self._seen = dict(trainer.callback_metrics)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

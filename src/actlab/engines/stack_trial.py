@@ -29,6 +29,7 @@ from actlab.errors import described
 from actlab.stacking import StackedTask
 from actlab.studies.keys import set_dotted
 from actlab.studies.plan import Run
+from actlab.tasks.training import Training
 
 SAMPLES = 8
 CLOSE = 1e-6  # relative, in float64
@@ -69,7 +70,8 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
         """Note the gradients."""
-        learnt = {name for name, _ in members_of(module)[0].named_parameters()}
+        assert isinstance(module, Training)
+        learnt = {name for name, _ in module.members[0].named_parameters()}
         with gradients_as_weights(module):
             every = states(module)
         self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
@@ -78,17 +80,13 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
         """Note what was recorded."""
         found = pl_module.latest if isinstance(pl_module, StackedTask) else trainer.callback_metrics
         columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
-        runs = range(len(members_of(pl_module)))
+        assert isinstance(pl_module, Training)
+        runs = range(len(pl_module.members))
         self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Note the weights."""
         self.states.append(states(pl_module))
-
-
-def members_of(module: pl.LightningModule) -> Sequence[pl.LightningModule]:
-    """The module of each run."""
-    return module.members if isinstance(module, StackedTask) else [module]
 
 
 def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:

@@ -53,7 +53,7 @@ class StackRecorder(Recorder):
         progress: Progress,
         loggers: Mapping[int, Logger],
     ) -> None:
-        super().__init__(folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs begin anew")
+        super().__init__(folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs begin again")
         self.job, self.loggers = job, dict(loggers)
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
@@ -92,7 +92,7 @@ class StackRecorder(Recorder):
             state, config = self._state(r, trainer)
             write_weights(state, trainer.current_epoch, trainer.global_step, folder.checkpoint, config)
         stack = {"id": self.job.id, "size": len(self.folders), "member": r, "threads": self.job.threads}
-        super()._finish(r, folder, trainer, stack=stack)
+        super()._finish(r, folder, trainer, **facts, stack=stack)
         if r in self.loggers:
             self.loggers.pop(r).finalize("failed" if r in self.diverged else "success")
 

@@ -73,11 +73,11 @@ class Means:
         self._sums[name] = (total + means * weights, weight + weights)
 
     def take(self, name: str) -> tuple[Tensor | float, Tensor | float]:
-        """Σ values·weights and Σ weights of a name, which starts anew."""
+        """Σ values·weights and Σ weights of a name, which starts again from nothing."""
         return self._sums.pop(name, (0.0, 0.0))
 
     def take_all(self) -> dict[str, Tensor]:
-        """The means by name; all start anew."""
+        """The means by name; all start again from nothing."""
         sums, self._sums = self._sums, {}
         return {name: total / weight for name, (total, weight) in sums.items()}
 

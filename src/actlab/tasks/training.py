@@ -97,14 +97,13 @@ class Training(pl.LightningModule, ABC):
             if self._clean_apart:
                 with evaluating(self):
                     clean = self._lend(partial(self.measured, shared=False), batch)["loss"]
-                self._add("train/clean_loss", clean.mean(self.stacked), clean)
+                self._add("train/clean_loss", clean)
             found = self.measured(batch, shared=False)
-        loss = found["loss"].mean(self.stacked)
-        for name in self.members[0].trained:
-            self._add(f"train/{name}", loss if name == "loss" else found[name].mean(self.stacked), found[name])
+        means = {name: self._add(f"train/{name}", found[name]) for name in self.members[0].trained}
+        loss, weight = means["loss"]
         if self.members[0].l2 is not None:
-            self._add("train/penalised_loss", loss + self.penalty(), found["loss"])
-        return self._over_devices(loss, found["loss"].weight(self.stacked)).sum()
+            self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
+        return self._over_devices(loss, weight).sum()
 
     def _move(self, batch_idx: int) -> None:
         """Go to the place of a batch in the random numbers; each device to its own part of the batch."""
@@ -131,10 +130,13 @@ class Training(pl.LightningModule, ABC):
 
     def _evaluate(self, split: str, batch: Batch) -> None:
         for name, quantity in self.measured(batch, shared=True).items():
-            self._add(f"{split}/{name}", quantity.mean(self.stacked), quantity)
+            self._add(f"{split}/{name}", quantity)
 
-    def _add(self, name: str, means: Tensor, quantity: Quantity) -> None:
-        self._means.add(name, means.detach(), quantity.weight(self.stacked))
+    def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
+        """Add a quantity of a batch to the means of its name; its own mean and weight."""
+        mean, weight = quantity.mean(self.stacked), quantity.weight(self.stacked)
+        self._means.add(name, mean.detach(), weight)
+        return mean, weight
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
