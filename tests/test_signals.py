@@ -112,6 +112,18 @@ def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_
     assert cli(*WORDS, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
 
+def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, monkeypatch):
+    """As by a C extension that is stopped while it is imported."""
+    monkeypatch.chdir(tmp_path)
+    replaces = "except BaseException as error:\n            raise ImportError('not loaded') from error"
+    (tmp_path / "swallows.py").write_text(SWALLOWS.replace("except BaseException:\n            pass", replaces))
+    outcome = cli(*WORDS)
+    assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (
+        143,
+        "actlab: stopped; --ckpt_path last goes on",
+    )
+
+
 INTERRUPTS = (
     COUNTING
     + """

@@ -78,10 +78,13 @@ def _whole(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
 
     Raises:
         ActlabError: for bad input, and where code that the command calls asks the process to exit.
-        Stopped: for a signal, also one whose exception the command has swallowed while it exited.
+        Stopped: for a signal, also one whose exception was swallowed or replaced by another.
     """
     try:
         return run(args)
+    except Exception:
+        check()  # a C extension that is stopped while it is imported raises ImportError in its place
+        raise
     except SystemExit as exit_:
         check()
         if nobody_reads():
