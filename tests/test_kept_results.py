@@ -4,9 +4,11 @@ Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function th
 and the head of a column, and returns the numbers of that cell. Numbers agree to the last printed digit.
 """
 
+import hashlib
 import itertools
 import json
 import re
+import tarfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,8 @@ import pandas as pd
 import pytest
 import yaml
 from scipy.stats import binom
+
+from actlab.storage.identity import counted, identity_of
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -278,6 +282,46 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
     for wrong in ([2.036, 1.99, 2.13], [2.03, 1.99], [2.03, 1.99, 2.136]):
         with pytest.raises(AssertionError):
             assert_same("2.03 [1.99, 2.13]", wrong, "")
+
+
+# Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
+ROWS = {
+    "elu_bias_shift": (40, "afb4dfc2ba771919"),
+    "elu_mnist_autoencoder": (96, "19dff7dcdaa72170"),
+    "elu_mnist_median_variance": (10, "e8da9fbfb631ed63"),
+    "elu_mnist_units": (45, "142acde3e24fa52c"),
+    "gelu_mnist_autoencoder": (36, "a6ad65794897c605"),
+    "gelu_mnist_classifier": (90, "837df8d24e03386c"),
+    "gelu_mnist_noise": (90, "9004864628fff7e1"),
+    "gelu_twitter_pos": (90, "6be6b7644ce9415f"),
+    "soi_mnist": (195, "ad611febe51f9994"),
+    "soi_twitter_pos": (150, "1896b3efbaa5fd5c"),
+}
+
+
+def test_every_archive_is_compared() -> None:
+    assert {path.parent.name for path in RESULTS.glob("*/runs.tar.xz")} == ROWS.keys()
+
+
+@pytest.mark.parametrize("study", ROWS)
+def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str) -> None:
+    with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
+        parts = {part.name: archive.extractfile(part) for part in archive if part.isfile()}
+        files = {Path(name): content.read() for name, content in parts.items() if content}
+    rows = []
+    for place in (path.parent for path in files if path.name == "point.json"):
+        point, result = (json.loads(files[place / name]) for name in ("point.json", "result.json"))
+        config, sources = yaml.safe_load(files[place / "config.yaml"]), result["sources"]
+        whole = identity_of(counted(config, sources), sources)
+        assert place.name == point["id"] == result["id"]
+        assert place.name.endswith(f"-{whole[:16]}")
+        assert result["identity"] == whole
+        tables = [path for path in files if path.is_relative_to(place) and path.suffix == ".parquet"]
+        for path in tables:
+            name, digest = str(path.relative_to(place)), hashlib.sha256(files[path]).hexdigest()
+            rows.append(json.dumps([point["point"], point["seed"], f"/{name}", digest], sort_keys=True))
+    digest = hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
+    assert (len(rows), digest[:16]) == ROWS[study]
 
 
 def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:

@@ -7,9 +7,10 @@ import pytest
 import yaml
 from torch import nn
 
-from actlab import experiments, members, parsing, records
+from actlab import experiments, members, parsing
 from actlab.networks import init
 from actlab.resources import resource
+from actlab.storage import records
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
 
@@ -93,7 +94,7 @@ def test_members_are_parsed_once(monkeypatch):
     assert len(parsing._kept) == 3
     assert [task.seed for task in tasks] == [0, 1, 2]
     assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
-    assert records.CODE in tasks[0].config
+    assert records.SOURCES in tasks[0].config
     monkeypatch.setattr(parsing, "_kept", {})
     anew = [next(iter(members.build_tasks([config], first))) for config in given]
     for one, other in zip(tasks, anew, strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor
 from actlab.errors import ActlabError
 from actlab.files import DamagedError, replacing
 
-CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.records` stands
+CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.storage.records` stands
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -66,7 +66,7 @@ def write_weights(
         epoch: number of epochs trained.
         step: number of updates.
         path: of the file.
-        config: what was trained, as `actlab.records` has it; None where it is not known.
+        config: what was trained, as `actlab.storage.records` has it; None where it is not known.
     """
     checkpoint = {
         "state_dict": dict(state),

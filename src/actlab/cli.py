@@ -17,7 +17,7 @@ from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
-from actlab import checkpoints, configs, fits, products, records, words
+from actlab import checkpoints, configs, products, words
 from actlab.callbacks import BestSoFar
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, without_denormals
@@ -25,6 +25,7 @@ from actlab.files import forget_id, id_in, regular
 from actlab.mistakes import one_line_errors
 from actlab.predictions import PredictionTable
 from actlab.signatures import locate, parameters
+from actlab.storage import fits, records
 from actlab.words import Option
 
 LIGHTNINGS = ("best", "last", "hpc")  # words that stand for a checkpoint

@@ -18,7 +18,6 @@ from actlab.signatures import ANY_CLASS, NO_CLASS, Taken, Wanted, find, name_of,
 
 SEED = "seed_everything"
 SHAPES = ("num_classes", "input_shape")  # of the model: what the config leaves out comes from the data
-READING = ("cache_dir", "workers")  # of the data: they leave what is read as it is
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 # LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}

@@ -14,13 +14,14 @@ from jsonargparse import SUPPRESS, Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import activations, configs, mistakes, records
+from actlab import activations, configs, mistakes
 from actlab.batches import restore_batches
 from actlab.checkpoints import AtomicCheckpointIO
 from actlab.errors import ActlabError, one_line
 from actlab.guards import PlannedLength, StopOnSignal
 from actlab.parsing import parser_of, run_seed, section, typed
 from actlab.signatures import locate
+from actlab.storage import records
 from actlab.tasks import Task
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.

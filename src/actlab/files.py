@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import secrets
 import shutil
 import stat
@@ -53,6 +54,11 @@ def at_home(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         return Path(path)
+
+
+def cache_folder(cache_dir: str | None = None) -> Path:
+    """Where is kept what took time to make: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
+    return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
 
 
 @contextmanager

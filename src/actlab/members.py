@@ -8,11 +8,12 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning_fabric.utilities.seed import seed_everything
 
-from actlab import configs, records
+from actlab import configs
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.mistakes import one_line_errors
 from actlab.parsing import parser_of, run_seed, typed
+from actlab.storage import records
 from actlab.tasks import Task
 
 
@@ -26,12 +27,13 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
     Raises:
         ActlabError: for a key or value that a config cannot have.
     """
+    digests: dict[str, str | None] = {}
     for config in given:
         with one_line_errors(config):
-            yield _task(config, first)
+            yield _task(config, first, digests)
 
 
-def _task(config: Mapping[str, Any], first: Experiment) -> Task:
+def _task(config: Mapping[str, Any], first: Experiment, digests: dict[str, str | None]) -> Task:
     configs.check(config)
     known: Mapping[str, Any] = getattr(first.task, "config", None) or {}
     seed = run_seed(config.get(configs.SEED) or 0)
@@ -44,6 +46,5 @@ def _task(config: Mapping[str, Any], first: Experiment) -> Task:
         raise ActlabError(f"{model.class_path} is no actlab.tasks.Task: it cannot be a member of a stack")
     trained = records.plain(model)
     trained["init_args"].pop("seed")  # it follows the config's seed
-    record = {**known, configs.SEED: seed, "model": trained}
-    task.config = {**record, records.CODE: records.code_of(record)}
+    task.config = records.with_digests({**known, configs.SEED: seed, "model": trained}, digests)
     return task

@@ -18,9 +18,9 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.configs import FILES, SECTIONS, SEED, linked_shapes
-from actlab.contents import texts
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
+from actlab.storage.contents import texts
 
 _MOST = 64  # kept, the latest
 _kept: dict[str, tuple[list[object], Namespace]] = {}

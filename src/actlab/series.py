@@ -6,8 +6,6 @@ columns that name an epoch, need the series.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,9 +23,8 @@ Array = npt.NDArray[np.float64]
 Key = tuple[str, str]
 """Name, which is ``split/metric`` or the metric alone where there is no split, and condition."""
 
-SEAL = b"actlab_seal"  # in a probe's file, the key of its `seal`
 _TEXTS = ("split", "metric", "condition")
-_SEALED = ("epoch", "value", *_TEXTS)
+_READ = ("epoch", "value", *_TEXTS)
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),
@@ -117,36 +114,26 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
     }
 
 
-def seal(table: Any, run: str) -> str:
-    """Digest of the rows of a table and of whose they are."""
-    content = {column: table[column].to_pylist() for column in _SEALED if column in table.column_names}
-    return hashlib.sha256(json.dumps([run, content]).encode()).hexdigest()
-
-
-def read(file: Path, needed: Sequence[str], prefix: str = "", run: str = "") -> dict[Key, Series]:
+def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Series]:
     """The series in a file of rows; of several rows at one epoch the last one counts.
 
     Args:
         file: a parquet file.
         needed: the columns that it must have, ``condition`` apart: files from before conditions lack it.
         prefix: what the names begin with.
-        run: whose file it is, where it may be sealed.
 
     Returns:
         In the order in which the run recorded them first.
 
     Raises:
-        DamagedError: for a file that cannot be read, is not what was written, or has not the columns of rows.
+        DamagedError: for a file that cannot be read, or has not the columns of rows.
     """
     table = table_of(file, needed)
-    sealed = (table.schema.metadata or {}).get(SEAL)
-    if sealed is not None and sealed.decode(errors="replace") != seal(table, run):
-        raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
     keys, numbers = _keys(table, prefix)
     return _series(keys, numbers, _numbers(table, "epoch"), _numbers(table, "value"))
 
 
-def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _SEALED) -> Any:
+def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) -> Any:
     """Columns of a parquet file of rows, each of the type that it must have; the only reader of such files.
 
     Args:

@@ -15,7 +15,7 @@ from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
-from actlab.studies.keys import identity
+from actlab.studies.keys import canonical
 from actlab.studies.plan import Selection
 
 
@@ -138,7 +138,7 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
 
 
 def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
-    tried = {identity({ACT: unit}): 3 for unit in ("gelu", "relu")}
+    tried = {canonical({ACT: unit}): 3 for unit in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
     for run in plan.runs():

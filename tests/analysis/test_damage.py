@@ -79,7 +79,8 @@ def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
         write(tmp_path, run, curves_of(run))
         probed.write(probed.file_of(tmp_path / run.id, "noise"), rows, ["asked"], [])
     assert not results.load(study(), tmp_path).left_out
-    shutil.copy(probed.file_of(tmp_path / one.id, "noise"), probed.file_of(tmp_path / other.id, "noise"))
+    for name in ("noise.parquet", "noise.json"):
+        shutil.copy(tmp_path / one.id / "probes" / name, tmp_path / other.id / "probes" / name)
     (line,) = results.load(study(), tmp_path).left_out
     assert f"{other.id}/probes/noise.parquet is damaged" in line
 

@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from actlab.analysis import results
-from actlab.engines.folders import Row, RunFolder, frame_of
+from actlab.engines import probed
+from actlab.engines.folders import Row, RunFolder
 from actlab.errors import ActlabError
 from actlab.reports import curve_table, figures, style
 from actlab.reports.panels import limits
@@ -276,8 +277,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
             )
         ]
         folder = RunFolder(loaded.root, run).path / "probes"
-        folder.mkdir(exist_ok=True)
-        frame_of(rows).to_parquet(folder / "noise.parquet")
+        probed.write(folder / "noise.parquet", rows, [], [])
     return results.load(loaded.study, loaded.root)
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
-from actlab.engines.folders import Row, RunFolder, frame_of
+from actlab.engines.folders import Row, RunFolder
+from actlab.engines.probed import write as write_probe
 from actlab.reports import notes, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 
@@ -381,8 +382,7 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     for run in loaded.runs:
         if run.seed == 0:
             file = RunFolder(loaded.root, run).path / "probes" / "noise.parquet"
-            file.parent.mkdir()
-            frame_of([Row(4.0, 4, "test", "error", "noise=1", 0.25)]).to_parquet(file)
+            write_probe(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)], [], [])
     probed = results.load(loaded.study, loaded.root)
     assert "Not measured: noise test error (noise=1, last) for 6 of 12 runs." in printed(probed)
     head, body = tables.grid(probed)

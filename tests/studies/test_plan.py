@@ -13,7 +13,8 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from actlab.errors import ActlabError
 from actlab.mappings import read_mapping
 from actlab.resources import resource
-from actlab.studies import checking, identity, keys, loggers, reading, schema, stages
+from actlab.storage import identity
+from actlab.studies import checking, keys, loggers, reading, schema, stages
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -118,7 +119,7 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
         for key, value in {"trainer.max_epochs": 7, **run.point, "seed_everything": run.seed}.items():
             keys.set_dotted(config, key, value)
         assert run.config == config
-        assert run.id.endswith(f"-{identity.digest(identity.counted(config, {}), {})}")
+        assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
 
 
 def test_values_reach_the_config_through_class_paths(study):

@@ -22,7 +22,7 @@ from actlab.analysis.statistics import (
 from actlab.engines.folders import DIVERGED
 from actlab.errors import unknown
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import identity, in_full, priced, same, without
+from actlab.studies.keys import canonical, in_full, priced, same, without
 from actlab.studies.plan import Study
 
 
@@ -175,8 +175,8 @@ def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """What was measured at the chosen setting, or at one that differs from it in a learning rate alone."""
     if not results.costs:
         return None
-    wanted = identity(priced((results.chosen(group) or group.settings[0]).tuned))
-    runs = {run.id for s in group.settings if identity(priced(s.tuned)) == wanted for run in s.runs}
+    wanted = canonical(priced((results.chosen(group) or group.settings[0]).tuned))
+    runs = {run.id for s in group.settings if canonical(priced(s.tuned)) == wanted for run in s.runs}
     return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 
@@ -214,7 +214,7 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
 
 def _tried(results: Results, group: Group) -> int:
     """Number of settings that a group was given, in this stage or an earlier one."""
-    return results.study.tried.get(identity(group.point), len(group.settings))
+    return results.study.tried.get(canonical(group.point), len(group.settings))
 
 
 def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
@@ -240,7 +240,7 @@ def _reference(results: Results, group: Group) -> Group | None:
 
 
 def _beside_compared(results: Results, group: Group) -> str:
-    return identity(without(group.point, [results.study.compare]))
+    return canonical(without(group.point, [results.study.compare]))
 
 
 def _refers(results: Results, group: Group) -> bool:

@@ -136,10 +136,11 @@ def _recorded(folder: RunFolder, entry: Mapping[str, Any] | None, outdated: Cont
 
 def _probed(folder: Path, trained: Container[str], outdated: Container[str]) -> Iterator[tuple[Key, Series]]:
     """What probes measured in a run, whose training recorded other names; without outdated ones."""
-    for file in sorted((folder / "probes").glob("[!.]*.parquet")):
-        if file.stem in outdated:
+    for name in sorted(record.stem for record in (folder / "probes").glob("[!.]*.json")):
+        if name in outdated:
             continue
-        probed = series.read(file, Row._fields, f"{file.stem}/", folder.name)
-        if both := [name for name, _ in probed if name in trained]:
+        file = probed.file_of(folder, name)
+        found = probed.read(file, f"{name}/")
+        if both := [name for name, _ in found if name in trained]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
-        yield from probed.items()
+        yield from found.items()

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer, printers
 from actlab.files import DamagedError, read_json
-from actlab.studies.keys import identity, located, mode_of, plain_unit, without
+from actlab.studies.keys import canonical, located, mode_of, plain_unit, without
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
@@ -265,7 +265,7 @@ def _ranked(task: Task, units: frozenset[str]) -> Task:
 
 def _who(value: Any) -> str:
     """A text that is the same for equal compared values, however a study names them."""
-    return identity(located(plain_unit(value)))
+    return canonical(located(plain_unit(value)))
 
 
 def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]:
@@ -275,10 +275,10 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
     points: dict[str, str] = {}
     for row in record.table["rows"]:
         rest = without(row["point"], [compare])
-        points[identity(rest)] = in_words(rest, text=write)
+        points[canonical(rest)] = in_words(rest, text=write)
         cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
         if compare in row["point"] and cell and cell["n"]:
-            found.setdefault(identity(rest), {})[texts[_who(row["point"][compare])]] = cell
+            found.setdefault(canonical(rest), {})[texts[_who(row["point"][compare])]] = cell
     cut = record.table.get("cut", "")
     return [_task(record, ", ".join(filter(None, (points[r], cut))), cells) for r, cells in found.items()]
 

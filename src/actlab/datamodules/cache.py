@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import at_home, regular, replacing
+from actlab.files import regular, replacing
 
 
 class Cached(NamedTuple):
@@ -29,11 +28,6 @@ class Cached(NamedTuple):
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
-
-
-def cache_folder(cache_dir: str | None) -> Path:
-    """Where tensors are kept: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
-    return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
 
 
 def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> Cached:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actlab.datamodules import twitter_pos
-from actlab.datamodules.cache import cache_folder
 from actlab.datamodules.lines import lines
 from actlab.datamodules.speech import reading as speech
 from actlab.datamodules.tweets import read_tweets
 from actlab.errors import ActlabError, Parser, unknown
-from actlab.files import at_home
+from actlab.files import at_home, cache_folder
 
 
 class Found(NamedTuple):

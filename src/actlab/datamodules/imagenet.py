@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
-from actlab.datamodules.cache import cache_folder, unwritable
+from actlab.datamodules.cache import unwritable
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
@@ -21,6 +21,7 @@ from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
 from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
 from actlab.errors import ActlabError
+from actlab.files import cache_folder
 from actlab.hashing import generator
 from actlab.resources import resource
 

@@ -18,7 +18,7 @@ from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_fo
 from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
 from actlab.files import write_sealed
-from actlab.studies.keys import identity, label, same, without
+from actlab.studies.keys import canonical, label, same, without
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
@@ -59,7 +59,7 @@ def measure(
     """
     first: dict[str, Run] = {}  # by value: two units may print alike
     for run in runs:
-        first.setdefault(identity(without(run.point, tuned)), run)
+        first.setdefault(canonical(without(run.point, tuned)), run)
     if not first:
         return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
@@ -69,13 +69,13 @@ def measure(
     machine = state_of_machine(trials.values())
     beside = (*tuned, key)
     bases = {
-        identity(without(first[name].point, beside)): trial
+        canonical(without(first[name].point, beside)): trial
         for name, trial in trials.items()
         if same(first[name].point.get(key), reference)
     }
     other = next(iter((*bases.values(), *trials.values())), None)
     return [
-        _entry(run, key, trials.get(name), bases.get(identity(without(run.point, beside)), other), machine)
+        _entry(run, key, trials.get(name), bases.get(canonical(without(run.point, beside)), other), machine)
         for name, run in first.items()
     ]
 

@@ -136,7 +136,7 @@ class RunFolder:
             DamagedError: when that file, or one that it names, is damaged or missing.
         """
         found = read_json(self._result, Result, self.remedy)
-        if found["id"] != self.run.id:
+        if found["id"] != self.run.id or found.get("identity", self.run.identity) != self.run.identity:
             raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
         for name, digest in found.get("files", {}).items():
             if not _PARTS.fullmatch(name):
@@ -242,6 +242,7 @@ class RunFolder:
             "seed": self.run.seed,
             "point": self.run.point,
             "sources": self.run.sources,
+            "identity": self.run.identity,
             "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
             SUMMARY: series.as_entry(series.summaries(recorded)),
             **facts,

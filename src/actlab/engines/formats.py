@@ -19,6 +19,7 @@ class Result(TypedDict):
     seed: NotRequired[int]
     point: NotRequired[Point]
     sources: NotRequired[dict[str, str]]
+    identity: NotRequired[str]
     final: NotRequired[dict[str, float]]
     summary: NotRequired[dict[str, dict[str, Summed]]]
     engine: NotRequired[str]

@@ -1,8 +1,8 @@
 """The files of probes: where they lie in run folders, their rows, and what was asked for them.
 
-A file is ``probes/<name>.parquet``, with rows as in ``metrics.parquet`` and two digests of what was asked: one
-is known from the study's file alone, and tells old values before anything is evaluated; for the other the
-probe's class is asked its ``version``.
+Beside ``probes/<name>.parquet``, with rows as in ``metrics.parquet``, lies ``<name>.json``, written last: whose
+rows they are, their digest, and two digests of what was asked. One is known from the study's file alone, and
+tells old values before anything is evaluated; for the other the probe's class is asked its ``version``.
 """
 
 from __future__ import annotations
@@ -13,21 +13,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing_extensions import TypedDict
 
 from actlab import series
 from actlab.engines.folders import Row, frame_of
-from actlab.files import regular, replacing
-from actlab.studies import identity
+from actlab.files import DamagedError, digest_of, read_json, replacing, write_sealed
+from actlab.storage import identity
 from actlab.studies.plan import Keep, Probe
 
-_DIGEST, _ASKED = b"actlab_probe", b"actlab_probe_asked"
+_REMEDY = "delete it, and run the study again"
+
+
+class _Answer(TypedDict):
+    run: str
+    rows: str
+    asked: str
+    answered: str
 
 
 def file_of(folder: Path, name: str) -> Path:
-    """The file of a probe in a run's folder."""
+    """The rows of a probe in a run's folder."""
     return folder / "probes" / f"{name}.parquet"
+
+
+def record_of(file: Path) -> Path:
+    """What says what the rows in a file are."""
+    return file.with_suffix(".json")
 
 
 def asked(probe: Probe, keep: Keep) -> list[Any]:
@@ -37,44 +48,69 @@ def asked(probe: Probe, keep: Keep) -> list[Any]:
     return [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values()), *rule]
 
 
-def digest_of(questions: Sequence[Any]) -> str:
-    """Of what is asked."""
+def _text(questions: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def write(path: Path, rows: Sequence[Row], questions: Sequence[Any], version: Sequence[Any]) -> None:
+def write(file: Path, rows: Sequence[Row], questions: Sequence[Any], version: Sequence[Any]) -> None:
     """Write what a probe measured in one run.
 
     Args:
-        path: as `file_of` gives it.
+        file: as `file_of` gives it.
         rows: what was measured.
         questions: what was asked.
         version: of the probe's class, where it has one.
     """
-    table = pa.Table.from_pandas(frame_of(rows), preserve_index=False)
-    added = {
-        _DIGEST: digest_of([*questions, *version]).encode(),
-        _ASKED: digest_of(questions).encode(),
-        series.SEAL: series.seal(table, path.parent.parent.name).encode(),
-    }
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **added})
-    with replacing(path) as partial:
-        pq.write_table(table, partial)
+    record_of(file).unlink(missing_ok=True)
+    with replacing(file) as partial:
+        frame_of(rows).to_parquet(partial, index=False)
+    sign(file, questions, version)
 
 
-def answers(path: Path, questions: Sequence[Any], version: Sequence[Any]) -> bool:
-    """Whether a file is there, can be read, and has what is asked for."""
-    return _metadata(path).get(_DIGEST) == digest_of([*questions, *version]).encode()
+def sign(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> None:
+    """Write what says what the rows in a file are; see `write`."""
+    digests = {"asked": _text(questions), "answered": _text([*questions, *version])}
+    write_sealed(record_of(file), {"run": file.parent.parent.name, "rows": digest_of(file), **digests})
 
 
-def is_outdated(path: Path, questions: Sequence[Any]) -> bool:
-    """Whether a file is there that was made for other questions; files from before they were kept pass."""
-    kept = _metadata(path).get(_ASKED)
-    return kept is not None and kept != digest_of(questions).encode()
+def _record(file: Path) -> _Answer:
+    """What the rows in a file are.
 
-
-def _metadata(path: Path) -> dict[bytes, bytes]:
+    Raises:
+        DamagedError: for a file that is not what was written, or is of another run.
+    """
+    record = read_json(record_of(file), _Answer, _REMEDY)
     try:
-        return dict(pq.read_schema(regular(path)).metadata or {})
-    except (OSError, pa.ArrowException):
-        return {}
+        whole = record["rows"] == digest_of(file)
+    except OSError:
+        whole = False
+    if not whole or record["run"] != file.parent.parent.name:
+        raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
+    return record
+
+
+def answers(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> bool:
+    """Whether a file is there, is whole, and has what is asked for."""
+    try:
+        return _record(file)["answered"] == _text([*questions, *version])
+    except DamagedError:
+        return False
+
+
+def is_outdated(file: Path, questions: Sequence[Any]) -> bool:
+    """Whether a file is there that was made for other questions.
+
+    Raises:
+        DamagedError: for a file that is not what was written, or is of another run.
+    """
+    return record_of(file).exists() and _record(file)["asked"] != _text(questions)
+
+
+def read(file: Path, prefix: str) -> dict[series.Key, series.Series]:
+    """The series that a probe measured in a run, their names beginning with ``prefix``.
+
+    Raises:
+        DamagedError: for a file that is not what was written, or is of another run.
+    """
+    _record(file)
+    return series.read(file, Row._fields, prefix)

@@ -20,7 +20,7 @@ from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
 from actlab.files import DamagedError
-from actlab.studies import identity
+from actlab.storage import identity
 from actlab.studies.plan import Run
 
 JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train

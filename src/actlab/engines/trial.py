@@ -19,7 +19,7 @@ from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.modes import evaluating, own_attributes
 from actlab.studies.groups import of_each_value
-from actlab.studies.keys import identity, label
+from actlab.studies.keys import canonical, label
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.building import fault_of_learning
@@ -46,7 +46,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
     faults: dict[str, str | None] = {**known}
     for run in of_each_value(runs):
         stopping.check()
-        unit, name = identity(run.unit), label(run.unit)
+        unit, name = canonical(run.unit), label(run.unit)
         if faults.get(unit):
             continue
         report("trying", unit, f"activation {name}" if run.unit else run.id)

@@ -7,7 +7,7 @@ module must be there; what it takes and records is known once the study runs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import TESTED, Results, check_selection
 from actlab.errors import ActlabError
+from actlab.storage import contents
 from actlab.studies.groups import of_each_value
 from actlab.studies.keys import as_list, class_of, get_dotted
 from actlab.studies.plan import Run, Study
@@ -27,7 +28,8 @@ def check(study: Study) -> list[str]:
     """Check a study before anything of it is trained.
 
     Returns:
-        A line about each metric of the table that no run may record, where only a class from outside can tell.
+        A line about each metric of the table that no run may record, where only a class from outside can tell,
+        and about each folder of data too large to be read.
 
     Raises:
         ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
@@ -52,7 +54,15 @@ def check(study: Study) -> list[str]:
     for figure in study.figures:
         plots.checked(planned, figure)
     metrics = dict.fromkeys(column.metric for column in planned.columns)
-    return [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
+    untested = [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
+    return [*untested, *_by_names(runs)]
+
+
+def _by_names(runs: Iterable[Run]) -> list[str]:
+    """A line about each folder of so many files that they are not read to name the runs."""
+    many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
+    which = f"more than {contents.MOST_FILES:,} files, of which names and sizes count"
+    return [f"{text}: {which}: a run is not named by what they hold" for text in sorted(many)]
 
 
 def _may_test(run: Run) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from actlab.studies import schema, showing, stages
 from actlab.studies.checking import check
 from actlab.studies.groups import groups
 from actlab.studies.helping import faults_of, helper_for, measure_costs, updates_of
-from actlab.studies.keys import identity, without
+from actlab.studies.keys import canonical, without
 from actlab.studies.loggers import logger_factory
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.reading import load
+from actlab.studies.renaming import former_in
 from actlab.studies.running import Engine, run
 
 ENGINES = ("auto", "sequential")
@@ -149,6 +151,7 @@ def main(argv: Sequence[str]) -> int:
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
     root = args.runs_dir / study.name
+    check_names(root, args.command)
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
     elif args.command == "run":
@@ -161,6 +164,20 @@ def main(argv: Sequence[str]) -> int:
         folder = showing.folder_of(study, root, args.stage)
         showing.report(showing.load(study, root, args.stage), folder, args.html)
     return 0
+
+
+def check_names(root: Path, command: str) -> None:
+    """Say that finished runs have names of before.
+
+    Raises:
+        ActlabError: where they would be trained again under today's.
+    """
+    if former := former_in(root):
+        remedy = f"`python -m actlab.studies.renaming {root}` gives them those of today"
+        line = f"{len(former)} finished runs in {root} have names of before November 2026: {remedy}"
+        if command == "run":
+            raise ActlabError(f"{line}; or train in another --runs-dir")
+        print(f"note: {line}", file=sys.stderr)
 
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> int:
@@ -219,7 +236,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab.reports.notes import duration
 
     def of(point: Mapping[str, Any]) -> str:
-        return identity(without(point, study.select.tune))
+        return canonical(without(point, study.select.tune))
 
     with quiet(), helper_for(study) as helper:
         faults = faults_of(todo, helper)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.studies.keys import identity, without
+from actlab.studies.keys import canonical, without
 from actlab.studies.plan import Run, Study
 
 
@@ -36,7 +36,7 @@ def groups(study: Study) -> list[Group]:
     found: dict[str, dict[str, list[Run]]] = {}
     for run in study.runs():
         compared, tuned = _split(study, run)
-        alike = found.setdefault(identity(compared), {}).setdefault(identity(tuned), [])
+        alike = found.setdefault(canonical(compared), {}).setdefault(canonical(tuned), [])
         if any(other.seed == run.seed for other in alike):
             raise ActlabError(
                 f"two blocks of {study.name} have different runs at {run.point or 'one point'}, "

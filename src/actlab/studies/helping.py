@@ -9,7 +9,7 @@ from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.studies.keys import identity
+from actlab.studies.keys import canonical
 from actlab.studies.plan import Probe, Run, Study
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ def helper_for(study: Study) -> Child | Here:
 
     Such code may end its process at any moment, by an exit or a crash; this process then says so.
     """
-    from actlab import contents
     from actlab.engines.children import Child, Here
+    from actlab.storage import contents
 
     probes = [probe.class_path for probe in study.probes]
-    outside = any(run.sources for run in study.runs()) or contents.named_in(probes, of_data=False)
+    named = any(contents.content_of(name, of_data=False) for name in probes)
+    outside = named or any(run.sources for run in study.runs())
     return Child() if outside else Here()
 
 
@@ -153,7 +154,7 @@ def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
             faults = helper.call(
                 try_units, runs, ended, on=lambda kind, *unit: tried.append((unit[0], unit[1]))
             )
-            return {run.id: fault for run in runs if (fault := faults.get(identity(run.unit)))}
+            return {run.id: fault for run in runs if (fault := faults.get(canonical(run.unit)))}
         except EndedError as how:
             unit, name = tried[-1]
             ended[unit] = f"{name} cannot be tried: the process {how.how}"

@@ -223,10 +223,10 @@ def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in tuned.items() if not is_rate(key)}
 
 
-def identity(values: Any) -> str:
+def canonical(values: Any) -> str:
     """A text that is the same for equal grid values, nested ones too, in any order of their keys.
 
-    >>> identity({"b": 0, "a": {"name": "elu"}}) == identity({"a": {"name": "elu"}, "b": 0.0})
+    >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
     """
     return json.dumps(_as_numbers(values), sort_keys=True, default=str)

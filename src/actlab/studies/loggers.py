@@ -13,7 +13,7 @@ from typing import Any
 from actlab.analysis.points import in_words, printer
 from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
-from actlab.studies.keys import identity, label
+from actlab.studies.keys import canonical, label
 from actlab.studies.plan import Run, Study
 
 
@@ -29,7 +29,7 @@ class Loggers:
         root: the study's folder.
         tags: of the study; the run's unit is one more.
         modes: as of `actlab.studies.plan.Study`.
-        texts: of grid values that would look alike, by `identity`: ``a.py:Unit``.
+        texts: of grid values that would look alike, by `canonical`: ``a.py:Unit``.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Loggers:
         return logger
 
     def _text(self, key: str, value: Any) -> str:
-        return self.texts.get(identity(value)) or label(value)
+        return self.texts.get(canonical(value)) or label(value)
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
@@ -87,7 +87,7 @@ def _told_apart(runs: Sequence[Run]) -> dict[str, str]:
     for key in dict.fromkeys(key for run in runs for key in run.point):
         values = [run.point[key] for run in runs if key in run.point]
         text = printer(values)
-        full = {identity(v): text(v) for v in values if text(v) != label(v)}
+        full = {canonical(v): text(v) for v in values if text(v) != label(v)}
         ends = ({who: "/".join(t.split("/")[-n:]) for who, t in full.items()} for n in itertools.count(1))
         found |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
     return found

@@ -1,7 +1,7 @@
 """What a study is, and how it becomes runs: pure, before anything is trained.
 
 A study is one or more grids of dotted config keys over base configs, seeds, a rule of selection and published
-values. The id of a run is a function of what changes its numbers (`actlab.studies.identity`), so the same
+values. The id of a run is a function of what changes its numbers (`actlab.storage.identity`), so the same
 command starts, skips or resumes it. `actlab.studies.reading` makes a study from its file.
 """
 
@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from actlab.errors import ActlabError, unknown
-from actlab.studies import identity
+from actlab.storage import identity
 from actlab.studies.keys import as_number, get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
@@ -69,6 +69,7 @@ class Run:
         keep: which checkpoints stay.
         block: number of the block it comes from.
         sources: digests of what it uses from outside actlab, by path or importable name.
+        identity: of the config and the sources; its first digits end the id.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Run:
     keep: Keep = Keep()
     block: int = 0
     sources: dict[str, str] = field(default_factory=dict)
+    identity: str = ""
 
     @property
     def unit(self) -> Any:
@@ -274,7 +276,8 @@ class Study:
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
                 for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known):
-                    runs.setdefault(run.id, run)
+                    if runs.setdefault(run.id, run).identity != run.identity:
+                        raise ActlabError(f"two different runs would both be named {run.id}: change one's seed")
         return tuple(runs.values())
 
     def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
@@ -288,8 +291,9 @@ class Study:
         counted = identity.counted(common, sources)
         for seed in self.seeds:
             config, counts = {**common, SEED: seed}, {**counted, SEED: as_number(seed)}
-            name = f"{self._slug(full, seed)}-{identity.digest(counts, sources)}"
-            yield Run(name, full, seed, config, self.keep, number, sources)
+            whole = identity.identity_of(counts, sources)
+            name = f"{self._slug(full, seed)}-{whole[: identity.DIGITS]}"
+            yield Run(name, full, seed, config, self.keep, number, sources, whole)
 
     def _slug(self, point: Mapping[str, Any], seed: int) -> str:
         """The readable part of a run's id."""

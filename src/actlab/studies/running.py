@@ -23,7 +23,7 @@ from actlab.studies.helping import (
     make_probes,
     measure_costs,
 )
-from actlab.studies.keys import identity, is_rate, priced
+from actlab.studies.keys import canonical, is_rate, priced
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.progress import Display
 
@@ -135,7 +135,7 @@ def uncosted(study: Study, root: Path) -> list[Run]:
     alike: dict[str, set[str]] = {}
     for number, group in enumerate(groups(study)):
         for setting in group.settings:
-            alike.setdefault(f"{number} {identity(priced(setting.tuned))}", set()).update(
+            alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set()).update(
                 r.id for r in setting.runs
             )
     unknown = any(runs & finished.keys() and not runs & known for runs in alike.values())

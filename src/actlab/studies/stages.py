@@ -18,7 +18,7 @@ from actlab.analysis.results import Results
 from actlab.errors import ActlabError, unknown
 from actlab.files import DamagedError, read_json, write_sealed
 from actlab.studies.groups import Group, groups
-from actlab.studies.keys import identity
+from actlab.studies.keys import canonical
 from actlab.studies.plan import Selection, Stage, Study, other_length
 
 FILE = "selection.json"
@@ -124,12 +124,12 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
     tried: dict[str, int] = {}
     chosen_on = set(before[-1].chosen_on)
     for group in groups(before[0]):
-        entry = chosen[identity(group.point)]
+        entry = chosen[canonical(group.point)]
         own = whole.blocks[_block(group, entry["chosen"])]
         values = {**group.point, **entry["chosen"]}
         grid = {key: [values[key]] for key in own.grid}
         blocks.append(replace(own, grid=grid))
-        tried[identity(group.point)] = entry["tried"]
+        tried[canonical(group.point)] = entry["tried"]
         chosen_on |= set(entry["seeds"])
     notes = (*whole.notes, *_other_runs(before[-1], chosen))
     return replace(whole, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on), notes=notes)
@@ -137,7 +137,7 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
     """What to say where settings were chosen by other runs than a stage has now: fewer seeds, another grid."""
-    known = {identity(group.point): set(_ids(group)) for group in groups(before)}
+    known = {canonical(group.point): set(_ids(group)) for group in groups(before)}
     differ = [point for point, ids in known.items() if set(chosen[point].get("runs", ids)) != ids]
     if differ:
         yield (
@@ -158,7 +158,7 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
         DamagedError: where none has it.
     """
     for setting in group.settings:
-        if identity(setting.tuned) == identity(chosen):
+        if canonical(setting.tuned) == canonical(chosen):
             return setting.runs[0].block
     raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
 
@@ -168,14 +168,14 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
     for group in groups(before):
-        _check(chosen.get(identity(group.point)), group, before.select, root)
-    missing = [group for group in groups(before) if identity(group.point) not in chosen]
+        _check(chosen.get(canonical(group.point)), group, before.select, root)
+    missing = [group for group in groups(before) if canonical(group.point) not in chosen]
     if missing:
         loaded = results.load(before, root)
         if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):
             return None
         for group in missing:
-            chosen[identity(group.point)] = _entry(loaded, group)
+            chosen[canonical(group.point)] = _entry(loaded, group)
         write_sealed(root / FILE, stored)
     return chosen
 
@@ -183,7 +183,7 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
 def _entry(loaded: Results, group: Group) -> Selected:
     setting = loaded.chosen(group)
     assert setting is not None  # all runs of the group have ended
-    tried = loaded.study.tried.get(identity(group.point), len(group.settings))
+    tried = loaded.study.tried.get(canonical(group.point), len(group.settings))
     return {
         "point": group.point,
         "chosen": setting.tuned,

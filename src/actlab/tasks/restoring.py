@@ -13,9 +13,10 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from actlab import checkpoints, records
+from actlab import checkpoints
 from actlab.errors import ActlabError
 from actlab.signatures import locate, parameters
+from actlab.storage import records
 
 
 def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from actlab.datamodules.cache import Cached, cache_folder, made_once
+from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
 from actlab.errors import ActlabError
+from actlab.files import cache_folder
 
 FORMAT = 2  # of the cache: raised when reading changes
 KINDS = ("frames", "targets", "lengths")

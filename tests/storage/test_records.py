@@ -10,7 +10,7 @@ import torch
 from actlab.checkpoints import AtomicCheckpointIO, read
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.records import changed_code, difference, plain, with_digests
+from actlab.storage.records import changed_code, difference, plain, with_digests
 from actlab.tasks import ClassificationTask
 
 ELU = {

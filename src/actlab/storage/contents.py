@@ -1,28 +1,28 @@
-"""What a config names outside actlab, as digests of contents: files, folders, the source of users' modules."""
+"""What a config names outside actlab, as digests of contents: files, folders, the source of users' modules.
+
+Every byte of a file counts. A folder of more than `MOST_FILES` files counts by their names and sizes.
+"""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import importlib.util
-import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from actlab.files import at_home, regular, resolved
+from actlab.storage.memory import digests_of
 
+MOST_FILES = 100_000  # of a folder whose files are read
+_BY_NAMES = "names-and-sizes:"  # what the digest of a larger one begins with
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
 _NOT_DATA = ("proc", "sys")  # reading these may never end
-_SAMPLE = 2**20  # bytes at either end of a large file that count; its size counts too
-_BLOCK, _FEWEST, _MOST = 2**18, 4, 2**8  # bytes of a block between them; blocks of a file, of a whole folder
-# Sizes of the hub's files of MNIST, CIFAR-10 and CIFAR-100, which runs were named after by both ends alone.
-_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}
-_MOST_FILES, _MOST_LISTED = 5_000, 100_000  # of a folder: read, and looked at
 _MOST_PARSED = 1_000  # files of a user's whose imports are followed
 
 
@@ -38,20 +38,14 @@ def texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def named_in(value: Any, of_data: bool) -> dict[str, str]:
-    """The texts in nested values that name something outside actlab, each with the digest of its content.
-
-    Args:
-        value: of the config.
-        of_data: as of `content_of`.
-    """
-    found = {text: content_of(text, of_data) for text in texts(value)}
-    return {text: content for text, content in found.items() if content}
-
-
 def changed(known: Mapping[str, str], of_data: bool) -> list[str]:
-    """Those of some texts whose content is another than when `named_in` gave its digest."""
+    """Those of some texts whose content is another than the digest beside them says."""
     return [text for text, content in known.items() if content_of(text, of_data) != content]
+
+
+def by_names(content: str) -> bool:
+    """Whether a digest of `content_of` is of the names and sizes of files, which are too many to read."""
+    return _BY_NAMES in content
 
 
 def content_of(text: str, of_data: bool) -> str | None:
@@ -101,10 +95,11 @@ def _of_path(path: Path) -> str | None:
 
 
 def _of_folder(folder: Path) -> str:
-    """Digest of the files in a folder and below it, linked ones too; of very many, the last by name alone."""
-    walked = _walked(folder)
-    read = [file for file in itertools.islice(walked, _MOST_LISTED) if file.is_file()]
-    return _of_files(read, folder, (str(file.relative_to(folder)) for file in walked))
+    """Digest of the files in a folder and below it, linked ones too."""
+    files = [file for file in _walked(folder) if file.is_file()]
+    if len(files) <= MOST_FILES:
+        return _of_files(files, folder)
+    return _BY_NAMES + _of_lines(f"{file.relative_to(folder)} {file.stat().st_size}" for file in files)
 
 
 def _walked(folder: Path) -> Iterator[Path]:
@@ -178,44 +173,20 @@ def _files_of(name: str) -> list[Path]:
     except (ImportError, ValueError):
         return []
     places = list(found.submodule_search_locations or ()) if found else []
-    files = [p for place in places for p in sorted(Path(place).rglob("*.py"))][:_MOST_FILES]
+    files = [p for place in places for p in sorted(Path(place).rglob("*.py"))]
     origin = Path((found and found.origin) or "")
     return files or ([origin] if origin.is_file() else [])
 
 
-def _of_files(files: Sequence[Path], folder: Path | None = None, further: Iterable[str] = ()) -> str:
-    """Digest of files, by their names and contents; of very many, the further ones by name and size.
+def _of_files(files: Sequence[Path], folder: Path | None = None) -> str:
+    """Digest of files, by their names and contents; below a folder, by their paths there."""
+    contents = digests_of(files)
+    names = [file.relative_to(folder) if folder else file.name for file in files]
+    return _of_lines(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))
 
-    Args:
-        files: read up to `_MOST_FILES`.
-        folder: below which their names count with their folders; without it their last part counts.
-        further: names that count, without more.
-    """
+
+def _of_lines(lines: Iterator[str]) -> str:
     digest = hashlib.sha256()
-    most = max(_FEWEST, _MOST // max(1, len(files)))
-    for number, file in enumerate(files):
-        status = file.stat()
-        size, time = status.st_size, status.st_mtime_ns
-        content = _of_file(file, size, time, most) if number < _MOST_FILES else size
-        name = file.relative_to(folder) if folder else file.name
-        digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))
-    for text in further:
-        digest.update(f"{text}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
-
-
-@lru_cache(maxsize=100_000)
-def _of_file(file: Path, size: int, time: int, most: int) -> str:
-    """Digest of a file's size and content; of a large one at both ends and in blocks between."""
-    digest = hashlib.sha256(str(size).encode())
-    first = min(size, _SAMPLE)
-    last = max(first, size - _SAMPLE)
-    starts = () if size in _PUBLISHED else range(first, last, max(_BLOCK, -(-(last - first) // most)))
-    with regular(file).open("rb") as stream:
-        digest.update(stream.read(first))
-        for start in starts:
-            stream.seek(start)
-            digest.update(stream.read(min(_BLOCK, last - start)))
-        stream.seek(last)
-        digest.update(stream.read())
+    for line in lines:
+        digest.update(f"{line}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from actlab.errors import ActlabError
-from actlab.fits import checkpoint_in, folder_for, name_of
+from actlab.storage.fits import checkpoint_in, folder_for, name_of
 
 
 def config_of(activation="elu", seed=3, data=None, **trainer):
     arguments = {} if activation is None else {"activation": activation}
     return {
         "seed_everything": seed,
-        "model": {"class_path": "theirs.Model", "init_args": arguments},
-        "data": {"class_path": "theirs.Data", "init_args": data or {}},
+        "model": {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments},
+        "data": {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": data or {}},
         "trainer": trainer,
     }
 
@@ -26,12 +26,12 @@ def config_of(activation="elu", seed=3, data=None, **trainer):
         (config_of({"name": "elu", "alpha": 0.5}), "elu-alpha0.5-seed3-"),
         (config_of("./units/my_unit.py:MyUnit"), "MyUnit-seed3-"),
         (config_of("torch.nn:Mish", 0), "Mish-seed0-"),
-        (config_of(None), "Model-seed3-"),
+        (config_of(None), "ClassificationTask-seed3-"),
     ],
 )
 def test_the_name_is_readable(config, start):
     assert name_of(config).startswith(start)
-    assert len(name_of(config)) == len(start) + 6
+    assert len(name_of(config)) == len(start) + 16
 
 
 @pytest.mark.parametrize(

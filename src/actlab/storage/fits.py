@@ -8,16 +8,14 @@
         wandb/, …         what its loggers write
         predictions.parquet   from ``actlab predict``
 
-The digest is of the resolved config without what leaves the trained network as it is (devices, loggers,
-folders) or only says how long it is trained. So the same command finds its folder again, to go on with
-``--ckpt_path last``, and another unit, seed or network has a folder of its own. A second fit from the start
-gets ``…-1``, and so on: the first one's files stay.
+The digest is of what counts of the resolved config (`actlab.storage.identity`), however long it is trained. So
+the same command finds its folder again, to resume with ``--ckpt_path last``, and another unit, seed or network
+has a folder of its own. Whether data and code are what they were is compared with the checkpoint. A second fit
+from the start gets ``…-1``, and so on: the first one's files stay.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -25,34 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from actlab.checkpoints import read
-from actlab.configs import READING, SECTIONS, SEED, slices_batches
+from actlab.configs import SECTIONS, SEED
 from actlab.errors import ActlabError
+from actlab.storage import identity
 
-# Arguments of the Trainer that name no other run.
-_LENGTHS = ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time")
-_WHERE = ("accelerator", "strategy", "devices", "num_nodes", "default_root_dir", "plugins")
-_SHOWN = (
-    *("logger", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"),
-    *("profiler", "barebones", "num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
+# Arguments of the Trainer that name no other run: how long it is trained, what is evaluated, and where.
+_NOT_TRAINED = (
+    *("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time"),
+    *("limit_test_batches", "limit_predict_batches", "plugins"),
 )
-
-
-def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a resolved config, as plain values, that says what is trained."""
-    found = {key: config[key] for key in (SEED, *SECTIONS)}
-    trainer = config.get("trainer") or {}
-    apart = (*_LENGTHS, *_WHERE, *_SHOWN, "callbacks")
-    callbacks = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
-    arguments = {k: v for k, v in (config["data"].get("init_args") or {}).items() if k not in READING}
-    if "use_distributed_sampler" in trainer:  # its default depends on the data's class: false stands for it
-        other = trainer["use_distributed_sampler"] == slices_batches(config)
-        trainer = {**trainer, "use_distributed_sampler": other}
-    return {
-        **found,
-        "data": {**config["data"], "init_args": arguments},
-        "trainer": {k: v for k, v in trainer.items() if k not in apart},
-        "callbacks": callbacks,
-    }
 
 
 def _only_writes(callback: Mapping[str, Any]) -> bool:
@@ -60,13 +39,17 @@ def _only_writes(callback: Mapping[str, Any]) -> bool:
 
 
 def name_of(config: Mapping[str, Any]) -> str:
-    """The name of a run's folder, such as ``elu-seed3-1f3a9c``; a model without activation gives its class.
+    """The name of a run's folder, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
+
+    A model without activation gives its class.
 
     Args:
         config: resolved, as plain values.
     """
-    text = json.dumps(identity(config), sort_keys=True)
-    digest = hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
+    trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
+    trainer["callbacks"] = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
+    trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
+    digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
     unit = (config["model"].get("init_args") or {}).get("activation")
     label = _label(unit or config["model"]["class_path"].rpartition(".")[-1])
     return f"{label}-seed{config[SEED]}-{digest}"

@@ -12,10 +12,10 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from actlab import contents
-from actlab.configs import READING, SECTIONS, SEED, SHAPES
+from actlab.configs import SECTIONS, SEED, SHAPES
+from actlab.storage import contents, identity
 
-CODE, FILES = "code", "files"  # the keys under which the digests of what model and data name stand
+SOURCES = "sources"  # the key under which the digests of what model and data name stand
 _NOTHING = "nothing"  # how a key that one side lacks is shown
 
 
@@ -50,36 +50,34 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def with_digests(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with the digests of what its model and its data name, as checkpoints keep it."""
-    return {**found, CODE: code_of(found), FILES: contents.named_in(_read(found), of_data=True)}
+def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
+    """A record with the digests of what its model and its data name, as checkpoints keep it.
 
-
-def code_of(found: Mapping[str, Any]) -> dict[str, str]:
-    """The code of users that a record's model and the class of its data name, each with its digest."""
-    return contents.named_in([found["model"], found["data"].get("class_path")], of_data=False)
-
-
-def _read(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record says of the data, without what leaves them as they are."""
-    return {k: v for k, v in found["data"]["init_args"].items() if k not in READING}
+    Args:
+        found: the record.
+        known: as of `identity.sources_of`.
+    """
+    return {**found, SOURCES: identity.sources_of({key: found[key] for key in SECTIONS}, known)}
 
 
 def changed_code(found: Mapping[str, Any]) -> list[str]:
     """The code that a record's model and data name which is not what was trained: edited since, or gone."""
-    return contents.changed(found.get(CODE) or {}, of_data=False)
+    return _changed(found, [found["model"], found["data"].get("class_path")], of_data=False)
 
 
 def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
     """The files and folders of a record's data that another names, too, and that are not as they were."""
-    named = set(contents.texts(_read(used)))
-    known = {text: content for text, content in (found.get(FILES) or {}).items() if text in named}
-    return contents.changed(known, of_data=True)
+    return _changed(found, used["data"]["init_args"], of_data=True)
+
+
+def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
+    kept = found.get(SOURCES) or {}
+    return contents.changed({text: kept[text] for text in contents.texts(named) if text in kept}, of_data)
 
 
 def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
     """A record as a config that can be run."""
-    return copy.deepcopy({key: value for key, value in found.items() if key not in (CODE, FILES)})
+    return copy.deepcopy({key: value for key, value in found.items() if key != SOURCES})
 
 
 def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:

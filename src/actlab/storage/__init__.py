@@ -1,0 +1,1 @@
+"""What lies on disk: its names, its digests and its records."""

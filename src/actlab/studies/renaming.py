@@ -1,0 +1,146 @@
+"""Give finished runs the names of today: ``python -m actlab.studies.renaming runs/STUDY …``.
+
+Until November 2026 a run's name ended in eight digits of a digest that read large files in part. A run is
+renamed where that digest of its config, its data and its code as they are now is still the one in its name.
+Other runs are left and listed. Nothing is trained or deleted, and what was stopped can be started again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet as pq
+import yaml
+
+from actlab.engines.formats import Result
+from actlab.engines.probed import record_of
+from actlab.errors import ActlabError
+from actlab.files import digest_of, parsed, read_json, regular, write_atomically, write_sealed
+from actlab.storage import contents, identity
+
+_FORMER = re.compile(r"(.+)-([0-9a-f]{8})")
+_SAMPLE, _BLOCK = 2**20, 2**18  # bytes that counted at both ends of a file, and of each block between them
+_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}  # of both ends alone
+_MOST_READ = 5_000  # files of a folder; of further ones the size counted
+Known = dict[str, str | None]
+
+
+def former_in(root: Path) -> list[Path]:
+    """The folders of finished runs in a study's folder that have a former name."""
+    named = (folder for folder in sorted(root.glob("[!.]*")) if _FORMER.fullmatch(folder.name))
+    return [folder for folder in named if (folder / "result.json").exists()]
+
+
+def rename(root: Path) -> tuple[dict[str, str], list[str]]:
+    """Rename the finished runs of a study.
+
+    Args:
+        root: the study's folder.
+
+    Returns:
+        New names by former ones, and a line for each run that is left.
+
+    Raises:
+        DamagedError: for a result that is not what was written.
+    """
+    names, left = {}, []
+    known: Known = {}
+    former: Known = {}
+    for folder in former_in(root):
+        slug, digest = _FORMER.fullmatch(folder.name).groups()  # type: ignore[union-attr]
+        config = yaml.safe_load(regular(folder / "config.yaml").read_text(encoding="utf-8"))
+        sources = identity.sources_of(config, known)
+        whole = identity.identity_of(identity.counted(config, sources), sources)
+        name = f"{slug}-{whole[: identity.DIGITS]}"
+        if former_digest(config, former) != digest:
+            left.append(f"{folder} is left: its settings, data or code are not those it was trained with")
+        elif (root / name).exists():
+            left.append(f"{folder} is left: {name} is there already")
+        else:
+            _write(folder, name, {"sources": sources, "identity": whole})
+            names[folder.name] = folder.rename(root / name).name
+    rewrite(root, names)
+    return names, left
+
+
+def former_digest(config: Mapping[str, Any], known: Known) -> str:
+    """The digits in which a run's name ended."""
+    with mock.patch.object(contents, "digests_of", _former_digests):  # all else was as it is
+        found = identity.sources_of(config, known)
+    sources = {text: " ".join(part[:16] for part in content.split()) for text, content in found.items()}
+    return identity.identity_of(identity.counted(config, sources), sources)[:8]
+
+
+def _former_digests(files: Sequence[Path]) -> dict[Path, Any]:
+    most = max(4, 2**8 // max(1, len(files)))
+    read = {file: _former_digest(file, file.stat().st_size, most) for file in files[:_MOST_READ]}
+    return {**read, **{file: file.stat().st_size for file in files[_MOST_READ:]}}
+
+
+def _former_digest(file: Path, size: int, most: int) -> str:
+    """Of a file's size, both ends and at most so many blocks between them."""
+    digest = hashlib.sha256(str(size).encode())
+    first = min(size, _SAMPLE)
+    last = max(first, size - _SAMPLE)
+    starts = () if size in _PUBLISHED else range(first, last, max(_BLOCK, -(-(last - first) // most)))
+    with regular(file).open("rb") as stream:
+        digest.update(stream.read(first))
+        for start in starts:
+            stream.seek(start)
+            digest.update(stream.read(min(_BLOCK, last - start)))
+        stream.seek(last)
+        digest.update(stream.read())
+    return digest.hexdigest()
+
+
+def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
+    """Write a name into the files of a run; what probes measured gets a record if their questions are known."""
+    for rows in sorted(folder.glob("probes/[!.]*.parquet")):
+        said = pq.read_schema(regular(rows)).metadata or {}
+        asked, answered = (said.get(key, b"").decode() for key in (b"actlab_probe_asked", b"actlab_probe"))
+        if asked:
+            content = {"run": name, "rows": digest_of(rows), "asked": asked, "answered": answered}
+            write_sealed(record_of(rows), content)
+    result = read_json(folder / "result.json", Result, "restore it")
+    write_sealed(folder / "result.json", {**result, "id": name, **facts})
+    point = parsed(regular(folder / "point.json").read_text(encoding="utf-8"))
+    write_atomically(folder / "point.json", json.dumps({**point, "id": name}, indent=1))
+
+
+def rewrite(folder: Path, names: Mapping[str, str]) -> None:
+    """Write new names into the tables, selections and other records of a study's folder."""
+    former = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+    for file in sorted(folder.glob("[!.]*.csv")):
+        text = regular(file).read_text(encoding="utf-8")
+        write_atomically(file, former.sub(lambda found: names[found[0]], text))
+    for file in sorted(folder.glob("[!.]*.json")):
+        sealed = "digest" in parsed(text := regular(file).read_text(encoding="utf-8"))
+        if sealed:
+            found: Any = read_json(file, Any, "restore it")
+            write_sealed(file, parsed(former.sub(lambda found: names[found[0]], json.dumps(found))))
+        else:
+            write_atomically(file, former.sub(lambda found: names[found[0]], text))
+
+
+def main(folders: Sequence[str]) -> int:
+    """Rename the finished runs of studies; 1 where some are left."""
+    all_left = []
+    for folder in folders:
+        names, left = rename(Path(folder))
+        print("\n".join([f"{folder}: {len(names)} runs renamed", *left]))
+        all_left += left
+    return 1 if all_left else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ActlabError as error:
+        sys.exit(f"actlab: error: {error}")
