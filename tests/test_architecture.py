@@ -94,6 +94,7 @@ MAY_IMPORT = {
         *LEAVES,
     },
     "cli": {
+        "activations",
         "callbacks",
         "mistakes",
         "experiments",

@@ -152,7 +152,6 @@ def test_given_arguments_of_the_model(config):
     assert not gives(config, "num_classes")
     plan.set_dotted(config, "model.num_classes", 3)
     assert gives(config, "num_classes")
-    assert gives({"model": {"class_path": "a.B", "kept": {"num_classes": 3}}}, "num_classes")
     assert not gives({"model": "a.B"}, "num_classes")
 
 

@@ -21,14 +21,21 @@ def test_the_last_value_counts():
     [
         ["--model", "a.Model", "--model.network.hidden", "[8]", "--model.network.init", "he"],
         ["--model=a.Model", "--model.init_args.network.hidden=[8]", "--model.init_args.network.init=he"],
-        ["--model.class_path=a.Model", "--model.network.hidden=[8]", "--model.network={init: he}"],
+        ["--model.class_path=a.Model", "--model.network={hidden: [8]}", "--model.network.init=he"],
         ["--model={class_path: a.Model, init_args: {network: {hidden: [8], init: he}}}"],
-        ["--model={class_path: a.Model, init_args: {network: {init: he}}}", "--model={network: {hidden: [8]}}"],
+        ["--model={class_path: a.Model, init_args: {network: {hidden: [8]}}}", "--model.network.init=he"],
     ],
 )
 def test_ways_to_write_a_class_and_its_arguments(words):
     network = {"hidden": [8], "init": "he"}
     assert config_of(*words) == {"model": {"class_path": "a.Model", "init_args": {"network": network}}}
+
+
+def test_a_mapping_that_is_no_class_is_set_as_a_whole():
+    words = ["--model=a.Model", "--model.rates={4: 0.1}", "--model.rates={2: 0.5}"]
+    assert config_of(*words)["model"]["init_args"] == {"rates": {2: 0.5}}
+    words = ["--trainer={max_time: {hours: 1}, devices: 1}", "--trainer={max_time: {minutes: 5}}"]
+    assert config_of(*words) == {"trainer": {"max_time": {"minutes": 5}, "devices": 1}}
 
 
 def test_files_and_options_are_set_over_each_other(tmp_path):
@@ -39,12 +46,15 @@ def test_files_and_options_are_set_over_each_other(tmp_path):
     assert config["model"] == {"class_path": "a.Model", "init_args": {"width": 3, "depth": "2"}}
 
 
-def test_another_class_keeps_the_arguments_aside():
-    config = config_of("--model=a.Model", "--model.width=3", "--model.net.depth=2", "--model=b.Model")
-    kept = {"width": "3", "net": {"depth": "2"}}
-    assert config["model"] == {"class_path": "b.Model", "kept": kept}
+def test_another_class_begins_with_its_own_defaults():
+    words = ["--model=a.Model", "--model.width=3", "--model.net.depth=2"]
+    assert config_of(*words, "--model=a.Model") == config_of(*words)
+    config = config_of(*words, "--model=b.Model")
+    assert config["model"] == "b.Model"
     put(config, "model.net.size", 4)
-    assert config["model"]["init_args"] == {"net": {"depth": "2", "size": 4}}
+    assert config["model"] == {"class_path": "b.Model", "init_args": {"net": {"size": 4}}}
+    words = [*words, "--model={class_path: c.Model, init_args: {depth: 5}}"]
+    assert config_of(*words)["model"] == {"class_path": "c.Model", "init_args": {"depth": 5}}
 
 
 def test_a_plus_appends_and_a_key_below_a_list_means_its_last_item():
@@ -66,15 +76,14 @@ def test_what_lightning_answers_itself_passes_untouched():
         "--model.help",
         "MLP",
         "-h",
-        "--print_config=skip_default",
         "--print_config",
         "--trainer.devices",
         "-1",
     ]
     options = options_of(words)
-    assert joined(options) == ["--model.help=MLP", "-h", *words[3:5], "--trainer.devices=-1"]
-    assert [option.asks_help for option in options] == [True, True, False, False, False]
-    assert [option.asks for option in options] == [True, True, True, True, False]
+    assert joined(options) == ["--model.help=MLP", "-h", words[3], "--trainer.devices=-1"]
+    assert [option.asks_help for option in options] == [True, True, False, False]
+    assert [option.asks for option in options] == [True, True, True, False]
     assert nested(options, "fit") == {"trainer": {"devices": "-1"}}
 
 
@@ -95,6 +104,7 @@ def test_a_config_is_named_without_its_path():
         (["--data.sample", "true"], "--data CLASS"),
         (["--verbose", "true"], "'--verbose'"),  # of `validate`
         (["-c", "nowhere"], "'nowhere'"),
+        (["--print_config=skip_null"], "it stands alone"),
         (["--model", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )

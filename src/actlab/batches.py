@@ -21,8 +21,11 @@ def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any])
     before, as Python keeps one object for both orders of a union; then 1 batch becomes 1.0, the whole epoch.
     """
     for key in BATCHES:
-        if type(given.get(key)) is int and isinstance(trainer.get(key), float):
-            trainer[key] = given[key]
+        value = given.get(key)
+        if isinstance(value, str) and value.isdecimal():  # a word of the command line
+            value = int(value)
+        if type(value) is int and isinstance(trainer.get(key), float):
+            trainer[key] = value
 
 
 def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:

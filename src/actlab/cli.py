@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,12 +13,12 @@ import yaml
 from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
-from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import checkpoints, configs, products, words
+from actlab import activations, checkpoints, configs, products, words
 from actlab.callbacks import BestSoFar
 from actlab.errors import ActlabError
-from actlab.experiments import ActlabCLI, without_denormals
+from actlab.experiments import ANY_CLASSES, ActlabCLI, resolved, without_denormals
 from actlab.files import forget_id, id_in, regular
 from actlab.mistakes import one_line_errors
 from actlab.predictions import PredictionTable
@@ -95,22 +93,23 @@ class CommandLine(ActlabCLI):
     """The command line: each run has a folder, and what is asked for must be what the checkpoint holds.
 
     Args:
-        args: the words of the command.
-        given: what they say as nested values.
+        command: what is run, such as ``fit``.
+        given: the config, and the arguments of the command.
         name: of the config, under which the runs' folders are, unless ``trainer.default_root_dir`` says where.
         trainer_defaults: Trainer arguments where the config is silent.
     """
 
     def __init__(
-        self, args: list[str], given: Mapping[str, Any], name: str | None, **trainer_defaults: Any
+        self, command: str, given: Mapping[str, Any], name: str | None, **trainer_defaults: Any
     ) -> None:
-        self.command, self.name = args[0], name
+        self.command, self.name = command, name
+        self.asked = {key: given[key] for key in configs.arguments_of(command) if key in given}
         self.folder = Path()
-        super().__init__(args, given, run=True, record=RecordConfig, **trainer_defaults)
+        super().__init__(given, record=RecordConfig, **trainer_defaults)
 
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """The command that is run, without the others: LightningCLI makes a parser for each."""
-        return {self.command: super().subcommands()[self.command]}
+    def run(self) -> None:
+        """Run the command."""
+        getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.asked)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse; find the run's folder and its checkpoint.
@@ -119,43 +118,41 @@ class CommandLine(ActlabCLI):
             ActlabError: for a model that is not the checkpoint's, or a checkpoint that is not there.
         """
         super().parse_arguments(parser, args)
-        command = str(self.config["subcommand"])
-        config = self.config[command]
+        config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
         root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
         config.trainer.default_root_dir = root
-        asked, config.ckpt_path = config.get("ckpt_path"), None
-        self.save_config_kwargs["text"] = self._parser(command).dump(
-            config, skip_unset=False, skip_validation=True
-        )
-        if command != "fit" and asked is not None and asked not in LIGHTNINGS:
-            self.folder = fits.folder_of(Path(asked))
+        plain = records.as_given(config, configs.linked_shapes(self.given))
+        self.save_config_kwargs["text"] = yaml.safe_dump(plain, sort_keys=False)
+        if not fit and path is not None and path not in LIGHTNINGS:
+            self.folder = fits.folder_of(Path(path))
         else:
-            self.folder = fits.folder_for(Path(root), fits.name_of(records.plain(config)), asked)
-        config.ckpt_path = str(fits.checkpoint_in(self.folder, asked)) if asked in ("last", "best") else asked
-        if command == "fit" and asked is None:
+            self.folder = fits.folder_for(Path(root), fits.name_of(plain), path)
+        if path in ("last", "best"):
+            self.asked["ckpt_path"] = path = str(fits.checkpoint_in(self.folder, path))
+        if fit and path is None:
             forget_id(self.folder)  # of a fit that was stopped before its first checkpoint
-        set_save_dirs(config.trainer.logger, self.folder, command == "fit")
-        if command != "fit" and asked is None:
+        set_save_dirs(config.trainer.logger, self.folder, fit)
+        if not fit and path is None:
             print("note: without --ckpt_path this is of an untrained network", file=sys.stderr)
-        if (trained := trained_config(config.get("ckpt_path"))) is not None:
-            self._check_model(command, config, trained, config.ckpt_path)
+        if (trained := trained_config(path)) is not None:
+            self._check_model(trained, str(path))
 
-    def _check_model(self, command: str, config: Namespace, trained: Mapping[str, Any], path: str) -> None:
-        """Compare the parsed model with a checkpoint's, which is parsed alone to be as complete."""
+    def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
+        """Compare the model with a checkpoint's, which gets its types alone to be as complete."""
         given = [name for name in configs.SHAPES if configs.gives(self.given, name)]
-        alone = self._parser(command).parse_object(records.without_shapes(trained, given))
-        asked, held = (records.record(parsed, {}) for parsed in (config, alone))
-        keys = ("model", configs.SEED) if command == "fit" else ("model",)
-        for key in keys:
+        alone = resolved(records.without_shapes(trained, given), {})
+        asked, held = (records.record(config, {}) for config in (self.config, alone))
+        fit = self.command == "fit"
+        for key in ("model", configs.SEED) if fit else ("model",):
             if found := records.difference(asked[key], held[key], key):
                 where, one, other = found
                 raise ActlabError(
                     f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
-                    + (f"give --{where} {other}" if command == "fit" else f"leave {where}, or -c, out")
+                    + (f"give --{where} {other}" if fit else f"leave {where}, or -c, out")
                 )
         for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
-            if command == "fit":
+            if fit:
                 raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train from the start")
             print(f"note: {changed}; this is of today's", file=sys.stderr)
 
@@ -168,7 +165,7 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
-        if self.subcommand == "predict":
+        if self.command == "predict":
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer
 
@@ -192,6 +189,28 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
             arguments.id = id_in(folder)
 
 
+class Help(LightningCLI):
+    """LightningCLI's answer to ``--help`` and ``--model.help CLASS``."""
+
+    def __init__(self, command: str, words: Sequence[str]) -> None:
+        self.command = command
+        units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
+        super().__init__(
+            **ANY_CLASSES,
+            parser_kwargs={"exit_on_error": False, command: {"description": units}},
+            args=[command, *words],
+        )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """The command that is asked about, without the others: LightningCLI makes a parser for each."""
+        return {self.command: super().subcommands()[self.command]}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Say that the seed is given to both sides."""
+        for side in configs.SECTIONS:
+            parser.link_arguments(configs.SEED, f"{side}.init_args.seed")
+
+
 def main(args: Sequence[str]) -> None:
     """Run ``fit``, ``validate``, ``test`` or ``predict``; a config may be named without its path.
 
@@ -199,17 +218,19 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    with words.from_pipes(with_route(words.options_of(rest))) as options:
-        run_options(command, options)
-
-
-def run_options(command: str, options: Sequence[Option]) -> None:
-    """Run a command over what the checkpoint that its options name says was trained."""
+    options = with_route(words.options_of(rest))
+    if any(option.asks_help for option in options):
+        with one_line_errors():
+            Help(command, words.joined(options))
+        return
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
+    trained = trained_config(None if command == "fit" else path)
+    given = words.nested(options, command, None if trained is None else records.as_config(trained))
+    if given.get("model") is None and path is not None:
+        raise ActlabError(f"the checkpoint {path!r} holds no config of what was trained: give one with -c FILE")
     name = next((Path(str(o.value)).stem for o in options if o.name == "--config"), None)
-    with checkpoint_config(None if command == "fit" else path) as base:
-        run(command, [*base, *options], name)
+    run(command, given, name, only_shown=any(option.asks for option in options))
 
 
 def with_route(options: Sequence[Option]) -> list[Option]:
@@ -228,32 +249,29 @@ def with_route(options: Sequence[Option]) -> list[Option]:
     return [option for option in options if option.name != "--products"]
 
 
-def run(command: str, options: Sequence[Option], name: str | None = None) -> None:
-    """Run a command with its options, or answer what they ask for; ``name`` is that of its config."""
-    given: dict[str, Any] = {} if any(o.asks_help for o in options) else words.nested(options, command)
-    if not any(o.asks for o in options) or configs.SECTIONS.keys() <= given.keys():
-        check_checkpoint(given.get("ckpt_path"))
-        if given.get("model") is None and given.get("ckpt_path") is not None:
-            raise ActlabError(
-                f"the checkpoint {given['ckpt_path']!r} holds no config of what was trained: "
-                "give one with -c FILE"
-            )
-        configs.check(given, command)
+def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bool = False) -> None:
+    """Run a command over a config, or print the config as it would be run.
+
+    Args:
+        command: such as ``fit``.
+        given: the config, and the arguments of the command.
+        name: of the config.
+        only_shown: print it, and run nothing.
+
+    Raises:
+        ActlabError: for bad input of any kind.
+    """
+    configs.check(given, command)
+    check_checkpoint(given.get("ckpt_path"))
     quiet = {} if command == "fit" else {"logger": False}
     with one_line_errors(given), without_denormals(), warnings.catch_warnings():
+        if only_shown:
+            shown = records.as_given(resolved(given, quiet), configs.linked_shapes(given))
+            print(yaml.safe_dump(shown, sort_keys=False), end="")
+            return
         if command != "fit":  # what callbacks remember of the training counts for nothing
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
-        CommandLine([command, *words.joined(options)], given, name, **quiet)
-
-
-@contextmanager
-def checkpoint_config(path: str | None) -> Iterator[list[Option]]:
-    """What a checkpoint says was trained, as an option to set others over; no option if it says nothing."""
-    config = trained_config(path)
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "checkpoint.yaml"
-        file.write_text(yaml.safe_dump(records.as_config(config or {})), encoding="utf-8")
-        yield [] if config is None else [Option("--config", str(file))]
+        CommandLine(command, given, name, **quiet).run()
 
 
 def trained_config(path: str | None) -> Mapping[str, Any] | None:

@@ -22,7 +22,6 @@ SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 # LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 SPEC = ("class_path", "init_args", "dict_kwargs")
-KEPT = "kept"  # beside a class path: the arguments of another class that stood there before
 FILES = (".yaml", ".yml", ".json")
 _FOLLOWS_SEED = ("model.seed", "data.seed")
 
@@ -36,7 +35,6 @@ class Node(NamedTuple):
         arguments: what the config sets.
         takes: what a config may set.
         passed: what the caller of a factory gives; None: unknown, and so is what the config must give.
-        kept: arguments set for another class before, which stay in force where this one takes them.
     """
 
     where: str
@@ -44,18 +42,20 @@ class Node(NamedTuple):
     arguments: Mapping[str, Any]
     takes: Mapping[str, Taken]
     passed: tuple[str, ...] | None
-    kept: Mapping[str, Any]
+
+
+def top_level(command: str | None = None) -> tuple[str, ...]:
+    """The keys at the top of a config, with the arguments of a command such as ``fit``."""
+    return (SEED, "trainer", *SECTIONS, *(arguments_of(command) if command else ()))
 
 
 @cache
-def top_level(command: str | None = None) -> tuple[str, ...]:
-    """The keys at the top of a config, with the arguments of a command such as ``fit``."""
-    keys = (SEED, "trainer", *SECTIONS)
-    if command is None:
-        return keys
+def arguments_of(command: str) -> tuple[str, ...]:
+    """The arguments of a command that are words or truths, such as ``ckpt_path`` and ``verbose``."""
     skipped = {"self", *LightningCLI.subcommands()[command]}
-    arguments = inspect.signature(getattr(pl.Trainer, command)).parameters
-    return (*keys, *(key for key in arguments if key not in skipped))
+    return tuple(
+        key for key in inspect.signature(getattr(pl.Trainer, command)).parameters if key not in skipped
+    )
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
@@ -77,6 +77,9 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
+        words = key in ("ckpt_path", *top_level(), *MOVED)
+        if not words and value not in (None, True, False):
+            raise ActlabError(f"{key} {value!r}: give true, false or null")
     if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
         given = "null" if trainer is None else repr(trainer)
         raise ActlabError(
@@ -110,7 +113,7 @@ def _check_node(node: Node) -> None:
             raise ActlabError(f"{key} cannot be set: it follows {SEED}; give that")
     for name in settable if node.passed is not None else ():
         linked = node.where == "model" and name in SHAPES
-        if node.takes[name].required and not linked and name not in {**node.kept, **node.arguments}:
+        if node.takes[name].required and not linked and name not in node.arguments:
             raise ActlabError(f"{node.owner} needs {name!r}: give {node.where}.{name}")
 
 
@@ -150,8 +153,6 @@ def _node(where: str, value: Mapping[str, Any], place: Taken) -> Node | None:
     path = value.get("class_path")
     if _is_file(path):
         return None
-    if KEPT in value and "init_args" not in value and not place.wanted.factory:
-        return None  # a plain string, such as the name of a strategy, took the place of a class
     owner = _owner(where, value, place)
     takes = parameters(owner) if owner is not None else None
     if takes is None:
@@ -163,7 +164,7 @@ def _node(where: str, value: Mapping[str, Any], place: Taken) -> Node | None:
     if place.wanted.passed is not None:
         passed = tuple(name for name in takes if takes[name].positional)[: place.wanted.passed]
     settable = {name: taken for name, taken in takes.items() if name not in (passed or ())}
-    return Node(where, str(path or name_of(owner)), arguments, settable, passed, value.get(KEPT, {}))
+    return Node(where, str(path or name_of(owner)), arguments, settable, passed)
 
 
 def _owner(where: str, value: Mapping[str, Any], place: Taken) -> Any:
@@ -177,7 +178,7 @@ def _owner(where: str, value: Mapping[str, Any], place: Taken) -> Any:
     if where in SECTIONS and not inspect.isclass(found):
         raise ActlabError(f"{where} must name a class, which {path!r} is not")
     for key in value:
-        if key not in (*SPEC, KEPT):
+        if key not in SPEC:
             raise ActlabError(f"{where}.{key} stands beside class_path: put it under init_args")
     return found
 
@@ -187,7 +188,7 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
     model = config.get("model")
     if not isinstance(model, Mapping):
         return False
-    return (model.get("init_args") or {}).get(name, model.get(KEPT, {}).get(name)) is not None
+    return (model.get("init_args") or {}).get(name) is not None
 
 
 def class_in(config: Mapping[str, Any], section: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import SUPPRESS, Namespace
+from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
@@ -31,97 +31,51 @@ warnings.filterwarnings("ignore", "This DataLoader will create")
 # Lightning 2.6 asks torch by a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
+# What LightningCLI is told of model and data: their classes stand in the config, optimisers in the model.
+ANY_CLASSES: dict[str, Any] = {
+    **{"model_class": pl.LightningModule, "subclass_mode_model": True},
+    **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
+    "auto_configure_optimizers": False,
+}
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
 class ActlabCLI(LightningCLI):
-    """LightningCLI that gives the seed to task and data, and the data's shapes to the task.
+    """LightningCLI over one nested config, with the seed for task and data, and the data's shapes for the task.
 
     Args:
-        args: the words of a command line, or a config as nested values.
-        given: what they say as nested values, for what must be known before they are parsed.
-        run: whether the first word is a command to run.
+        given: the config.
         record: the callback that keeps the resolved config.
         trainer_defaults: Trainer arguments where the config is silent.
     """
 
     def __init__(
-        self,
-        args: list[str] | dict[str, Any],
-        given: Mapping[str, Any],
-        run: bool,
-        record: type[SaveConfigCallback] | None = None,
-        **trainer_defaults: Any,
+        self, given: Mapping[str, Any], record: type[SaveConfigCallback] | None = None, **trainer_defaults: Any
     ) -> None:
         self.given = given
-        units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
-        described = {command: {"description": units} for command in self.subcommands()}
         super().__init__(
-            model_class=pl.LightningModule,
-            datamodule_class=pl.LightningDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            seed_everything_default=0,
+            **ANY_CLASSES,
             save_config_callback=record,
             save_config_kwargs={"save_to_log_dir": False} if record else None,
-            parser_kwargs={"exit_on_error": False, **(described if run else {})},
-            trainer_defaults={
-                "use_distributed_sampler": not configs.slices_batches(given),
-                **trainer_defaults,
-            },
-            args=args,
-            run=run,
-            auto_configure_optimizers=False,
+            trainer_defaults=trainer_defaults,
+            args=copy.deepcopy(dict(given)),
+            run=False,
         )
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Make the parser; of a config one that builds what `actlab.parsing` has read."""
-        if add_subcommands:
-            super().setup_parser(add_subcommands, main_kwargs, subparser_kwargs)
-        else:
-            self.parser = copy.deepcopy(parser_of("trainer", *configs.SECTIONS))  # to put links into
-            self._link_shapes(self.parser)
+        """Make a parser that builds what `actlab.parsing` has read, with a link for each shape left out."""
+        self.parser = copy.deepcopy(parser_of("trainer", *configs.SECTIONS))
+        self._link_shapes(self.parser)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, without Lightning's warning that ``args`` and the words of the process are both there."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "LightningCLI's args parameter")
-            if isinstance(args, dict):
-                self.config = self._typed(args)
-            else:
-                super().parse_arguments(parser, args)
-        config = self.config.get(str(self.config.get("subcommand")), self.config)
-        restore_batches(config.trainer, self.given.get("trainer") or {})
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the seed to both sides, and to the model each shape that it takes and the config leaves out.
-
-        A linked value is not written into the resolved config; a given one is.
-        """
-        # `configs.check` refuses these, but configs that LightningCLI has resolved hold them as null.
-        for key in configs.MOVED:
-            parser.add_argument(f"--{key}", type=type(None), default=SUPPRESS, help=SUPPRESS)
-        for side in configs.SECTIONS:
-            parser.link_arguments(configs.SEED, f"{side}.init_args.seed", compute_fn=run_seed)
-        self._link_shapes(parser)
+        """Give each section its types."""
+        self.config = resolved(args, self.trainer_defaults)
 
     def _link_shapes(self, parser: LightningArgumentParser) -> None:
         for name in configs.linked_shapes(self.given):
             parser.link_arguments(
                 "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
             )
-
-    def _typed(self, given: Mapping[str, Any]) -> Namespace:
-        """A config as the parser reads it, with the seed on both sides and the Trainer's defaults."""
-        seed = run_seed(given.get(configs.SEED, 0))
-        found: Namespace = Namespace()  # type: ignore[no-untyped-call]
-        found[configs.SEED], found.trainer = seed, section("trainer", given.get("trainer") or {})
-        for name in configs.SECTIONS:
-            found[name] = typed(given, name, seed)
-        for name in self.trainer_defaults.keys() - (given.get("trainer") or {}).keys():
-            if name != "callbacks":  # which the Trainer is given beside those of the config
-                found.trainer[name] = self.trainer_defaults[name]
-        return found
 
     def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
         """A function that reads a shape off the data for the model; see `shape_for`."""
@@ -135,19 +89,18 @@ class ActlabCLI(LightningCLI):
     @property
     def _model(self) -> type:
         """The model's class."""
-        found: type = locate(self._get(self.config, "model").class_path)
+        found: type = locate(self.config.model.class_path)
         return found
 
     @property
     def _arguments(self) -> dict[str, Any]:
         """The model's arguments as parsed."""
-        arguments = self._get(self.config, "model").get("init_args")
+        arguments = self.config.model.get("init_args")
         return dict(arguments.as_dict()) if arguments else {}
 
     def before_instantiate_classes(self) -> None:
         """Raise an error for an unknown activation before a dataset is read for its shapes."""
-        config = self.config.get(str(self.subcommand), self.config)
-        self.config_dump = records.plain(config)  # Lightning would write YAML and read it
+        self.config_dump = records.plain(self.config)  # Lightning would write YAML and read it
         if issubclass(self._model, Task) and "activation" in self._arguments:
             activations.factory(self._arguments["activation"])
 
@@ -160,8 +113,7 @@ class ActlabCLI(LightningCLI):
         for name in configs.SHAPES if issubclass(self._model, Task) else ():
             if configs.gives(self.given, name):
                 check_shape(name, self._arguments.get(name), self.datamodule)
-        config = self.config.get(str(self.subcommand), self.config)
-        config = records.with_digests(records.record(config, self._linked_shapes()))
+        config = records.with_digests(records.record(self.config, self._linked_shapes()))
         if isinstance(self.model, Task):
             self.model.config = config
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
@@ -193,7 +145,7 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: for a value that Lightning refuses, such as an unknown strategy.
         """
-        restore_batches(self._get(self.config_init, "trainer"), self.given.get("trainer") or {})
+        restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
         try:
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:
@@ -202,6 +154,25 @@ class ActlabCLI(LightningCLI):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
+
+
+def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
+    """A config with the types of its classes and all their defaults, and with the seed on both sides.
+
+    Args:
+        given: the config.
+        trainer_defaults: Trainer arguments where it is silent; callbacks, which are added, stay out.
+    """
+    seed, trainer = run_seed(given.get(configs.SEED, 0)), given.get("trainer") or {}
+    found: Namespace = Namespace()  # type: ignore[no-untyped-call]
+    found[configs.SEED], found.trainer = seed, section("trainer", trainer)
+    for name in configs.SECTIONS:
+        found[name] = typed(given, name, seed)
+    defaults = {"use_distributed_sampler": not configs.slices_batches(given), **trainer_defaults}
+    for name in defaults.keys() - {*trainer, "callbacks"}:
+        found.trainer[name] = defaults[name]
+    restore_batches(found.trainer, trainer)
+    return found
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
@@ -266,7 +237,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     given = {key: value for key, value in config.items() if value is not None}
     configs.check(given)
     with mistakes.one_line_errors(given):
-        cli = ActlabCLI(copy.deepcopy(given), given, run=False, **{**QUIET, **trainer_defaults})
+        cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 
 

@@ -69,13 +69,15 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     return found
 
 
-def run_seed(value: bool | int) -> int:
-    """The seed of a run.
+def run_seed(value: bool | int | str) -> int:
+    """The seed of a run; a word of the command line is a text.
 
     Raises:
         ActlabError: for a value that is no seed; True and False, which Lightning takes, say none that a second
             run could be given.
     """
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
         raise ActlabError(f"{SEED} {value}: give a whole number from 0 to {2**32 - 1}")
     return value

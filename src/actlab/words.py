@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from actlab.configs import FILES, KEPT, MOVED, SECTIONS, SPEC, top_level
+from actlab.configs import FILES, MOVED, SECTIONS, SPEC, top_level
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import parse, read_mapping
-from actlab.resources import config_file, is_pipe
+from actlab.resources import config_file
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
 _PRINT = "--print_config"
+_NODE = {"class_path", "init_args"}  # keys of a mapping that becomes an object
 
 
 class Option(NamedTuple):
@@ -55,24 +54,12 @@ def options_of(words: Sequence[str]) -> list[Option]:
             option = Option(name, rest.pop(0))
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
+        if name == _PRINT and option.value is not None:
+            raise ActlabError(f"{_PRINT} {option.value}: it stands alone, and prints the whole config")
         if name in _CONFIG:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
         found.append(option)
     return found
-
-
-@contextmanager
-def from_pipes(options: Sequence[Option]) -> Iterator[list[Option]]:
-    """The options, with a copy of each config that is a pipe: a config is read several times."""
-    with TemporaryDirectory() as folder:
-        found = []
-        for number, option in enumerate(options, 1):
-            if option.name == "--config" and is_pipe(pipe := Path(str(option.value))):
-                copy = Path(folder, f"config{number}.yaml")
-                copy.write_bytes(pipe.read_bytes())
-                option = Option(option.name, str(copy))
-            found.append(option)
-        yield found
 
 
 def joined(options: Iterable[Option]) -> list[str]:
@@ -86,22 +73,23 @@ def _opens_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not number and " " not in word
 
 
-def nested(options: Iterable[Option], command: str) -> dict[str, Any]:
-    """The config that options describe, for checking its keys.
+def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The config that options describe.
 
     Args:
         options: in their order; a later one counts.
         command: the command that they are for, such as ``fit``.
+        base: the config that they are set over.
 
     Raises:
         ActlabError: for an unknown option, a file that is no config, or an argument before its class.
     """
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = copy.deepcopy(dict(base or {}))
     for option in options:
         if option.name == "--config":
             path = Path(str(option.value))
-            for key, value in read_mapping(path).items():
-                put(config, key, _read_if_file(value, path.parent))
+            for key, value in read_mapping(path, piped=True).items():
+                _set(config, key, _read_if_file(value, path.parent))
         elif not option.asks:
             key = _key(option, command)
             section, _, argument = key.partition(".")
@@ -110,8 +98,17 @@ def nested(options: Iterable[Option], command: str) -> dict[str, Any]:
                     f"{option.name} stands before its class: give -c FILE or --{section} CLASS first"
                 )
             value = _value(option.value)
-            put(config, key, value if argument else _read_if_file(value, Path()))
+            _set(config, key, value if argument else _read_if_file(value, Path()))
     return config
+
+
+def _set(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key of the top level or below it; the Trainer's arguments one by one."""
+    if key == "trainer" and isinstance(value, Mapping) and isinstance(config.setdefault(key, {}), dict):
+        for name, argument in value.items():
+            put(config, f"{key}.{name}", argument)
+    else:
+        put(config, key, value)
 
 
 def _key(option: Option, command: str) -> str:
@@ -138,10 +135,10 @@ def _value(text: str | None) -> Any:
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested values, in place, as LightningCLI understands it.
+    """Set a dotted key in nested values, in place, as on LightningCLI's command line.
 
     ``init_args`` may be left out below a ``class_path``; ``key+`` appends to a list; a key below a list means
-    its last item.
+    its last item. Another class begins with its own defaults.
     """
     *path, last = key.removesuffix("+").removesuffix(".class_path").split(".")
     node = config
@@ -169,11 +166,9 @@ def _child(holder: Any, key: Any) -> dict[str, Any]:
 
 def _holder(node: dict[str, Any], key: str) -> dict[str, Any]:
     """The mapping that a key belongs into: a class's arguments, or the node itself."""
-    if key in SPEC or not {"class_path", "init_args"} & node.keys():
+    if key in SPEC or not _NODE & node.keys():
         return node
     arguments = node["init_args"] = _arguments(node)
-    if key not in arguments and key in node.get(KEPT, {}):
-        arguments[key] = copy.deepcopy(node[KEPT][key])
     return arguments
 
 
@@ -184,16 +179,13 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(before: Any, value: Any) -> Any:
-    """A value set over another: mappings key by key; of another class, its arguments are kept aside."""
-    if not isinstance(before, dict) or not isinstance(value, dict | str):
+    """A value set over another: a class argument by argument, anything else as a whole."""
+    if isinstance(before, dict) and isinstance(value, str) and value == before.get("class_path"):
+        return before
+    if not (isinstance(before, dict) and isinstance(value, dict) and _NODE & before.keys()):
         return copy.deepcopy(value)
-    if isinstance(value, str):
-        value = {"class_path": value} if "class_path" in before else value
-    if not isinstance(value, dict):
-        return value
-    result = copy.deepcopy(before)
-    if value.get("class_path", before.get("class_path")) != before.get("class_path"):
-        result = {KEPT: {**before.get(KEPT, {}), **_arguments(before)}}
+    another = value.get("class_path", before.get("class_path")) != before.get("class_path")
+    result = {} if another else copy.deepcopy(before)
     for key, item in value.items():
         if "class_path" in value and key not in SPEC:
             result[key] = item  # a mistake that the check of the keys names

@@ -34,6 +34,20 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
+    """A resolved config as it can be given again: without the seeds and shapes that follow from the rest.
+
+    Args:
+        config: as `actlab.experiments.resolved` makes it.
+        linked: the arguments that the model takes from the data.
+    """
+    found: dict[str, Any] = plain(config)
+    for section in SECTIONS:
+        for name in ("seed", *(linked if section == "model" else ())):
+            found[section].get("init_args", {}).pop(name, None)
+    return found
+
+
 def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a resolved config.
 
