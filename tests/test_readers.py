@@ -23,7 +23,6 @@ FUNCTIONS = {
 APPROVED = {"regular", "io.BytesIO", "BytesIO"}
 # Module → what it calls otherwise, each with its reason.
 ALLOWED = {
-    "words": {"pipe.read_bytes": "a config of the command line, which may be a pipe"},
     "mappings": {
         "(path if piped and path.is_fifo() else regular(path)).open": "of the command line, perhaps a pipe"
     },
@@ -33,7 +32,6 @@ ALLOWED = {
     "datamodules.lines": {"gzip.GzipFile": "around a file that `regular` has passed"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},
     "engines.sequential": {"folder.open": "of a RunFolder"},
-    "engines.workers": {"folder.open": "of a RunFolder"},
 }
 
 

@@ -175,11 +175,20 @@ class RunFolder:
         ]
 
     @property
+    def failed(self) -> bool:
+        """Whether the run failed at this start of its study."""
+        return self._failure.exists()
+
+    @property
     def failure(self) -> str | None:
         """Why the last attempt at the run failed; None when it did not."""
-        if self.finished or not self._failure.exists():
+        if self.finished or not self.failed:
             return None
         return read_json(self._failure, Failure, "delete it")["error"]
+
+    def try_again(self) -> None:
+        """Forget that the run failed at an earlier start."""
+        self._failure.unlink(missing_ok=True)
 
     def fail(self, error: str) -> None:
         """Record that the run failed; the next start of the study tries it again."""
@@ -201,7 +210,7 @@ class RunFolder:
 
     def open(self) -> None:
         """Make the folder and record what is run."""
-        self._failure.unlink(missing_ok=True)
+        self.try_again()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))

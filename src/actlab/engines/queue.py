@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,28 +28,33 @@ JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
 _RANKS = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def work(jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFactory | None = None) -> list[Job]:
+def work(
+    jobs: Sequence[Job],
+    root: Path,
+    progress: Progress,
+    logger: LoggerFactory | None = None,
+    begun: Callable[[Job], None] = lambda job: None,
+) -> list[Job]:
     """Train each job that no other process is training.
 
     Args:
-        jobs: of one study; those that another process has finished meanwhile are passed over.
+        jobs: of one study; those that have finished or failed by then are passed over.
         root: the study's folder.
         progress: called for each run after each epoch.
         logger: makes a logger for a run; none by default.
+        begun: called with each job before it is trained.
 
     Returns:
         Jobs that were left to other processes.
     """
-    busy = []
     for job in jobs:
         stopping.check()
         with holding(root, job.runs) as held:
-            if not held:
-                busy.append(job)
-            elif not _over(job, root):
+            if held and not is_over(job, root):
+                begun(job)
                 check_sources(job)
                 train(job, root, progress, logger)
-    return [job for job in busy if not _over(job, root)]
+    return [job for job in jobs if not is_over(job, root)]
 
 
 def check_sources(job: Job) -> None:
@@ -67,9 +72,9 @@ def check_sources(job: Job) -> None:
             )
 
 
-def _over(job: Job, root: Path) -> bool:
-    """Whether all runs of a job have finished."""
-    return all(RunFolder(root, run).finished for run in job.runs)
+def is_over(job: Job, root: Path) -> bool:
+    """Whether all runs of a job have finished, or failed at this start of the study."""
+    return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in job.runs))
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
@@ -85,7 +90,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         _train(job, root, progress, logger)
     except DamagedError as error:  # it stays as it is until somebody has looked
         for run in job.runs:
-            _fail(run, str(error), root, progress)
+            fail(run, str(error), root, progress)
     except RunError as error:
         _fail_alone(job, str(error), root, progress, logger)
     except ActlabError:
@@ -107,7 +112,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
 
 
-def _fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
+def fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
     """Record an unfinished run as failed."""
     folder = RunFolder(root, run)
     if not folder.finished:
@@ -118,7 +123,7 @@ def _fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
 def _fail_alone(job: Job, reason: str, root: Path, progress: Progress, logger: LoggerFactory | None) -> None:
     """Record a run as failed; train the members of a stack one by one, to see which of them fail."""
     if len(job.runs) == 1:
-        _fail(job.runs[0], reason, root, progress)
+        fail(job.runs[0], reason, root, progress)
         return
     print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); they are trained one by one", flush=True)
     for run in job.runs:

@@ -1,42 +1,28 @@
 """Workers: processes that train the jobs of a study side by side, one thread each; one that dies is replaced.
 
-Two threads of one process wait for each other by spinning, several times an update; processes do not. Run
-folders, locks and checkpoints are those of one process, so a worker may be killed at any moment: its job goes
-on from the last epoch in the next one.
+Two threads of one process wait for each other by spinning, several times an update; processes do not. Every
+worker goes through all jobs, and the locks of run folders decide which of them trains which. So a worker may be
+killed at any moment: the next one resumes its job from the last epoch.
 """
 
 from __future__ import annotations
 
 import signal
-from collections import deque
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from actlab import stopping
 from actlab.engines import packing, queue
 from actlab.engines.children import Child, EndedError, Report
-from actlab.engines.folders import RunFolder
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings
+from actlab.errors import ActlabError
 from actlab.studies.plan import Run
 
 MOST_DEATHS = 3  # by signals, of the processes that train one job
-
-
-@dataclass
-class Seat:
-    """A worker and the job that it has.
-
-    Args:
-        worker: a process, and those that replace it.
-        job: what it trains; None while it waits.
-    """
-
-    worker: Child
-    job: Job | None = None
 
 
 def work(
@@ -63,38 +49,37 @@ def work(
     Raises:
         ActlabError: for bad input, or files that cannot be written.
     """
-    waiting = deque(sorted(jobs, key=_length, reverse=True))
-    runs: dict[str, Run] = {run.id: run for job in jobs for run in job.runs}
-    deaths: dict[str, int] = {}
-    busy: list[Job] = []
-    number = min(settings.jobs, len(jobs))
-    seats = [Seat(Child(settings, n if settings.jobs > 1 else None)) for n in range(number)]
-    if worker is not None:
-        seats = [Seat(worker)]
+    left = sorted(jobs, key=_length, reverse=True)
+    runs = {run.id: run for job in jobs for run in job.runs}
+    deaths: Counter[str] = Counter()
+    seats = range(min(settings.jobs, len(jobs)))
+    workers = [worker] if worker else [Child(settings, n if settings.jobs > 1 else None) for n in seats]
+    training: dict[Child, Job | None] = dict.fromkeys(workers)
     try:
-        for seat in seats:
-            _hand_out(seat, waiting, root, logger)
-        while working := [seat for seat in seats if seat.job is not None]:
+        for one in workers:
+            one.ask(_train, left, root, logger)
+        while training:
             stopping.check()
-            ready = {*wait([end for seat in working for end in seat.worker.ends], timeout=1)}
-            for seat in (s for s in working if ready.intersection(s.worker.ends)):
+            ready = {*wait([end for one in training for end in one.ends], timeout=1)}
+            for one in [one for one in training if ready.intersection(one.ends)]:
                 try:
-                    kind, *content = seat.worker.heard()
+                    kind, *content = one.heard()
                 except EndedError as ended:
-                    _put_back(seat.job, ended, root, progress, deaths, waiting)
+                    left = _after(ended, training[one], left, root, progress, deaths)
+                    training[one] = None
+                    one.ask(_train, left, root, logger)
                 else:
-                    if kind == "progress":
+                    if kind == "begun":
+                        training[one] = content[0]
+                    elif kind == "progress":
                         progress(runs[content[0]], content[1])
-                    if kind != "done":
-                        continue
-                    if content[0] and seat.job:
-                        busy.append(seat.job)
-                _hand_out(seat, waiting, root, logger)
+                    elif kind == "done":
+                        del training[one]
     finally:
-        for seat in seats:
-            if seat.job is not None or seat.worker is not worker:
-                seat.worker.end(at_once=seat.job is not None)
-    return busy
+        for one in workers:
+            if one in training or one is not worker:
+                one.end(at_once=one in training)
+    return [job for job in jobs if not queue.is_over(job, root)]
 
 
 def _length(job: Job) -> int:
@@ -102,45 +87,35 @@ def _length(job: Job) -> int:
     return sum(run.epochs or 1 for run in job.runs)
 
 
-def _hand_out(seat: Seat, waiting: deque[Job], root: Path, logger: LoggerFactory | None) -> None:
-    seat.job = waiting.popleft() if waiting else None
-    if seat.job is not None:
-        seat.worker.ask(_train, seat.job, root, logger)
-
-
-def _train(report: Report, job: Job, root: Path, logger: LoggerFactory | None) -> bool:
-    """Train a job, in a worker; whether it was left to another process."""
+def _train(report: Report, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None) -> None:
+    """Train jobs, in a worker."""
 
     def progress(run: Run, fraction: float) -> None:
         report("progress", run.id, fraction)
 
-    return bool(queue.work([job], root, progress, logger))
+    queue.work(jobs, root, progress, logger, begun=lambda job: report("begun", job))
 
 
-def _put_back(
-    job: Job | None,
-    ended: EndedError,
-    root: Path,
-    progress: Progress,
-    deaths: dict[str, int],
-    waiting: deque[Job],
-) -> None:
-    """Put the job of a worker back that a signal has ended, or record its runs as failed.
+def _after(
+    ended: EndedError, job: Job | None, jobs: list[Job], root: Path, progress: Progress, deaths: Counter[str]
+) -> list[Job]:
+    """The jobs that are left after a worker has ended.
 
-    An exit would be repeated; a signal may have come from a system whose memory was short. A stack whose worker
-    the system kills again and again is put back as two halves.
+    An exit would be repeated, so its runs have failed; a signal may have come from a system whose memory was
+    short. A stack whose worker the system kills again and again is cut into halves.
+
+    Raises:
+        ActlabError: where workers end before they begin with a job.
     """
-    assert job is not None
-    deaths[job.id] = deaths.get(job.id, 0) + 1
-    if ended.code < 0 and deaths[job.id] < MOST_DEATHS:
-        waiting.appendleft(job)
-        return
+    name = job.id if job else ""
+    deaths[name] += 1
+    if ended.code < 0 and deaths[name] < MOST_DEATHS:
+        return jobs
+    if job is None:
+        raise ActlabError(f"a process that was to train {ended.how}")
     if ended.code == -signal.SIGKILL and len(job.runs) > 1:
-        waiting.extendleft(packing.halve(job, root))
-        return
-    times = f" in {deaths[job.id]} attempts" if deaths[job.id] > 1 else ""
-    for folder in (RunFolder(root, run) for run in job.runs):
-        if not folder.finished:
-            folder.open()
-            folder.fail(f"the process that trained it {ended.how}{times}")
-            progress(folder.run, 1.0)
+        return [*packing.halve(job, root), *(other for other in jobs if other.id != job.id)]
+    times = f" in {deaths[name]} attempts" if deaths[name] > 1 else ""
+    for run in job.runs:
+        queue.fail(run, f"the process that trained it {ended.how}{times}", root, progress)
+    return jobs

@@ -162,6 +162,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     """Train runs, in stacks where that applies; how many of them failed."""
     from actlab.engines import children, queue, workers
 
+    for run in todo:
+        RunFolder(root, run).try_again()
     faults = faults_of(todo, helper)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
