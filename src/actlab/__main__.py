@@ -5,28 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import takewhile
 
+from actlab.commands import COMMANDS, FITS, USAGE
 from actlab.environment import ReaderGoneError, check_variables, printing
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError, one_line, unknown
 from actlab.stopping import Stopped, check, stopping
 
 LONGEST_LINE = 1_500  # characters that an error may take on the terminal
-USAGE = """\
-usage: actlab COMMAND …
-
-  fit | validate | test | predict   one network:  actlab fit -c mnist_classifier
-      --products auto               float32 products by the faster library that is as exact, measured
-  study plan | run | show | report | wandb | schema
-                                    many runs:    actlab study run gelu_mnist_classifier --smoke
-  scoreboard                        your unit:    actlab scoreboard --activation ./my_unit.py:MyUnit
-  report                            all studies:  actlab report --runs-dir runs
-  data list | fetch | check         the data:     actlab data check timit FOLDER
-  activations                       the units:    actlab activations --plot units.png
-  completion bash | zsh | fish      a script by which the shell completes what is typed
-
-Each has --help. Files that travel with actlab may be named without their path.
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,57 +97,19 @@ def run(args: Sequence[str]) -> int:
     Raises:
         ActlabError: for bad input.
     """
-    command = args[0] if args else "--help"
+    command, *rest = args or ["--help"]
     if command in ("-h", "--help"):
         print(USAGE, end="")
-    elif command == "--version":
+        return 0
+    if command == "--version":
         from actlab import __version__
 
         print(__version__)
-    elif command in ("fit", "validate", "test", "predict"):
-        from actlab import cli
-
-        cli.main(args)
-    elif command == "study":
-        from actlab.studies import command as study
-
-        return study.main(args[1:])
-    elif command == "scoreboard":
-        from actlab.studies import scoreboard
-
-        return scoreboard.main(args[1:])
-    elif command == "report":
-        from actlab.reports.pages import index
-
-        index.main(args[1:])
-    elif command == "data":
-        from actlab.datamodules import command as data
-
-        data.main(args[1:])
-    elif command == "activations":
-        from actlab.reports import units
-
-        units.main(args[1:])
-    elif command == "completion":
-        from actlab import completion
-
-        completion.main(args[1:])
-    else:
-        from actlab.errors import unknown
-
-        commands = [
-            "fit",
-            "validate",
-            "test",
-            "predict",
-            "study",
-            "scoreboard",
-            "report",
-            "data",
-            "activations",
-        ]
-        raise unknown("command", command, [*commands, "completion"])
-    return 0
+        return 0
+    if command not in COMMANDS:
+        raise unknown("command", command, list(COMMANDS))
+    module = import_module(COMMANDS[command])
+    return module.main(args if command in FITS else rest) or 0
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import shtab
 
+from actlab.commands import COMMANDS, FITS
 from actlab.errors import Parser
 from actlab.mappings import read_mapping
 from actlab.resources import names_in, resource
@@ -18,7 +20,6 @@ EXAMPLES = (
     "actlab completion zsh > ~/.zfunc/_actlab      # with ~/.zfunc in fpath",
     "actlab completion fish > ~/.config/fish/completions/actlab.fish",
 )
-FITS = ("fit", "validate", "test", "predict")
 # Of the Trainer's arguments those that are given most often, beside what configs give.
 _TRAINER = (
     *("accelerator", "accumulate_grad_batches", "default_root_dir", "devices", "fast_dev_run"),
@@ -50,23 +51,12 @@ def parser() -> Parser:
 def everything() -> ArgumentParser:
     """The whole command line as one parser."""
     from actlab.activations import names
-    from actlab.datamodules import command as data
-    from actlab.reports import units
-    from actlab.reports.pages import index
-    from actlab.studies import command as study
-    from actlab.studies import scoreboard
+    from actlab.datamodules.command import DATA
 
     top = ArgumentParser(prog="actlab")
     commands = top.add_subparsers()
-    parts = {
-        **{name: _fit() for name in FITS},
-        "study": study.parser(),
-        "scoreboard": scoreboard.parser(),
-        "report": index.parser(),
-        "data": data.parser(),
-        "activations": units.parser(),
-        "completion": parser(),
-    }
+    own = {name: module for name, module in COMMANDS.items() if name not in FITS}
+    parts = dict.fromkeys(FITS, _fit()) | {name: import_module(module).parser() for name, module in own.items()}
     offered = {
         "FILE": _words_or_files("studies", names_in("configs/studies"), "*.yaml"),
         "CONFIG": _words_or_files("configs", names_in("configs"), "*.yaml"),
@@ -77,7 +67,7 @@ def everything() -> ArgumentParser:
         whole = commands.add_parser(name, parents=[part], add_help=False, help=part.description)
         for action in _actions(whole):
             if name == "data" and action.dest == "name":
-                action.choices = list(data.DATA)
+                action.choices = list(DATA)
             elif action.dest != "stage" and action.metavar in offered:
                 action.complete = offered[action.metavar]  # type: ignore[attr-defined]
     return top
