@@ -1,9 +1,7 @@
 """A user's own LightningModule and DataModule in a study, and a study on several devices."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 
 import pandas as pd
@@ -163,8 +161,20 @@ seeds: 2
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("end", ["raise ValueError('no')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_a_module_that_ends_its_devices_is_a_failed_run(study, tmp_path, end):
+    ends = f"\n\nclass Ends(MyModule):\n    def on_train_start(self):\n        {end}\n"
+    (tmp_path / "mine.py").write_text("import os\n" + MINE + ends)
+    words = ["trainer.devices=2", "trainer.strategy=ddp", "model.class_path=mine.Ends", "seeds=1"]
+    words += ["model.activation=relu", "model.lr=0.1"]
+    outcome = study("run", *(part for word in words for part in ("--set", word)))
+    assert outcome.code == 1, outcome.err
+    how = {"os": "exited with code 3", "ki": "was ended by signal 9", "ra": "ValueError: no"}
+    assert how["ki" if "kill" in end else end[:2]] in outcome.out
+
+
+@pytest.mark.slow
 def test_a_study_on_two_devices(tmp_path, cli):
-    """DDP starts its ranks from the words of the process, so it needs one of its own."""
     text = """\
 base: mnist_classifier
 set:
@@ -184,17 +194,10 @@ table: [{metric: test/error, at: last, percent: true}]
     words = ["study", "run", str(tmp_path / "two.yaml"), "--runs-dir"]
     assert cli(*words, tmp_path / "one", "--engine", "sequential").code == 0
     two = ["--set", "trainer.devices=2", "--set", "trainer.strategy=ddp"]
-    done = subprocess.run(
-        [sys.executable, "-m", "actlab", *words, str(tmp_path / "two"), *two],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("2 of 2 runs finished.") == 1
-    assert "one by one instead of stacked: several devices" in done.stdout
+    outcome = cli(*words, tmp_path / "two", *two)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("2 of 2 runs finished.") == 1
+    assert "one by one instead of stacked: several devices" in outcome.out
 
     def values(where):
         frames = [pd.read_parquet(p) for p in sorted((tmp_path / where).glob("two/*/metrics.parquet"))]

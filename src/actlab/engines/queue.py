@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,6 @@ from pytorch_lightning.utilities.memory import is_oom_error
 
 from actlab import stopping
 from actlab.engines import packing, sequential, stacked
-from actlab.engines.devices import rank
 from actlab.engines.folders import RunFolder
 from actlab.engines.locks import holding
 from actlab.engines.packing import Job
@@ -22,10 +20,6 @@ from actlab.errors import ActlabError, RunError, described
 from actlab.files import DamagedError
 from actlab.storage import identity
 from actlab.studies.plan import Run
-
-JOB = "ACTLAB_JOB"  # environment: what the processes of further devices train
-# Set by Lightning when it starts the processes of further devices.
-_RANKS = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def work(
@@ -133,8 +127,6 @@ def _fail_alone(job: Job, reason: str, root: Path, progress: Progress, logger: L
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
     """Train one job and release what it has built."""
-    before = {name: os.environ.get(name) for name in (JOB, *_RANKS)}
-    os.environ[JOB] = job.id
     frozen = _is_frozen()
     if not frozen:
         gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
@@ -144,10 +136,6 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
         else:
             sequential.train(job.runs[0], root, progress, logger, job.threads)
     finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # the next job starts processes of its own
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         gc.collect()  # Trainer, task and loaders refer to each other
         if not frozen:
             gc.unfreeze()
@@ -157,14 +145,3 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
 def _is_frozen() -> bool:
     """Return whether the process had frozen objects before its first job; counting them takes 0.1 s."""
     return gc.get_freeze_count() > 0
-
-
-def train_as_further_device(runs: Sequence[Run], root: Path) -> None:
-    """Take part in the one run for which this process was started; the first device records it."""
-    run = next(run for run in runs if run.id == os.environ[JOB])
-    sequential.train(run, root, lambda run, fraction: None)
-
-
-def is_further_device() -> bool:
-    """Whether Lightning has started this process for another device than the first."""
-    return JOB in os.environ and rank() > 0

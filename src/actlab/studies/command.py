@@ -186,8 +186,6 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> int:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
     failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
-    if failed is None:
-        return 0
     opened = showing.load(study, root, args.stage)
     showing.show(opened[-1])
     folder = showing.folder_of(study, root, args.stage)

@@ -47,7 +47,7 @@ class Engine(NamedTuple):
     jobs: int | None = None
 
 
-def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int | None:
+def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
     Args:
@@ -57,21 +57,11 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         only: the name of the one stage to run, at what has been selected for it.
 
     Returns:
-        How many runs and evaluations failed; None in a process that Lightning has started for a further device,
-        which has nothing to show.
+        How many runs and evaluations failed.
 
     Raises:
         ActlabError: for a bad config, unit or dataset, or a stage that cannot be run yet.
     """
-    from actlab.engines import queue
-
-    if queue.is_further_device():
-        from actlab.engines.settings import quiet
-
-        with quiet():
-            runs = [r for stage in stages.opened(study, root) for r in stage.runs()]
-            queue.train_as_further_device(runs, root)
-        return None
     if only is not None:
         return run_stage(stages.until(study, root, only)[-1], root, engine)
     number = failed = 0
@@ -160,7 +150,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
     """Train runs, in stacks where that applies; how many of them failed."""
-    from actlab.engines import children, queue, workers
+    from actlab.engines import children, queue, several, workers
 
     for run in todo:
         RunFolder(root, run).try_again()
@@ -182,8 +172,10 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
         elif found.single and isinstance(helper, children.Child):
             helper.settings = found.settings
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger, helper)
-        else:  # Lightning starts the processes of further devices
+        elif found.single:
             busy = queue.work(found.jobs, root, display, engine.logger)
+        else:
+            busy = several.work(found.jobs, root, display, found.settings, engine.logger)
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(f"{number} runs are being trained by another process; start the study again when it has ended")

@@ -1,0 +1,119 @@
+"""Runs on several devices, each in a process of its own: ``python -m actlab.engines.several FILE``.
+
+Lightning starts the command of the process again for each further device, so that command trains the one run
+and nothing else. The process ends with the one that started it, with all that Lightning has started there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from actlab import stopping
+from actlab.engines import queue, sequential
+from actlab.engines.children import EndedError
+from actlab.engines.devices import rank
+from actlab.engines.packing import Job
+from actlab.engines.recording import LoggerFactory, Progress
+from actlab.engines.settings import Settings, quiet
+from actlab.errors import ActlabError
+from actlab.studies.plan import Run
+
+
+def work(
+    jobs: Sequence[Job],
+    root: Path,
+    progress: Progress,
+    settings: Settings,
+    logger: LoggerFactory | None = None,
+) -> list[Job]:
+    """`queue.work`, with a process for each job.
+
+    Raises:
+        ActlabError: for bad input, or files that cannot be written.
+    """
+    for job in jobs:
+        stopping.check()
+        if not queue.is_over(job, root):
+            _train(job, root, progress, settings, logger)
+    return [job for job in jobs if not queue.is_over(job, root)]
+
+
+def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None) -> None:
+    """Train the run of a job; where its process ends before it says so, the run has failed."""
+    (run,) = job.runs
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "job")
+        file.write_bytes(pickle.dumps((job, root, settings, logger)))
+        read, write = os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(file), str(write)],
+            stdin=subprocess.PIPE,  # closed by the kernel when this process ends
+            pass_fds=[write],
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        os.close(write)
+        try:
+            with os.fdopen(read, encoding="utf-8") as messages:
+                last = _heard(messages, run, progress)
+            code = process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if "error" in last:
+        raise ActlabError(last["error"])
+    if "done" not in last:
+        queue.fail(run, f"the process that trained it {EndedError(code).how}", root, progress)
+
+
+def _heard(messages: Any, run: Run, progress: Progress) -> dict[str, Any]:
+    """The last message, when there are no more."""
+    last: dict[str, Any] = {}
+    for line in messages:
+        last = json.loads(line)
+        if "progress" in last:
+            progress(run, last["progress"])
+    return last
+
+
+def _main(file: str, write: str) -> None:
+    """Train a run as the first of its devices, or as a further one, which records nothing."""
+    job, root, settings, logger = pickle.loads(Path(file).read_bytes())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with quiet():
+        settings.apply()
+        if rank() > 0:
+            sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
+            return
+        with os.fdopen(int(write), "w", buffering=1, encoding="utf-8") as messages:
+
+            def report(kind: str, content: Any) -> None:
+                messages.write(json.dumps({kind: content}) + "\n")
+
+            try:
+                queue.work([job], root, lambda run, fraction: report("progress", fraction), logger)
+                report("done", True)
+            except ActlabError as error:
+                report("error", str(error))
+
+
+def _end_with_parent() -> None:
+    """End this process and those that it has started when the first one is gone, which holds the input open."""
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
