@@ -79,7 +79,7 @@ MAY_IMPORT = {
     "configs": {"signatures", "errors"},
     "predictions": {"draws", "errors", "files"},
     "words": {"configs", "mappings", "errors", "resources"},
-    "mistakes": {"configs", "errors"},
+    "mistakes": {"configs", "signatures", "studies.keys", "errors"},
     "parsing": {"configs", "storage.contents", "signatures", "errors"},
     "experiments": {
         "batches",
@@ -118,7 +118,7 @@ MAY_IMPORT = {
     "studies.schema": {"errors"},
     "studies.reading": {*PLANS, "studies.schema", "mappings", "errors", "resources"},
     "studies.checking": {
-        *("reports", "mistakes", "configs", "tasks", "activations", "signatures"),
+        *("reports", "mistakes", "configs", "experiments", "tasks", "activations", "signatures"),
         *READERS,
         *LEAVES,
     },

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.networks import MLP
-from actlab.signatures import ANY_CLASS, NO_CLASS, Wanted, find, locate, name_of, parameters, wanted
+from actlab.signatures import find, locate, parameters
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -74,47 +71,6 @@ def test_a_class_without_signature_is_left_alone():
     assert parameters(torch.Generator) is None
 
 
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [
-        (int, NO_CLASS),
-        (str | None, NO_CLASS),
-        (Literal["a", "b"], NO_CLASS),
-        (dict[str, Any], NO_CLASS),
-        (str | dict[str, Any], NO_CLASS),
-        (nn.Module | Mapping[str, int], NO_CLASS),
-        (list[int], NO_CLASS),
-        (type[nn.Module], NO_CLASS),
-        (Any, ANY_CLASS),
-        ("Unknown", ANY_CLASS),
-        (TypeVar("T"), ANY_CLASS),
-        (Looks, ANY_CLASS),
-        (Callable, ANY_CLASS),
-        (Callable[..., Any], ANY_CLASS),
-        (list[Any], ANY_CLASS),
-        (nn.Module, Wanted((nn.Module,))),
-        (Annotated[nn.Module, "a network"], Wanted((nn.Module,))),
-        (nn.Module | Iterable[nn.Module] | bool | None, Wanted((nn.Module,))),
-        (tuple[Tensor, ...], Wanted((Tensor,))),
-        (torch.utils.data.Dataset[Tensor], Wanted((torch.utils.data.Dataset,))),
-        (Callable[[int, Sequence[int]], nn.Module], Wanted((nn.Module,), factory=True, passed=2)),
-        (Callable[..., nn.Module], Wanted((nn.Module,), factory=True, passed=None)),
-        (Callable[[int], nn.Module] | None, Wanted((nn.Module,), factory=True, passed=1)),
-        (str | Callable[[int], nn.Module], Wanted((nn.Module,), factory=False, passed=1)),
-        (Callable[[Tensor], float], NO_CLASS),
-    ],
-)
-def test_which_classes_fit_a_type(annotation, expected):
-    assert wanted(annotation) == expected
-
-
-def test_the_trainer_says_where_it_wants_classes():
-    taken = parameters(pl.Trainer)
-    assert taken["callbacks"].wanted == Wanted((pl.Callback,))
-    assert [kind.__name__ for kind in taken["logger"].wanted.kinds] == ["Logger"]
-    assert taken["max_epochs"].wanted == NO_CLASS
-
-
 def test_classes_are_found_by_path_and_by_name():
     assert find("torch.optim.SGD", (torch.optim.Optimizer,), "model.optimizer") is torch.optim.SGD
     assert find("SGD", (torch.optim.Optimizer,), "model.optimizer") is torch.optim.SGD
@@ -144,8 +100,3 @@ def test_a_class_that_is_not_there_is_one_clear_line(path, parts, tmp_path, monk
     with pytest.raises(ActlabError) as error:
         find(path, (torch.optim.Optimizer,), "model.optimizer")
     assert all(part in str(error.value) for part in parts)
-
-
-def test_the_shortest_path_names_a_class():
-    assert name_of(MLP) == "actlab.networks.MLP"
-    assert name_of(torch.optim.Adam) == "torch.optim.Adam"

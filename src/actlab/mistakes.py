@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from inspect import formatannotation
 from typing import Any
 
 from jsonargparse import ArgumentError
@@ -12,7 +14,17 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningCLI
 
 from actlab import configs
-from actlab.errors import LONGEST_MESSAGE, ActlabError, described, one_line
+from actlab.errors import ActlabError, described, one_line, unknown
+from actlab.signatures import Taken, locate, parameters
+from actlab.studies.keys import class_of, get_dotted
+
+# What jsonargparse says, one in the other.
+_KEY = re.compile(r'Parser key "([^"]+)"')
+_CLASS = re.compile(r"given class_path '([^']+)'|class_path='([^']+)'")
+_GROUP = re.compile(r"Group '([^']+)' does not accept option")
+_REFUSED = re.compile(r"[Oo]ption '([^']+)'")
+_REQUIRED = re.compile(r"arguments are required: (.+)")
+_KIND = re.compile(r"Expected '([^']+)' to be a subclass of <class '(?:.*\.)?([^'.]+)'>")
 
 
 @contextmanager
@@ -28,20 +40,77 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise (
-            bad_input(error) or configs.explain(given or {}) or ActlabError(_parser_message(error))
-        ) from error
+        raise bad_input(error) or explained(error, given or {}) from error
     except (MisconfigurationException, ValueError, TypeError) as error:
         if found := bad_input(error):
             raise found from error
         raise
 
 
-def _parser_message(error: ArgumentError) -> str:
-    """The parser's message: how it opens, which names the outer key, and its innermost cause."""
-    parsers = [cause for cause in _causes(error) if isinstance(cause, ArgumentError)]
-    outer, inner = one_line(error), one_line(parsers[-1])
-    return outer if outer == inner else f"{outer[: LONGEST_MESSAGE // 3]} … {inner}"
+def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
+    """An error of the parser as one line: the key, the value, and what its class takes.
+
+    The parser nests its messages, one in the other: each names a key or a class, the innermost says what is
+    wrong.
+
+    Args:
+        error: what it raised.
+        given: the config.
+    """
+    causes = list(_causes(error))
+    texts = [str(cause) for cause in causes]
+    innermost = texts[-1]
+    keys = [_KEY.match(str(cause)) for cause in causes if isinstance(cause, ArgumentError)]
+    group = _GROUP.search(innermost)
+    place = group[1] if group else ".".join(key[1] for key in keys if key)
+    classes = [found[1] or found[2] for text in reversed(texts) if (found := _CLASS.search(text))]
+    path = "pytorch_lightning.Trainer" if group or not classes else classes[0]
+    value = get_dotted(given, place)
+    if isinstance(value, Mapping) and (mistake := _without_class(place, value)) is not None:
+        return mistake
+    if refused := _REFUSED.search(innermost):
+        return _not_taken(place, value, refused[1], path)
+    if needed := _REQUIRED.search(innermost):
+        name = needed[1].partition(",")[0]
+        return ActlabError(f"{path} needs {name!r}: give {place}.{name}")
+    if kind := _KIND.search(innermost):
+        return ActlabError(f"{place} must name a class derived from {kind[2]}, which {kind[1]!r} is not")
+    if isinstance(causes[-1], AttributeError | ImportError):
+        try:
+            locate(str(class_of(value) or path))
+        except ActlabError as missing:
+            return ActlabError(f"{place}: {missing}")
+    wants = one_line(causes[-1])
+    if taken := _takes(path).get(place.rpartition(".")[2]):
+        wants = f"{path} wants {formatannotation(taken.annotation).replace('typing.', '')}"
+    return ActlabError(f"{place} {value!r}: {wants}")
+
+
+def _without_class(place: str, value: Mapping[str, Any]) -> ActlabError | None:
+    """An error for arguments that stand beside the class which they are of."""
+    beside = [key for key in value if key not in configs.SPEC]
+    if "class_path" not in value or not beside:
+        return None
+    return ActlabError(f"{place}.{beside[0]} stands beside class_path: put it under init_args")
+
+
+def _takes(path: str) -> Mapping[str, Taken]:
+    """The parameters of a class; none where there is no such class."""
+    with suppress(ActlabError):
+        return parameters(locate(path)) or {}
+    return {}
+
+
+def _not_taken(place: str, value: Any, name: str, path: str) -> ActlabError:
+    """An error for an argument that a class does not take."""
+    key, known = f"{place}.{name}", _takes(path)
+    if key in configs.FOLLOWS_SEED:
+        return ActlabError(f"{key} cannot be set: it follows {configs.SEED}; give that")
+    if name in known:
+        return ActlabError(f"{key} cannot be set: {path} is given its {name!r} when it is built")
+    if not known and not class_of(value):
+        return ActlabError(f"{place} has arguments but no class: give its class path first")
+    return unknown("config key", name, set(known) - {"seed"}, f"In {path}.")
 
 
 def bad_input(error: BaseException) -> ActlabError | None:

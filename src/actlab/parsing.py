@@ -7,6 +7,7 @@ data, those of a stack their model too.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
         elsewhere: the arguments of its class that come from elsewhere.
 
     Raises:
+        ActlabError: for an argument that a class needs.
         ArgumentError: for a value that is not of its type.
     """
     parser = parser_of(name, elsewhere=elsewhere)
@@ -46,6 +48,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
         # The parser puts objects of its own into a config, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
+        _check_needed(name, found)
         kept = [_class(text) for text in names], found
     if key is not None:
         _kept[key] = kept
@@ -54,13 +57,34 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     return copy.deepcopy(kept[1])
 
 
+def _check_needed(where: str, value: Any) -> None:
+    """Check that arguments without type and default are given, for which the parser puts None."""
+    for part in value if isinstance(value, list) else ():
+        _check_needed(where, part)
+    if not isinstance(value, Namespace):
+        return
+    path = value.get("class_path")
+    known = (parameters(locate(path)) or {}) if path else {}
+    arguments = value.get("init_args") if path else value
+    for key, argument in vars(arguments).items() if arguments else ():
+        if key in known and known[key].untyped and known[key].required and argument is None:
+            raise ActlabError(f"{path} needs {key!r}: give {where}.{key}")
+        _check_needed(f"{where}.{key}", argument)
+
+
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     """The model or data of a config, typed, with the seed of a run where its class takes one.
 
     A shape that the data will give the model has its default, or is None where it has none.
+
+    Raises:
+        ActlabError: for what is no class.
+        ArgumentError: for a value that is not of its type.
     """
     shapes = linked_shapes(given) if name == "model" else ()
     found = section(name, given[name], ("seed", *shapes))
+    if not inspect.isclass(locate(found.class_path)):
+        raise ActlabError(f"{name} must name a class, which {found.class_path!r} is not")
     known = parameters(locate(found.class_path)) or {}
     for shape in (shape for shape in shapes if shape in known):
         found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default

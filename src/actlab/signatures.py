@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import collections.abc
 import importlib
 import inspect
 import pkgutil
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter
-from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentParser
 
@@ -23,42 +20,21 @@ from actlab.errors import ActlabError, unknown
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
-class Wanted(NamedTuple):
-    """Which classes a config may name by ``class_path`` as the value of a parameter.
-
-    Args:
-        kinds: the base classes; empty where the parameter's type has no place for a class.
-        factory: the parameter wants a callable that makes the object, so that a plain string is a class path.
-        passed: how many leading arguments the factory's caller gives, which a config cannot set; None: unknown.
-    """
-
-    kinds: tuple[type, ...] = ()
-    factory: bool = False
-    passed: int | None = 0
-
-
-NO_CLASS = Wanted()
-ANY_CLASS = Wanted((object,), passed=None)
-_UNTOLD = (Any, object, Parameter.empty, collections.abc.Callable)  # annotations that name no class
-_CONTAINERS = (
-    "builtins",
-    "collections",
-    "collections.abc",
-)  # modules of list, deque, Sequence, and of int and str
-
-
 class Taken(NamedTuple):
     """A parameter of a class or function, as a config sets it."""
 
     annotation: Any
     default: Any
-    wanted: Wanted
-    positional: bool = False
 
     @property
     def required(self) -> bool:
         """Whether there is no default."""
         return self.default is Parameter.empty
+
+    @property
+    def untyped(self) -> bool:
+        """Whether there is no annotation."""
+        return self.annotation is Parameter.empty
 
 
 @cache
@@ -80,12 +56,7 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
         found |= {name: known.get(name, bare) for name in names}
     return {
-        name: Taken(
-            parameter.annotation,
-            parameter.default,
-            wanted(parameter.annotation),
-            positional=parameter.kind is not Parameter.KEYWORD_ONLY,
-        )
+        name: Taken(parameter.annotation, parameter.default)
         for name, parameter in found.items()
         if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     }
@@ -110,48 +81,6 @@ def _resolved(owner: Callable[..., Any]) -> list[str]:
     parser = ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
     return list(add(owner, fail_untyped=False))
-
-
-def wanted(annotation: Any) -> Wanted:
-    """Which classes fit a parameter with this annotation."""
-    origin, inside = get_origin(annotation), get_args(annotation)
-    kind = origin or annotation
-    if origin is Annotated:
-        return wanted(inside[0])
-    if origin in (Union, UnionType):
-        return _united(inside)
-    if kind is collections.abc.Callable and inside:
-        return _made(*inside)
-    if kind in _UNTOLD or isinstance(kind, str | TypeVar):
-        return ANY_CLASS
-    if kind is Literal or not inspect.isclass(kind) or issubclass(kind, Mapping | type):
-        return NO_CLASS
-    if kind.__module__ in _CONTAINERS:
-        return _united(inside)
-    return ANY_CLASS if Protocol in kind.__bases__ else Wanted((kind,))
-
-
-def _made(arguments: Any, result: Any) -> Wanted:
-    """Which classes fit ``Callable[arguments, result]``: those that make the result."""
-    kinds = wanted(result).kinds
-    if not kinds or object in kinds:
-        return ANY_CLASS if kinds else NO_CLASS
-    return Wanted(kinds, factory=True, passed=len(arguments) if isinstance(arguments, list) else None)
-
-
-def _united(annotations: Iterable[Any]) -> Wanted:
-    """Which classes fit one of several types; none where a plain mapping fits too."""
-    if any(inspect.isclass(kind := get_origin(a) or a) and issubclass(kind, Mapping) for a in annotations):
-        return NO_CLASS
-    members = [wanted(a) for a in annotations if a is not Ellipsis]
-    if ANY_CLASS in members:
-        return ANY_CLASS
-    factories = [member for member in members if member.factory]
-    return Wanted(
-        tuple(dict.fromkeys(kind for member in members for kind in member.kinds)),
-        factory=bool(factories) and str not in annotations,
-        passed=factories[0].passed if factories else 0,
-    )
 
 
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
@@ -186,14 +115,6 @@ def _descendants(kinds: Iterable[type]) -> Iterator[type]:
         if "._" not in kind.__module__:
             yield kind
         yield from _descendants(type.__subclasses__(kind))
-
-
-def name_of(owner: Any) -> str:
-    """The shortest import path of a class or function: a package above its module may offer it too."""
-    parts = owner.__module__.split(".")
-    above = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-    offering = [name for name in above if getattr(sys.modules.get(name), owner.__qualname__, None) is owner]
-    return f"{(offering or [owner.__module__])[0]}.{owner.__qualname__}"
 
 
 def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:

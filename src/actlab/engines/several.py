@@ -6,7 +6,6 @@ and nothing else. The process ends with the one that started it, with all that L
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -15,9 +14,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from actlab import stopping
 from actlab.engines import queue, sequential
@@ -27,7 +27,7 @@ from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
-from actlab.studies.plan import Run
+from actlab.files import regular
 
 
 def work(
@@ -55,58 +55,48 @@ def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger:
     with TemporaryDirectory() as folder:
         file = Path(folder, "job")
         file.write_bytes(pickle.dumps((job, root, settings, logger)))
-        read, write = os.pipe()
+        messages, theirs = Pipe(duplex=False)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(file), str(write)],
+            [sys.executable, "-m", __name__, str(file), str(theirs.fileno())],
             stdin=subprocess.PIPE,  # closed by the kernel when this process ends
-            pass_fds=[write],
+            pass_fds=[theirs.fileno()],
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        os.close(write)
+        theirs.close()
+        kind, content = "", None
         try:
-            with os.fdopen(read, encoding="utf-8") as messages:
-                last = _heard(messages, run, progress)
+            with suppress(EOFError):
+                while True:
+                    kind, content = messages.recv()
+                    if kind == "progress":
+                        progress(run, content)
             code = process.wait()
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    if "error" in last:
-        raise ActlabError(last["error"])
-    if "done" not in last:
+    if kind == "error":
+        raise ActlabError(content)
+    if kind != "done":
         queue.fail(run, f"the process that trained it {EndedError(code).how}", root, progress)
 
 
-def _heard(messages: Any, run: Run, progress: Progress) -> dict[str, Any]:
-    """The last message, when there are no more."""
-    last: dict[str, Any] = {}
-    for line in messages:
-        last = json.loads(line)
-        if "progress" in last:
-            progress(run, last["progress"])
-    return last
-
-
-def _main(file: str, write: str) -> None:
+def _main(file: str, theirs: str) -> None:
     """Train a run as the first of its devices, or as a further one, which records nothing."""
-    job, root, settings, logger = pickle.loads(Path(file).read_bytes())
+    job, root, settings, logger = pickle.loads(regular(Path(file)).read_bytes())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with quiet():
         settings.apply()
         if rank() > 0:
             sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
             return
-        with os.fdopen(int(write), "w", buffering=1, encoding="utf-8") as messages:
-
-            def report(kind: str, content: Any) -> None:
-                messages.write(json.dumps({kind: content}) + "\n")
-
-            try:
-                queue.work([job], root, lambda run, fraction: report("progress", fraction), logger)
-                report("done", True)
-            except ActlabError as error:
-                report("error", str(error))
+        messages: Connection = Connection(int(theirs), readable=False)
+        try:
+            queue.work([job], root, lambda run, fraction: messages.send(("progress", fraction)), logger)
+            messages.send(("done", None))
+        except ActlabError as error:
+            messages.send(("error", str(error)))
 
 
 def _end_with_parent() -> None:

@@ -86,6 +86,7 @@ def _callbacks(config: Mapping[str, Any]) -> list[str]:
 def _check_config(run: Run) -> None:
     """Check a config's keys and the types of its values, and the name of its unit."""
     from actlab import activations, configs
+    from actlab.experiments import resolved
     from actlab.signatures import locate
     from actlab.tasks.building import check_scheduler
 
@@ -99,8 +100,7 @@ def _check_config(run: Run) -> None:
     if outside:
         return
     configs.check(run.config)
-    if (mistake := configs.explain(run.config)) is not None:
-        raise mistake
+    resolved(run.config, {})
     if scheduler := class_of(get_dotted(run.config, "model.scheduler")):
         check_scheduler(locate(str(scheduler)))
     if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
