@@ -103,7 +103,7 @@ def run_seed(value: bool | int | str) -> int:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
-        raise ActlabError(f"{SEED} {value}: give a whole number from 0 to {2**32 - 1}")
+        raise ActlabError(f"{SEED} {value!r}: give a whole number from 0 to {2**32 - 1}")
     return value
 
 
