@@ -18,10 +18,14 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import sides
+import torch
 from figures import show
+from opponents import looped, products
+from timing import UPDATES, WARM_UP
 
 SIZES = (1, 15, 45, 90)
 ROUNDS = 3
@@ -31,7 +35,8 @@ def measure(dataset: str | None = None, size: int = 15, rounds: int = ROUNDS) ->
     """Figures of one size; the data set is not used.
 
     Returns:
-        milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``.
+        milliseconds an update and run, ``stacked_vs_jax`` and ``stacked_dropout_vs_jax``; of one run
+        ``loop_vs_jax`` too, a loop by hand without evaluation.
     """
     del dataset
     with tempfile.TemporaryDirectory() as folder:
@@ -43,6 +48,13 @@ def measure(dataset: str | None = None, size: int = 15, rounds: int = ROUNDS) ->
             "jax_dropout_ms": partial(sides.Jax, data, size, 0.5),
         }
         figures = sides.fastest(makers, rounds)
+    if size == 1:  # what a loop by hand takes, and the products in it
+        batches: Any = [
+            (torch.rand(128, 1, 28, 28), torch.randint(10, (128,))) for _ in range(UPDATES + WARM_UP + 1)
+        ]
+        figures["loop_ms"] = min(looped(batches) for _ in range(rounds))
+        figures["products_ms"] = min(products(1) for _ in range(rounds))
+        figures["loop_vs_jax"] = figures["loop_ms"] / figures["jax_ms"]
     return figures | {
         "stacked_vs_jax": figures["engine_ms"] / figures["jax_ms"],
         "stacked_dropout_vs_jax": figures["engine_dropout_ms"] / figures["jax_dropout_ms"],

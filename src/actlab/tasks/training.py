@@ -162,8 +162,8 @@ class Training(pl.LightningModule, ABC):
     def _over_all(self, name: str) -> Tensor:
         mean = WeightedMean().to(self.device)
         mean.update(*self._means.take(name))
-        found: Tensor = mean.compute()
-        return found
+        found: Tensor = mean.compute()  # torchmetrics makes a number of one run's
+        return found.reshape(-1) if self.stacked else found
 
     def _log(self, split: str, collected: dict[str, Tensor]) -> None:
         if self.moving and not self.trainer.sanity_checking:
