@@ -160,6 +160,13 @@ seeds: 2
     assert "2 of 2 runs finished." in outcome.out
 
 
+def test_runs_of_a_study_have_the_same_devices(study):
+    text = STUDY.replace("model.lr: [0.5, 0.01]", "trainer.devices: [1, 2]")
+    outcome = study("run", text=text.replace("select: {tune: [model.lr]}\n", ""))
+    assert outcome.code == 2
+    assert "the runs of a study have the same devices" in outcome.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["raise ValueError('no')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
 def test_a_module_that_ends_its_devices_is_a_failed_run(study, tmp_path, end):

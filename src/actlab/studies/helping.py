@@ -9,8 +9,11 @@ from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.studies.keys import canonical
+from actlab.errors import ActlabError
+from actlab.studies.keys import canonical, get_dotted
 from actlab.studies.plan import Probe, Run, Study
+
+_DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 if TYPE_CHECKING:
     from actlab.engines.children import Child, Here, Report
@@ -118,10 +121,15 @@ def arrange(
         stacked: whether new stacks are formed.
         max_stack: most runs in one stack.
         jobs: number of processes, where the user says so.
+
+    Raises:
+        ActlabError: for runs on different devices.
     """
     from actlab import experiments
     from actlab.engines import packing, settings
 
+    if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
+        raise ActlabError(f"the runs of a study have the same devices: {', '.join(_DEVICES)} cannot differ")
     first = experiments.build(todo[0].config)
     per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
