@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from actlab.__main__ import main
+from actlab.resources import config_file
 
 
 @pytest.mark.parametrize("words", [["data", "list"], ["activations"]])
@@ -108,3 +109,10 @@ def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path, monkeypatch):
     words = ("-c", "mnist_classifier", "-c", piped("data: {init_args: {batch_size: 77}}"), "--print_config")
     code, out, err = cli("fit", *words)
     assert "batch_size: 77" in out, err
+    config = config_file("mnist_classifier").read_text()
+    small = ("--data.sample", "true", "--model.network.hidden", "[4]", "--trainer.max_epochs", "1")
+    code, out, err = cli("fit", "-c", piped(config), *small, "--trainer.limit_train_batches", "2")
+    assert code == 0, err
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [
+        "ClassificationTask"
+    ]  # not the pipe's number

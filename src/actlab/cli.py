@@ -22,6 +22,7 @@ from actlab.experiments import ANY_CLASSES, ActlabCLI, resolved, without_denorma
 from actlab.files import forget_id, id_in, regular
 from actlab.mistakes import one_line_errors
 from actlab.predictions import PredictionTable
+from actlab.resources import is_pipe
 from actlab.signatures import locate, parameters
 from actlab.storage import fits, records
 from actlab.words import Option
@@ -229,7 +230,8 @@ def main(args: Sequence[str]) -> None:
     given = words.nested(options, command, None if trained is None else records.as_config(trained))
     if given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config of what was trained: give one with -c FILE")
-    name = next((Path(str(o.value)).stem for o in options if o.name == "--config"), None)
+    files = [Path(str(option.value)) for option in options if option.name == "--config"]
+    name = next((file.stem for file in files if not is_pipe(file)), None)
     run(command, given, name, only_shown=any(option.asks for option in options))
 
 

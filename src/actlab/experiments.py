@@ -58,7 +58,7 @@ class ActlabCLI(LightningCLI):
             save_config_callback=record,
             save_config_kwargs={"save_to_log_dir": False} if record else None,
             trainer_defaults=trainer_defaults,
-            args=copy.deepcopy(dict(given)),
+            args=dict(given),
             run=False,
         )
 
@@ -69,7 +69,7 @@ class ActlabCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Give each section its types."""
-        self.config = resolved(args, self.trainer_defaults)
+        self.config = resolved(self.given, self.trainer_defaults)
 
     def _link_shapes(self, parser: LightningArgumentParser) -> None:
         for name in configs.linked_shapes(self.given):

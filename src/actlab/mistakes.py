@@ -22,7 +22,7 @@ from actlab.studies.keys import class_of, get_dotted
 _KEY = re.compile(r'Parser key "([^"]+)"')
 _CLASS = re.compile(r"given class_path '([^']+)'|class_path='([^']+)'")
 _GROUP = re.compile(r"Group '([^']+)' does not accept option")
-_REFUSED = re.compile(r"[Oo]ption '([^']+)'")
+_NOT_ACCEPTED = re.compile(r"[Oo]ption '([^']+)'")
 _REQUIRED = re.compile(r"arguments are required: (.+)")
 _KIND = re.compile(r"Expected '([^']+)' to be a subclass of <class '(?:.*\.)?([^'.]+)'>")
 
@@ -68,8 +68,8 @@ def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
     value = get_dotted(given, place)
     if isinstance(value, Mapping) and (mistake := _without_class(place, value)) is not None:
         return mistake
-    if refused := _REFUSED.search(innermost):
-        return _not_taken(place, value, refused[1], path)
+    if rejected := _NOT_ACCEPTED.search(innermost):
+        return _not_taken(place, value, rejected[1], path)
     if needed := _REQUIRED.search(innermost):
         name = needed[1].partition(",")[0]
         return ActlabError(f"{path} needs {name!r}: give {place}.{name}")

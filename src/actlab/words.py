@@ -31,7 +31,7 @@ class Option(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether LightningCLI prints something in answer and runs nothing."""
+        """Whether something is printed in answer, and nothing is run."""
         return self.asks_help or self.name == _PRINT
 
 

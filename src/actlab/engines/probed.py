@@ -48,7 +48,7 @@ def asked(probe: Probe, keep: Keep) -> list[Any]:
     return [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values()), *rule]
 
 
-def _text(questions: Sequence[Any]) -> str:
+def _digest(questions: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ def write(file: Path, rows: Sequence[Row], questions: Sequence[Any], version: Se
 
 def sign(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> None:
     """Write what says what the rows in a file are; see `write`."""
-    digests = {"asked": _text(questions), "answered": _text([*questions, *version])}
+    digests = {"asked": _digest(questions), "answered": _digest([*questions, *version])}
     write_sealed(record_of(file), {"run": file.parent.parent.name, "rows": digest_of(file), **digests})
 
 
@@ -92,7 +92,7 @@ def _record(file: Path) -> _Answer:
 def answers(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> bool:
     """Whether a file is there, is whole, and has what is asked for."""
     try:
-        return _record(file)["answered"] == _text([*questions, *version])
+        return _record(file)["answered"] == _digest([*questions, *version])
     except DamagedError:
         return False
 
@@ -103,7 +103,7 @@ def is_outdated(file: Path, questions: Sequence[Any]) -> bool:
     Raises:
         DamagedError: for a file that is not what was written, or is of another run.
     """
-    return record_of(file).exists() and _record(file)["asked"] != _text(questions)
+    return record_of(file).exists() and _record(file)["asked"] != _digest(questions)
 
 
 def read(file: Path, prefix: str) -> dict[series.Key, series.Series]:

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from actlab import stopping
 from actlab.engines import queue, sequential
 from actlab.engines.children import EndedError
 from actlab.engines.devices import rank
@@ -42,11 +41,9 @@ def work(
     Raises:
         ActlabError: for bad input, or files that cannot be written.
     """
-    for job in jobs:
-        stopping.check()
-        if not queue.is_over(job, root):
-            _train(job, root, progress, settings, logger)
-    return [job for job in jobs if not queue.is_over(job, root)]
+    for job in queue.left(jobs, root):
+        _train(job, root, progress, settings, logger)
+    return list(queue.left(jobs, root))
 
 
 def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None) -> None:

@@ -79,7 +79,7 @@ def work(
         for one in workers:
             if one in training or one is not worker:
                 one.end(at_once=one in training)
-    return [job for job in jobs if not queue.is_over(job, root)]
+    return list(queue.left(jobs, root))
 
 
 def _length(job: Job) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from actlab.batches import BATCHES
 from actlab.storage import contents
-from actlab.studies.keys import as_number
+from actlab.studies.keys import as_number, class_of
 
 NUMERICS = 3  # raised when runs of equal settings give other numbers than before
 DIGITS = 16  # of an identity, in names
@@ -52,7 +52,7 @@ def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """What counts of a complete config, its values as they count."""
-    own = {section for section, classes in OWN.items() if _class(config, section) in classes}
+    own = {section for section, classes in OWN.items() if str(class_of(config.get(section))) in classes}
     data = _without_reading(config) if "data" in own else config.get("data") or {}
     trainer = config.get("trainer") or {}
     if isinstance(trainer, Mapping):
@@ -61,11 +61,6 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
         trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
     whole = {**config, "data": data, "trainer": trainer}
     return {str(key): _plain(value, sources) for key, value in whole.items()}
-
-
-def _class(config: Mapping[str, Any], section: str) -> str:
-    value = config.get(section)
-    return str(value.get("class_path")) if isinstance(value, Mapping) else ""
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:

@@ -55,9 +55,10 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
         config: as LightningCLI has parsed it.
         shapes: arguments that the model takes from the data.
     """
-    found = {key: plain(config[key]) for key in (SEED, *SECTIONS)}
+    given = as_given(config, ())
+    found = {key: given[key] for key in (SEED, *SECTIONS)}
     for section in SECTIONS:
-        found[section].setdefault("init_args", {}).pop("seed", None)  # it follows the config's seed
+        found[section].setdefault("init_args", {})
     found["model"]["init_args"].update(plain(shapes))
     if config.trainer.precision is not None:
         found["trainer"] = {"precision": plain(config.trainer.precision)}

@@ -117,16 +117,18 @@ def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
 def rewrite(folder: Path, names: Mapping[str, str]) -> None:
     """Write new names into the tables, selections and other records of a study's folder."""
     former = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+    def renamed(text: str) -> str:
+        return former.sub(lambda name: names[name[0]], text)
+
     for file in sorted(folder.glob("[!.]*.csv")):
-        text = regular(file).read_text(encoding="utf-8")
-        write_atomically(file, former.sub(lambda found: names[found[0]], text))
+        write_atomically(file, renamed(regular(file).read_text(encoding="utf-8")))
     for file in sorted(folder.glob("[!.]*.json")):
-        sealed = "digest" in parsed(text := regular(file).read_text(encoding="utf-8"))
-        if sealed:
+        if "digest" in parsed(text := regular(file).read_text(encoding="utf-8")):
             found: Any = read_json(file, Any, "restore it")
-            write_sealed(file, parsed(former.sub(lambda found: names[found[0]], json.dumps(found))))
+            write_sealed(file, parsed(renamed(json.dumps(found))))
         else:
-            write_atomically(file, former.sub(lambda found: names[found[0]], text))
+            write_atomically(file, renamed(text))
 
 
 def main(folders: Sequence[str]) -> int:
