@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "signatures": {"errors"},
     "configs": {"signatures", "errors"},
     "predictions": {"draws", "errors", "files"},
-    "words": {"configs", "mappings", "errors", "resources"},
+    "words": {"configs", "mappings", "errors", "resources", "studies.keys"},
     "mistakes": {"configs", "signatures", "studies.keys", "errors"},
     "parsing": {"configs", "storage.contents", "signatures", "errors"},
     "experiments": {

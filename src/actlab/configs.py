@@ -19,7 +19,6 @@ SHAPES = ("num_classes", "input_shape")  # of the model: what the config leaves 
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 # LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
-SPEC = ("class_path", "init_args", "dict_kwargs")
 FILES = (".yaml", ".yml", ".json")
 FOLLOWS_SEED = ("model.seed", "data.seed")
 

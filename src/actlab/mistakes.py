@@ -16,7 +16,7 @@ from pytorch_lightning.cli import LightningCLI
 from actlab import configs
 from actlab.errors import ActlabError, described, one_line, unknown
 from actlab.signatures import Taken, locate, parameters
-from actlab.studies.keys import class_of, get_dotted
+from actlab.studies.keys import SPEC, class_of, get_dotted
 
 # What jsonargparse says, one in the other.
 _KEY = re.compile(r'Parser key "([^"]+)"')
@@ -88,7 +88,7 @@ def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
 
 def _without_class(place: str, value: Mapping[str, Any]) -> ActlabError | None:
     """An error for arguments that stand beside the class which they are of."""
-    beside = [key for key in value if key not in configs.SPEC]
+    beside = [key for key in value if key not in SPEC]
     if "class_path" not in value or not beside:
         return None
     return ActlabError(f"{place}.{beside[0]} stands beside class_path: put it under init_args")

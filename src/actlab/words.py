@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.configs import FILES, MOVED, SECTIONS, SPEC, top_level
+from actlab.configs import FILES, MOVED, SECTIONS, top_level
 from actlab.errors import ActlabError, unknown
 from actlab.mappings import parse, read_mapping
 from actlab.resources import config_file
+from actlab.studies.keys import OBJECT, SPEC, inside
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
 _PRINT = "--print_config"
-_NODE = {"class_path", "init_args"}  # keys of a mapping that becomes an object
 
 
 class Option(NamedTuple):
@@ -143,8 +143,8 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.removesuffix("+").removesuffix(".class_path").split(".")
     node = config
     for part in path:
-        node = _child(_holder(node, part), part)
-    holder = _holder(node, last)
+        node = _child(inside(node, part), part)
+    holder = inside(node, last)
     before = holder.get(last)
     if key.endswith("+"):
         items = value if isinstance(value, list) else [value]
@@ -164,25 +164,11 @@ def _child(holder: Any, key: Any) -> dict[str, Any]:
     return mapping
 
 
-def _holder(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """The mapping that a key belongs into: a class's arguments, or the node itself."""
-    if key in SPEC or not _NODE & node.keys():
-        return node
-    arguments = node["init_args"] = _arguments(node)
-    return arguments
-
-
-def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``init_args`` of a node; none where they are no mapping, which is jsonargparse's to refuse."""
-    found = node.get("init_args")
-    return found if isinstance(found, dict) else {}
-
-
 def merged(before: Any, value: Any) -> Any:
     """A value set over another: a class argument by argument, anything else as a whole."""
     if isinstance(before, dict) and isinstance(value, str) and value == before.get("class_path"):
         return before
-    if not (isinstance(before, dict) and isinstance(value, dict) and _NODE & before.keys()):
+    if not (isinstance(before, dict) and isinstance(value, dict) and OBJECT & before.keys()):
         return copy.deepcopy(value)
     another = value.get("class_path", before.get("class_path")) != before.get("class_path")
     result = {} if another else copy.deepcopy(before)

@@ -11,6 +11,8 @@ from actlab.errors import ActlabError
 from actlab.files import resolved
 from actlab.mappings import parse
 
+SPEC = ("class_path", "init_args", "dict_kwargs")  # keys beside which no argument stands
+OBJECT = {"class_path", "init_args"}  # keys of a mapping that becomes an object
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Unit
 
 
@@ -25,30 +27,35 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.split(".")
     node = config
     for part in path:
-        node = _inside(node, part).setdefault(part, {})
+        node = inside(node, part).setdefault(part, {})
         if not isinstance(node, dict):
             raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not further keys")
-    _inside(node, last)[last] = value
+    inside(node, last)[last] = value
 
 
 def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """The value at ``a.b.c``, or ``default``."""
     node: Any = config
     for part in key.split("."):
-        if not isinstance(node, dict) or part not in _inside(node, part):
+        if not isinstance(node, dict) or part not in inside(node, part):
             return default
-        node = _inside(node, part)[part]
+        node = inside(node, part)[part]
     return node
 
 
-def _inside(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Where ``key`` belongs: with the arguments of a ``class_path``, or in the node itself."""
-    own = "class_path" not in node or key in ("class_path", "init_args")
-    arguments = node if own else node.get("init_args")
+def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Where a key belongs: with the arguments of a class, or in the node itself.
+
+    Raises:
+        ActlabError: for arguments that are no mapping.
+    """
+    if key in SPEC or not OBJECT & node.keys():
+        return node
+    arguments = node.get("init_args")
     if arguments is None:
         arguments = node["init_args"] = {}
     if not isinstance(arguments, dict):
-        raise ActlabError(f"init_args of {node['class_path']!r}: give a mapping, not {arguments!r}")
+        raise ActlabError(f"init_args of {node.get('class_path')!r}: give a mapping, not {arguments!r}")
     return arguments
 
 
