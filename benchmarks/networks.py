@@ -22,10 +22,10 @@ import torch
 from figures import show
 
 from actlab import experiments
+from actlab.config.keys import set_dotted
 from actlab.engines.cost import first_batch, kept_for_backward
-from actlab.mappings import read_mapping
-from actlab.resources import config_file
-from actlab.studies.keys import set_dotted
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file
 
 NAMES = ("cifar10_convnet", "cifar100_wrn", "cifar100_elu11", "cifar100_elu18", "imagenet_elu15")
 BATCH = 8

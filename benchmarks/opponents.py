@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from actlab import streams
 from actlab.engines import settings
+from actlab.random import streams
 from actlab.stacking import StackedNetwork
 
 

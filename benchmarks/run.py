@@ -25,8 +25,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-from actlab.engines.folders import hardware
 from actlab.reports import style
+from actlab.studies.folders import hardware
 
 BENCHMARKS = {
     "jax": jax_table.measure,

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actlab.datamodules import MNISTDataModule
-from actlab.resources import resource
+from actlab.storage.resources import resource
 
 TRAIN, VAL, TEST, BATCH = 13_750, 1_250, 2_500, 128  # a quarter of MNIST
 UPDATES = TRAIN // BATCH

@@ -38,10 +38,12 @@ from opponents import explicit_and_func, looped, products, template
 from timing import DEVICE, UPDATES, WARM_UP, Clock, threads_of
 from torch.utils.data import DataLoader
 
-from actlab import experiments, streams
+from actlab import experiments
+from actlab.config import keys
 from actlab.engines import packing, settings, stacked
 from actlab.engines.memory import keep_freed
-from actlab.studies import keys, plan, reading
+from actlab.random import streams
+from actlab.studies import plan, reading
 
 ROUNDS = 5
 SIZES = (1, 2, 5, 15, 45, 90) if DEVICE == "cpu" else (1, 15, 90, 450)

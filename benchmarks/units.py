@@ -21,9 +21,10 @@ import torch
 from figures import show
 from torch import nn
 
-from actlab import activations, streams
+from actlab import activations
 from actlab.engines.memory import keep_freed
 from actlab.networks import Dropout
+from actlab.random import streams
 
 SHAPE = (16384, 1024)
 ROUNDS = 3

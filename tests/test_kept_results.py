@@ -20,7 +20,7 @@ import pytest
 import yaml
 from scipy.stats import binom
 
-from actlab.storage.identity import counted, identity_of
+from actlab.config.identity import counted, identity_of
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

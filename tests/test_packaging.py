@@ -85,7 +85,9 @@ def test_installed_package_is_the_wheels(installed, tmp_path):
 
 
 def test_installed_package_finds_a_study_by_name(installed, tmp_path):
-    code = "import actlab.resources as r; print(r.config_file('gelu_mnist_classifier', 'configs/studies'))"
+    code = (
+        "import actlab.storage.resources as r; print(r.config_file('gelu_mnist_classifier', 'configs/studies'))"
+    )
     path = Path(run(installed / "python", "-c", code, cwd=tmp_path).strip())
     assert path.is_relative_to(installed.parent)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from actlab import files
-from actlab.engines.formats import Failure
-from actlab.files import DamagedError, read_json, regular, write_sealed
+from actlab.storage import files
+from actlab.storage.files import DamagedError, read_json, regular, write_sealed
+from actlab.studies.formats import Failure
 
 ROOT = Path(__file__).parents[1] / "src"
 SOURCES = sorted(ROOT.rglob("*.py"))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import takewhile
 
-from actlab.commands import COMMANDS, FITS, USAGE
-from actlab.environment import ReaderGoneError, check_variables, printing
+from actlab.cli.commands import COMMANDS, FITS, USAGE
+from actlab.cli.environment import ReaderGoneError, check_variables, printing
 from actlab.errors import ActlabError, one_line, unknown
-from actlab.stopping import Stopped, check, stopping
+from actlab.runtime.stopping import Stopped, check, stopping
 
 LONGEST_LINE = 1_500  # characters that an error may take on the terminal
 

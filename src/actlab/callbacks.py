@@ -22,10 +22,10 @@ from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities.data import extract_batch_size
 from torch import Tensor, nn
 
-from actlab.batches import limited
-from actlab.draws import Position
+from actlab.config.batches import limited
 from actlab.errors import ActlabError
-from actlab.modes import evaluating
+from actlab.random.draws import Position
+from actlab.runtime.modes import evaluating
 
 
 class TestEveryEpoch(Callback):

@@ -14,14 +14,14 @@ from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from actlab import activations, configs, mistakes
-from actlab.batches import restore_batches
-from actlab.checkpoints import AtomicCheckpointIO
+from actlab import activations
+from actlab.config import mistakes, records, sections
+from actlab.config.batches import restore_batches
+from actlab.config.parsing import parser_of, run_seed, section, typed
+from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
-from actlab.guards import PlannedLength, StopOnSignal
-from actlab.parsing import parser_of, run_seed, section, typed
-from actlab.signatures import locate
-from actlab.storage import records
+from actlab.runtime.guards import PlannedLength, StopOnSignal
+from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 
 # Tensors are in memory and a batch is one gather: loader workers would only copy.
@@ -63,8 +63,8 @@ class ActlabCLI(LightningCLI):
         )
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Make a parser that builds what `actlab.parsing` has read, with a link for each shape left out."""
-        self.parser = copy.deepcopy(parser_of("trainer", *configs.SECTIONS))
+        """Make a parser for what `actlab.config.parsing` has read, with a link for each shape left out."""
+        self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
         self._link_shapes(self.parser)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -72,7 +72,7 @@ class ActlabCLI(LightningCLI):
         self.config = resolved(self.given, self.trainer_defaults)
 
     def _link_shapes(self, parser: LightningArgumentParser) -> None:
-        for name in configs.linked_shapes(self.given):
+        for name in sections.linked_shapes(self.given):
             parser.link_arguments(
                 "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
             )
@@ -110,8 +110,8 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: where the config gives a task another shape than the data has.
         """
-        for name in configs.SHAPES if issubclass(self._model, Task) else ():
-            if configs.gives(self.given, name):
+        for name in sections.SHAPES if issubclass(self._model, Task) else ():
+            if sections.gives(self.given, name):
                 check_shape(name, self._arguments.get(name), self.datamodule)
         config = records.with_digests(records.record(self.config, self._linked_shapes()))
         if isinstance(self.model, Task):
@@ -121,7 +121,7 @@ class ActlabCLI(LightningCLI):
 
     def _linked_shapes(self) -> dict[str, Any]:
         """The shapes that the model was given by the data."""
-        linked = [name for name in configs.linked_shapes(self.given) if name in self._arguments]
+        linked = [name for name in sections.linked_shapes(self.given) if name in self._arguments]
         return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
@@ -138,7 +138,7 @@ class ActlabCLI(LightningCLI):
             raise mistakes.bad_input(error) or mistakes.unbuilt(error) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer, which `actlab.guards` watch.
+        """Build the Trainer, which `actlab.runtime.guards` watch.
 
         It writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
 
@@ -163,12 +163,12 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
         given: the config.
         trainer_defaults: Trainer arguments where it is silent; callbacks, which are added, stay out.
     """
-    seed, trainer = run_seed(given.get(configs.SEED, 0)), given.get("trainer") or {}
+    seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
     found: Namespace = Namespace()  # type: ignore[no-untyped-call]
-    found[configs.SEED], found.trainer = seed, section("trainer", trainer)
-    for name in configs.SECTIONS:
+    found[sections.SEED], found.trainer = seed, section("trainer", trainer)
+    for name in sections.SECTIONS:
         found[name] = typed(given, name, seed)
-    defaults = {"use_distributed_sampler": not configs.slices_batches(given), **trainer_defaults}
+    defaults = {"use_distributed_sampler": not sections.slices_batches(given), **trainer_defaults}
     for name in defaults.keys() - {*trainer, "callbacks"}:
         found.trainer[name] = defaults[name]
     restore_batches(found.trainer, trainer)
@@ -235,7 +235,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
         ActlabError: for a key or value that the config cannot have.
     """
     given = {key: value for key, value in config.items() if value is not None}
-    configs.check(given)
+    sections.check(given)
     with mistakes.one_line_errors(given):
         cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

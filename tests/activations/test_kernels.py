@@ -7,7 +7,7 @@ import torch
 
 from actlab.activations import create, stochastic
 from actlab.activations.gates import normal_cdf
-from actlab.streams import Stream
+from actlab.random.streams import Stream
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,7 +20,7 @@ from actlab.activations import (
     registry,
 )
 from actlab.errors import ActlabError
-from actlab.streams import Stream, attach
+from actlab.random.streams import Stream, attach
 
 NAMES = names()
 PAPER_NAMES = (

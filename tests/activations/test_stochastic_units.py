@@ -9,7 +9,7 @@ from torch import Tensor
 
 from actlab.activations import create, is_elementwise
 from actlab.activations.gates import CDFS
-from actlab.streams import Stream, attach
+from actlab.random.streams import Stream, attach
 
 POINTS = torch.tensor([-3.0, -1.5, -0.7, -0.1, 0.2, 0.75, 1.4, 3.0], dtype=torch.float64)
 N = 200_000

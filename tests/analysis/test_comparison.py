@@ -11,11 +11,11 @@ from scipy import stats
 from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
-from actlab.engines.folders import DIVERGED, FINISHED
+from actlab.config.keys import canonical
 from actlab.errors import ActlabError
 from actlab.reports import notes, tables
 from actlab.studies import plan
-from actlab.studies.keys import canonical
+from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
 
 

@@ -9,8 +9,8 @@ from written_runs import ACT, LR, one_unit, probe, study, write
 from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.analysis.curves import Curve, over_conditions, over_epochs
-from actlab.engines.folders import DIVERGED, FINISHED
 from actlab.errors import ActlabError
+from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
 
 LOSS = Column("val/loss")

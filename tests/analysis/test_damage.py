@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from written_runs import curves_of, study, write
 
-from actlab import checkpoints
 from actlab.analysis import results
-from actlab.engines import probed
-from actlab.engines.folders import Row, RunFolder
-from actlab.files import DamagedError, read_json, write_sealed
+from actlab.storage import checkpoints
+from actlab.storage.files import DamagedError, read_json, write_sealed
+from actlab.studies import probe_files
+from actlab.studies.folders import Row, RunFolder
 from damaging import WAYS, damaged
 
 
@@ -77,7 +77,7 @@ def test_rows_of_a_probe_are_those_of_its_run(tmp_path: Path) -> None:
     rows = [Row(1.0, 1, "test", "loss", "noise=1", 0.25)]
     for run in (one, other):
         write(tmp_path, run, curves_of(run))
-        probed.write(probed.file_of(tmp_path / run.id, "noise"), rows, ["asked"], [])
+        probe_files.write(probe_files.file_of(tmp_path / run.id, "noise"), rows, ["asked"], [])
     assert not results.load(study(), tmp_path).left_out
     for name in ("noise.parquet", "noise.json"):
         shutil.copy(tmp_path / one.id / "probes" / name, tmp_path / other.id / "probes" / name)

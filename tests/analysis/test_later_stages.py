@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from written_runs import ACT, LR, curves_of, study, write
 
+from actlab.engines import stages
 from actlab.errors import ActlabError
-from actlab.files import DamagedError
-from actlab.studies import stages
+from actlab.storage.files import DamagedError
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actlab.analysis.points import in_words, matches, printer, printers
-from actlab.studies.keys import in_full, same
+from actlab.config.keys import in_full, same
 
 
 @pytest.mark.parametrize(

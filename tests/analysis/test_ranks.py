@@ -10,7 +10,7 @@ import pytest
 
 from actlab.analysis.scoreboard import Board, Record, boards
 from actlab.reports.terminal import print_boards
-from actlab.resources import resource
+from actlab.storage.resources import resource
 from actlab.studies.reading import load
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))

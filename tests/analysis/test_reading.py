@@ -8,9 +8,9 @@ import pytest
 from written_runs import one_unit, probe, write
 
 from actlab.analysis import results
-from actlab.engines import probed
-from actlab.engines.folders import FINISHED, Row, RunFolder
 from actlab.errors import ActlabError
+from actlab.studies import probe_files
+from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Study
 
 
@@ -63,7 +63,7 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     early = probe(tmp_path, run, "early", {("test/error", ""): 0.1}, epoch=1)
     both = folder / "probes" / "both.parquet"
     pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both)
-    probed.sign(both, [], [])
+    probe_files.sign(both, [], [])
     loaded = results.load(plan, tmp_path)
     assert [values.tolist() for values in loaded.series[run.id, "both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
 
@@ -80,10 +80,10 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
     plan, run, _ = written(tmp_path)
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
-    probed.sign(file, [], [])
+    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
     assert "noise.parquet is damaged (it lacks the columns step, value" in line
-    probed.record_of(file).unlink()
+    probe_files.record_of(file).unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
     with pytest.raises(ActlabError, match=r"test\.parquet holds test/error, which training recorded too"):
         results.load(plan, tmp_path)

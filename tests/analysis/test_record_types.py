@@ -14,12 +14,12 @@ import pytest
 from written_runs import curves_of, probe, study, write
 
 from actlab.analysis import results, scoreboard
-from actlab.engines import probed
-from actlab.engines.folders import COSTS
-from actlab.files import DamagedError
+from actlab.engines import stages
 from actlab.reports import curve_table, kept, notes, table_files, terminal
 from actlab.reports.pages import index
-from actlab.studies import stages
+from actlab.storage.files import DamagedError
+from actlab.studies import probe_files
+from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
 
 
@@ -161,7 +161,7 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
         write(tmp_path, one, curves_of(one))
     file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
-    probed.sign(file, [], [])
+    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (the column {next(iter(change))} is of ")
     assert results.load(plan, tmp_path).missing == 1
@@ -180,7 +180,7 @@ def test_rows_of_a_probe_with_other_columns_are_named(tmp_path: Path, change: st
         pq.write_table(table.drop_columns(["step"]), file)
     else:
         file.write_text("epoch,value\n1,2\n")
-    probed.sign(file, [], [])
+    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (")
 

@@ -9,8 +9,8 @@ from written_runs import ACT, LR, curves_of, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column
-from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.errors import ActlabError
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Selection
 
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_runs import ACT, LR, one_unit, probe, study, write
 
-from actlab import series
 from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
-from actlab.engines.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
-from actlab.files import write_sealed
 from actlab.reports import table_files
+from actlab.storage import series
+from actlab.storage.files import write_sealed
+from actlab.studies.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
 from actlab.studies.plan import Run, Study
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)

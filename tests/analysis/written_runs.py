@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from actlab.engines import probed
-from actlab.engines.folders import FINISHED, Row, RunFolder
+from actlab.studies import probe_files
+from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import Block, Run, Selection, Study
 
 ACT, LR, DROP = "model.activation", "model.lr", "model.dropout"
@@ -65,5 +65,5 @@ def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float],
     file = RunFolder(root, run).path / "probes" / f"{name}.parquet"
     file.parent.mkdir(exist_ok=True)
     pd.DataFrame(rows, columns=Row._fields).to_parquet(file)
-    probed.sign(file, [], [])
+    probe_files.sign(file, [], [])
     return file

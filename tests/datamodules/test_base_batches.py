@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
-from actlab.draws import Position
 from actlab.errors import ActlabError
-from actlab.hashing import generator
+from actlab.random.draws import Position
+from actlab.random.hashing import generator
 
 SIZE, BATCH = 50, 8
 

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from actlab.callbacks import TestEveryEpoch
 from actlab.datamodules import MNISTDataModule
 from actlab.datamodules.base import Batch, BatchSource, SeededBatches, TensorDataModule, TensorDataset
-from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.experiments import build
+from actlab.random.draws import Position
 
 SIZE, BATCH = 50, 8
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import SeededBatches
-from actlab.draws import Position
 from actlab.engines import packing, queue
 from actlab.errors import ActlabError
-from actlab.resources import resource
+from actlab.random.draws import Position
+from actlab.storage.resources import resource
 from actlab.studies import reading
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits
 from tolerances import ROUNDED

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from actlab.datamodules import command, twitter_pos
-from actlab.datamodules.command import DATA
+from actlab.cli import data as command
+from actlab.cli.data import DATA
+from actlab.datamodules import twitter_pos
 from actlab.datamodules.speech.sample import write_sample
-from actlab.resources import resource
+from actlab.storage.resources import resource
 from hub_folders import write_hub_folder
 
 

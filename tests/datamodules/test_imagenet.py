@@ -17,10 +17,10 @@ from torch import Tensor
 from actlab.datamodules import ImageNetDataModule
 from actlab.datamodules.base import SeededBatches
 from actlab.datamodules.photographs import square
-from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.networks import PyramidNet
-from actlab.resources import resource
+from actlab.random.draws import Position
+from actlab.storage.resources import resource
 from actlab.tasks import ClassificationTask
 from hub_folders import HubFolder
 

@@ -9,7 +9,7 @@ from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.imagenet import ImageNetDataModule
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
-from actlab.resources import resource
+from actlab.storage.resources import resource
 from fuzzing import within
 from hub_folders import write_hub_folder
 

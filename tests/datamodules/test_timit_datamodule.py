@@ -14,9 +14,9 @@ from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.frames import PADDING
 from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.recordings import read_phones, read_recording
-from actlab.draws import Position
 from actlab.errors import ActlabError
 from actlab.networks import MLP
+from actlab.random.draws import Position
 from actlab.stacking import StackedTask
 from actlab.tasks import FrameTask
 

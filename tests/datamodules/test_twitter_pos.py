@@ -21,7 +21,7 @@ from actlab.datamodules.tweets import TAGS
 from actlab.datamodules.twitter_pos import fetch
 from actlab.experiments import build
 from actlab.networks import MLP
-from actlab.resources import resource
+from actlab.storage.resources import resource
 
 SAMPLE = Path(resource("data/samples/twitter_pos"))
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny_study import KilledError, execute, kill_after, load, metrics, result
 
-from actlab import checkpoints
-from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
+from actlab.storage import checkpoints
+from actlab.studies.folders import RunFolder
 from damaging import WAYS, damaged
 
 

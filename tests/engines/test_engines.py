@@ -18,11 +18,11 @@ from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, 
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import folders, packing, queue
-from actlab.engines.locks import holding
+from actlab.engines import packing, queue
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
-from actlab.studies import reading
+from actlab.studies import folders, reading
+from actlab.studies.locks import holding
 from actlab.studies.plan import Keep
 from actlab.tasks import ClassificationTask
 from tolerances import EXACT, ROUNDED, counted

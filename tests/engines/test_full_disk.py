@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 from tiny_study import execute, load, metrics, result
 
-from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
+from actlab.studies.folders import RunFolder
 
 
 @contextmanager

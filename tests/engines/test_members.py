@@ -6,10 +6,10 @@ import torch
 
 from actlab import experiments
 from actlab.activations.stochastic import SOI
+from actlab.config.keys import get_dotted
 from actlab.engines import stacked
 from actlab.stacking.task import StackedTask
 from actlab.studies import reading
-from actlab.studies.keys import get_dotted
 
 STEPS = 20
 STUDY = """\

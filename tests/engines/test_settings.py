@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from actlab import products, streams
 from actlab.engines import settings
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_json, write_sealed
+from actlab.random import streams
+from actlab.runtime import products
+from actlab.storage.files import DamagedError, read_json, write_sealed
 
 LONG = settings.LONG
 

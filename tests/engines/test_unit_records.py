@@ -11,10 +11,10 @@ from tiny_study import KilledError, execute, kill_after, load, metrics
 
 from actlab import experiments
 from actlab.callbacks import by_unit, unit_statistics, watching
-from actlab.draws import Position
 from actlab.engines import packing
-from actlab.engines.folders import RunFolder
-from actlab.files import DamagedError
+from actlab.random.draws import Position
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import RunFolder
 from damaging import damaged
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"

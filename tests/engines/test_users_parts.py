@@ -10,10 +10,10 @@ from tiny_study import KilledError, execute, kill_after, metrics, result
 from actlab import experiments
 from actlab.analysis import results
 from actlab.engines import packing, probes
-from actlab.engines.folders import RunFolder
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import reading
+from actlab.studies.folders import RunFolder
 from tolerances import EXACT, ROUNDED
 
 pytestmark = pytest.mark.tries_stacks

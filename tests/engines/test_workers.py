@@ -14,9 +14,9 @@ import pytorch_lightning as pl
 from tiny_study import KilledError, ignore, load, metrics, result
 
 from actlab.engines import packing, workers
-from actlab.engines.folders import RunFolder
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
+from actlab.studies.folders import RunFolder
 
 TWO = Settings(jobs=2, threads=1)
 

@@ -8,8 +8,8 @@ import pytest
 
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.mappings import read_mapping
-from actlab.resources import config_file, resource
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file, resource
 from fuzzing import STRUCTURES, VALUES, as_yaml, changed, listed, mistake, paths, replaced, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]

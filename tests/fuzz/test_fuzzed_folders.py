@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from actlab.__main__ import Stopped
-from actlab.engines.folders import RunFolder
-from actlab.engines.locks import holding
-from actlab.studies import progress, reading
+from actlab.engines import progress
+from actlab.studies import reading
+from actlab.studies.folders import RunFolder
+from actlab.studies.locks import holding
 from fuzzing import WAYS, damage, listed, mistake, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]

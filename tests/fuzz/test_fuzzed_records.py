@@ -7,7 +7,7 @@ from test_fuzzed_folders import FINISHED
 
 from actlab.engines import packing, settings
 from actlab.errors import ActlabError
-from actlab.files import id_in
+from actlab.storage.files import id_in
 from actlab.studies import reading
 from fuzzing import listed, mistake, retyped, tried
 
@@ -55,7 +55,7 @@ def test_records_that_are_shown(study, cli, tmp_path):
 
 def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
     """How its processes compute, its stacks, why a run failed, and the id of its logger."""
-    monkeypatch.setattr("actlab.streams.compile_masks", lambda: None)
+    monkeypatch.setattr("actlab.random.streams.compile_masks", lambda: None)
     root, faults = tmp_path / "runs/mine", {}
     runs = reading.load("mine.yaml").runs()
     readers = {

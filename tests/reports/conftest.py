@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from actlab.analysis import results
-from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies import keys, reading
+from actlab.config import keys
+from actlab.studies import reading
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 
 Written = Callable[..., results.Results]
 EPOCHS = 4

@@ -14,13 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from actlab.analysis import results
-from actlab.engines import probed
-from actlab.engines.folders import Row, RunFolder
 from actlab.errors import ActlabError
 from actlab.reports import curve_table, figures, style
 from actlab.reports.panels import limits
 from actlab.reports.plots import read_entry
 from actlab.reports.published import read_curves
+from actlab.studies import probe_files
+from actlab.studies.folders import Row, RunFolder
 
 
 def test_each_figure_is_drawn_as_svg_and_png(written: Any, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
             )
         ]
         folder = RunFolder(loaded.root, run).path / "probes"
-        probed.write(folder / "noise.parquet", rows, [], [])
+        probe_files.write(folder / "noise.parquet", rows, [], [])
     return results.load(loaded.study, loaded.root)
 
 

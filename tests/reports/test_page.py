@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from actlab.engines.probed import write as write_probe
+from actlab.cli import showing
 from actlab.reports import style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
-from actlab.studies import showing
+from actlab.studies.probe_files import write as write_probe
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -14,10 +14,10 @@ import pytest
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
-from actlab.engines.folders import Row, RunFolder
-from actlab.engines.probed import write as write_probe
 from actlab.reports import notes, table_files, tables, terminal
 from actlab.reports.notes import footnotes
+from actlab.studies.folders import Row, RunFolder
+from actlab.studies.probe_files import write as write_probe
 
 
 @pytest.fixture(autouse=True)

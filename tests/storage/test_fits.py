@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
+from actlab.cli.fits import checkpoint_in, folder_for, name_of
 from actlab.errors import ActlabError
-from actlab.storage.fits import checkpoint_in, folder_for, name_of
 
 
 def config_of(activation="elu", seed=3, data=None, **trainer):

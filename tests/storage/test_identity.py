@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from actlab import datamodules, tasks
+from actlab.config import identity
 from actlab.errors import ActlabError
-from actlab.storage import contents, identity, memory
+from actlab.storage import contents, digests
 from actlab.studies import reading
 from actlab.tasks import Task
 
@@ -320,13 +321,13 @@ def test_two_runs_of_one_name_are_an_error(ids, monkeypatch):
 
 def test_a_large_file_is_read_once(ids, tmp_path, monkeypatch):
     """Unless it is changed; what was changed a moment ago may be changed again within the same tick."""
-    monkeypatch.setattr(memory, "WORTH", 1)
-    read, digest = [], memory._digest
-    monkeypatch.setattr(memory, "_digest", lambda file, size: read.append(file.name) or digest(file, size))
+    monkeypatch.setattr(digests, "WORTH", 1)
+    read, digest = [], digests._digest
+    monkeypatch.setattr(digests, "_digest", lambda file, size: read.append(file.name) or digest(file, size))
     first = ids()
     assert ids() == first
     assert read == ["train.parquet"] * 2
-    monkeypatch.setattr(memory, "_SETTLED", 0)
+    monkeypatch.setattr(digests, "_SETTLED", 0)
     assert ids() == first
     assert ids() == first
     assert read == ["train.parquet"] * 3
@@ -337,11 +338,11 @@ def test_a_large_file_is_read_once(ids, tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["a file", "nothing to write to"])
 def test_without_the_memory_files_are_read_again(ids, tmp_path, monkeypatch, place):
     before = ids()
-    monkeypatch.setattr(memory, "WORTH", 1)
+    monkeypatch.setattr(digests, "WORTH", 1)
     monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "cache"))
     if place == "a file":
         (tmp_path / "cache").touch()
     else:
         (tmp_path / "cache").mkdir()
-        (tmp_path / "cache" / memory.FILE).write_text("no database, but long enough to be taken for one" * 100)
+        (tmp_path / "cache" / digests.FILE).write_text("no database, but long enough to be taken for one" * 100)
     assert ids() == ids() == before

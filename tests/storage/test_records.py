@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
-from actlab.checkpoints import AtomicCheckpointIO, read
+from actlab.config.records import changed_code, difference, plain, with_digests
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.storage.records import changed_code, difference, plain, with_digests
+from actlab.storage.checkpoints import AtomicCheckpointIO, read
 from actlab.tasks import ClassificationTask
 
 ELU = {

@@ -9,10 +9,10 @@ import pytest
 
 from actlab.__main__ import main
 from actlab.engines import cost
-from actlab.engines.folders import RunFolder
-from actlab.engines.locks import holding
-from actlab.files import read_json
+from actlab.storage.files import read_json
 from actlab.studies import reading
+from actlab.studies.folders import RunFolder
+from actlab.studies.locks import holding
 
 STUDY = """\
 title: A tiny study

@@ -10,11 +10,13 @@ import jsonschema
 import pytest
 from pytorch_lightning.loggers.logger import DummyLogger
 
+from actlab.cli import loggers
+from actlab.config import identity, keys
+from actlab.engines import checking, stages
 from actlab.errors import ActlabError
-from actlab.mappings import read_mapping
-from actlab.resources import resource
-from actlab.storage import identity
-from actlab.studies import checking, keys, loggers, reading, schema, stages
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import resource
+from actlab.studies import reading, schema
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\

@@ -2,10 +2,10 @@
 
 import pytest
 
-from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder
-from actlab.studies import progress
+from actlab.engines import progress
+from actlab.engines.progress import Display
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
-from actlab.studies.progress import Display
 
 RUNS = [Run(f"run{i}", {}, i, {}) for i in range(4)]
 BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}

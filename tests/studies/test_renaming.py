@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from actlab.files import read_json, write_sealed
-from actlab.storage import identity
+from actlab.config import identity
+from actlab.storage.files import read_json, write_sealed
 from actlab.studies import reading, renaming
 
 STUDY = """\

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from actlab.studies import scoreboard
+from actlab.cli import scoreboard
 
 UNIT = """\
 import torch

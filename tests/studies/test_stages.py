@@ -11,10 +11,11 @@ import pytorch_lightning as pl
 
 from actlab import experiments
 from actlab.__main__ import main
-from actlab.files import read_json, write_sealed
-from actlab.mappings import read_mapping
-from actlab.resources import config_file
-from actlab.studies import reading, stages
+from actlab.engines import stages
+from actlab.storage.files import read_json, write_sealed
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file
+from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from tolerances import ROUNDED, counted
 

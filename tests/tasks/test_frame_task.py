@@ -9,8 +9,8 @@ import yaml
 
 from actlab.experiments import build
 from actlab.networks import MLP
-from actlab.resources import config_file
-from actlab.streams import Uniform
+from actlab.random.streams import Uniform
+from actlab.storage.resources import config_file
 from actlab.tasks import ClassificationTask, FrameTask
 
 

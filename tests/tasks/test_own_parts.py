@@ -10,17 +10,17 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from actlab import activations, experiments
-from actlab.bias_shift import BiasShift
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
-from actlab.draws import Position
 from actlab.engines import packing
 from actlab.engines.probes import Apart
 from actlab.errors import ActlabError
-from actlab.modes import evaluating
 from actlab.networks import MLP
 from actlab.networks.init import initialise
 from actlab.optim import L2, Plateau, Steps
 from actlab.optim.groups import kinds
+from actlab.probes.bias_shift import BiasShift
+from actlab.random.draws import Position
+from actlab.runtime.modes import evaluating
 from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity

@@ -7,10 +7,10 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from actlab.engines.checking import _metrics
 from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
 from actlab.stacking import StackedTask
-from actlab.studies.checking import _metrics
 from actlab.tasks import ClassificationTask
 from toys import FrameNetwork, Frames, FrameTask
 

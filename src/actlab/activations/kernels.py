@@ -1,8 +1,8 @@
 """The SOI map as one Triton kernel, for CUDA devices: reads x, writes x·m, and keeps nothing but x.
 
-The mask is regenerated in the backward from the keys that drew it. Its uniform numbers are those of
-`actlab.streams.uniform` to the bit; Φ is computed by another erf than torch's, so a mask may differ from the
-plain form's where u and Φ(x) agree to seven digits.
+The backward draws the mask again from the same keys. Its uniform numbers are those of
+`actlab.random.streams.uniform` to the bit; Φ is computed by another erf than torch's, so a mask may differ from
+the plain form's where u and Φ(x) agree to seven digits.
 
 `actlab.activations.stochastic` imports this where a tensor lies on a CUDA device and Triton is installed. With
 ``TRITON_INTERPRET=1`` in the environment Triton runs the kernel on the CPU, slowly: so it is tested without a
@@ -24,7 +24,7 @@ BLOCK = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _mask_kernel(t, x, y, keys, size, per_run, runs, first, mu, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2); the hash is `actlab.hashing.hash_words`."""
+    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2), by `actlab.random.hashing.hash_words`."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offset < size
     run = offset // per_run
@@ -70,7 +70,7 @@ def soi(x: Tensor, keys: Tensor, first: int, mu: float = 0.0, sigma: float = 1.0
 
     Args:
         x: shape ``(R, *)``, float16, bfloat16 or float32, on a CUDA device.
-        keys: int32 ``(2, R, 1)``, contiguous: two words a run, as `actlab.streams.Uniform.position` gives them.
+        keys: int32 ``(2, R, 1)``, contiguous: two words a run, from `actlab.random.streams.Uniform.position`.
         first: number of a run's first element.
         mu: location of the normal distribution.
         sigma: its scale.

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError, described, unknown
-from actlab.files import regular
-from actlab.thirdparty import calling
+from actlab.runtime.thirdparty import calling
+from actlab.storage.files import regular
 
 
 class Function(nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 
 from actlab.activations import plugins
 from actlab.errors import ActlabError, unknown
-from actlab.streams import Uniform
+from actlab.random.streams import Uniform
 
 Spec = str | Mapping[str, Any]
 """``elu``, or ``{name: elu, alpha: 0.5}``; or an importable name: ``pkg.mod:Unit``, ``./file.py:Unit``."""

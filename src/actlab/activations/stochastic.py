@@ -1,8 +1,8 @@
 """The stochastic units: random in training, their expectation or mean slope in evaluation.
 
-Each holds a `actlab.streams.Uniform` and draws ``u`` in [0, 1) from it, one number an element, so that within
-a study the draws are a function of the run's seed, the site, the step and the element. They are compared
-in float32 at least, for float64 inputs in float64.
+Each draws ``u`` in [0, 1) from its `actlab.random.streams.Uniform`, one number an element. Within a study a
+draw is a function of the run's seed, the site, the step and the element. Comparisons are in float32 at least,
+for float64 inputs in float64.
 
 Sources as in `actlab.activations.deterministic`; any shape to the same shape.
 """
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from actlab.activations.gates import CDFS, GATES, widened
 from actlab.activations.registry import create, is_elementwise, register
 from actlab.errors import ActlabError
-from actlab.streams import Source, Uniform, fused, uniform
+from actlab.random.streams import Source, Uniform, fused, uniform
 
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 

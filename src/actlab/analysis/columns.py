@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from actlab.config.keys import mode_of
 from actlab.errors import ActlabError, unknown
-from actlab.series import Array, summary
-from actlab.studies.keys import mode_of
+from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}

@@ -10,19 +10,11 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import (
-    FEWEST,
-    Interval,
-    holm,
-    mean_and_sd,
-    median,
-    median_interval,
-    wilcoxon_p,
-)
-from actlab.engines.folders import DIVERGED
+from actlab.analysis.statistics import FEWEST, Interval, holm, mean_and_sd, median, median_interval, wilcoxon_p
+from actlab.config.keys import canonical, in_full, priced, same, without
 from actlab.errors import unknown
+from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
-from actlab.studies.keys import canonical, in_full, priced, same, without
 from actlab.studies.plan import Study
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from actlab.studies.keys import in_full, label, same
+from actlab.config.keys import in_full, label, same
 
 Text = Callable[[str, Any], str]
 """Writes a value of a grid key for people."""

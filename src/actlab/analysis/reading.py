@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab import series
-from actlab.engines import probed
-from actlab.engines.folders import COSTS, Row, RunFolder
-from actlab.engines.formats import Cost, Result
 from actlab.errors import ActlabError
-from actlab.files import DamagedError, read_json
-from actlab.series import Key, Series, Summary
+from actlab.storage import series
+from actlab.storage.files import DamagedError, read_json
+from actlab.storage.series import Key, Series, Summary
+from actlab.studies import probe_files
+from actlab.studies.folders import COSTS, Row, RunFolder
+from actlab.studies.formats import Cost, Result
 from actlab.studies.plan import Run
 
 
@@ -98,7 +98,11 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
     for folder in (folder for run in runs if (folder := RunFolder(root, run)).finished):
         try:
             result = folder.result()
-            old = {name for name in asked if probed.is_outdated(probed.file_of(folder.path, name), asked[name])}
+            old = {
+                name
+                for name in asked
+                if probe_files.is_outdated(probe_files.file_of(folder.path, name), asked[name])
+            }
             recorded[folder.run.id] = _recorded(folder, result.pop("summary", None), old)
         except DamagedError as error:
             left_out.append(str(error))
@@ -139,8 +143,8 @@ def _probed(folder: Path, trained: Container[str], outdated: Container[str]) -> 
     for name in sorted(record.stem for record in (folder / "probes").glob("[!.]*.json")):
         if name in outdated:
             continue
-        file = probed.file_of(folder, name)
-        found = probed.read(file, f"{name}/")
+        file = probe_files.file_of(folder, name)
+        found = probe_files.read(file, f"{name}/")
         if both := [name for name, _ in found if name in trained]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
         yield from found.items()

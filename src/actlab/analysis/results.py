@@ -20,11 +20,11 @@ from actlab.analysis import reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
-from actlab.engines import probed
-from actlab.engines.folders import DIVERGED
-from actlab.engines.formats import Cost, Measured, Result
 from actlab.errors import ActlabError, unknown
-from actlab.files import DamagedError
+from actlab.storage.files import DamagedError
+from actlab.studies import probe_files
+from actlab.studies.folders import DIVERGED
+from actlab.studies.formats import Cost, Measured, Result
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
 
@@ -259,7 +259,7 @@ def load(study: Study, root: Path) -> Results:
             hub dataset.
     """
     runs = study.runs()
-    asked = {probe.name: probed.asked(probe, study.keep) for probe in study.probes}
+    asked = {probe.name: probe_files.asked(probe, study.keep) for probe in study.probes}
     found = reading.read(root, runs, asked)
     _check_revisions(found.results)
     left_out = list(found.left_out)

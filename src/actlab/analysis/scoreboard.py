@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, printer, printers
-from actlab.files import DamagedError, read_json
-from actlab.studies.keys import canonical, located, mode_of, plain_unit, without
+from actlab.config.keys import canonical, located, mode_of, plain_unit, without
+from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"

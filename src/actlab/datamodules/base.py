@@ -1,8 +1,8 @@
 """Numbered samples, the order of their batches and the datamodule of both: what all datamodules share.
 
 A batch is asked for by its `Position`: run seeds, epoch and the numbers of its samples. A dataset gathers these
-samples and hands them, with the position, to its transform, so what a transform draws by `actlab.draws` is the
-same for a sample alone, in a stack, on any number of devices and after a resume.
+samples and hands them, with the position, to its transform, so what a transform draws by `actlab.random.draws`
+is the same for a sample alone, in a stack, on any number of devices and after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 
-from actlab.draws import Position
 from actlab.errors import ActlabError
-from actlab.hashing import generator
+from actlab.random.draws import Position
+from actlab.random.hashing import generator
 
 Batch = tuple[Tensor, ...]
 # Batched tensor code on the device of the data: takes tensors (B, …), in a stack (R, B, …).

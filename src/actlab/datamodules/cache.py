@@ -15,7 +15,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import regular, replacing
+from actlab.storage.files import regular, replacing
 
 
 class Cached(NamedTuple):

@@ -13,7 +13,7 @@ from actlab.datamodules.decoded import DecodedImages
 from actlab.datamodules.images import Images
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.errors import ActlabError
-from actlab.resources import resource
+from actlab.storage.resources import resource
 
 SHAPE = (3, 32, 32)
 VARIANTS = ("cifar10", "cifar100")

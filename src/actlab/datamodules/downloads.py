@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import regular
+from actlab.storage.files import regular
 
 RETRIES, PATIENCE = 1, 10  # further tries; seconds that a server may be silent
 # Writes what is at a URL to a path; pooch's own has a progress bar.

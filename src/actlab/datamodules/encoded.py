@@ -18,7 +18,7 @@ from torch import Tensor
 
 from actlab.datamodules.images import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, labels_of, words
 from actlab.errors import ActlabError
-from actlab.files import regular
+from actlab.storage.files import regular
 
 PARTS = {"train": ("train",), "val": ("val", "validation")}  # part → what its folder or split may be called
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")

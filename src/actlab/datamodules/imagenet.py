@@ -21,9 +21,9 @@ from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
 from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
 from actlab.errors import ActlabError
-from actlab.files import cache_folder
-from actlab.hashing import generator
-from actlab.resources import resource
+from actlab.random.hashing import generator
+from actlab.storage.files import cache_folder
+from actlab.storage.resources import resource
 
 SAMPLE_VAL = 8
 

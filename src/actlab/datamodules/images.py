@@ -19,7 +19,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.files import checked, parsed, regular
+from actlab.storage.files import checked, parsed, regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
 MODES = {1: "L", 3: "RGB"}  # Pillow's names of 8-bit greyscale and 8-bit colour

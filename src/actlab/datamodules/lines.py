@@ -10,7 +10,7 @@ from pathlib import Path
 
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
-from actlab.files import regular
+from actlab.storage.files import regular
 
 LONGEST = 2**20  # bytes of a line; more is no text
 _GZIP, _BYTE_ORDER_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"

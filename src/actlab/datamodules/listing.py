@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from actlab.errors import ActlabError
-from actlab.files import regular
+from actlab.storage.files import regular
 
 REMEDY = (
     "give the folder of one dataset, with its splits in folders or files called train and test, or name the "

@@ -6,8 +6,8 @@ import torch
 
 from actlab.datamodules.base import Batch, TensorDataset
 from actlab.datamodules.decoded import DecodedImages
-from actlab.draws import Position
-from actlab.resources import resource
+from actlab.random.draws import Position
+from actlab.storage.resources import resource
 
 SAMPLE_VALIDATION = 1000
 

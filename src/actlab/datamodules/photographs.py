@@ -23,8 +23,8 @@ from actlab.datamodules.encoded import Encoded, unreadable
 from actlab.datamodules.images import PICTURE_ERRORS, is_deep
 from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.steps import mean_of
-from actlab.draws import Position, integers_at, uniform_at
 from actlab.errors import ActlabError
+from actlab.random.draws import Position, integers_at, uniform_at
 
 FORMAT = 2  # of the mean's cache: raised when decoding changes
 BLOCK = 64  # pictures that the mean reads at once

@@ -27,7 +27,7 @@ from torch import Tensor
 from actlab.datamodules.cache import Cached, digest_of_tensors, made_once
 from actlab.datamodules.steps import STEPS, Statistics, Step
 from actlab.errors import ActlabError, unknown
-from actlab.files import cache_folder
+from actlab.storage.files import cache_folder
 
 FORMAT = 1  # of the cache: raised when a step's statistics change
 BLOCK = 1000  # images that are worked on at once: 12 MB of CIFAR in float32

@@ -15,7 +15,7 @@ from actlab.datamodules.hub import open_hub, quiet, revision_of
 from actlab.datamodules.images import Images, check_class_names, decode, words
 from actlab.datamodules.listing import check_parts, check_splits, names_files
 from actlab.errors import ActlabError
-from actlab.files import at_home, cache_folder, regular, scratch
+from actlab.storage.files import at_home, cache_folder, regular, scratch
 
 FORMAT = 4  # of the cache: raised when decoding changes
 MOST_FILES = 100_000  # that are looked through for parquet files

@@ -17,7 +17,7 @@ from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
-from actlab.files import at_home
+from actlab.storage.files import at_home
 
 
 @cache

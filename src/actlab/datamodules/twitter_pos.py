@@ -18,10 +18,10 @@ from actlab.datamodules.clusters import PADDING, UNKNOWN, WordFeatures, read_clu
 from actlab.datamodules.downloads import Downloader, Remote, download, git_name
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.vectors import read_vectors
-from actlab.draws import Position
 from actlab.errors import ActlabError, unknown
-from actlab.files import at_home
-from actlab.resources import resource
+from actlab.random.draws import Position
+from actlab.storage.files import at_home
+from actlab.storage.resources import resource
 
 FOLDER = "data/twitter_pos"
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"

@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from actlab import experiments
-from actlab.studies.keys import get_dotted, set_dotted
+from actlab.config.keys import get_dotted, set_dotted
 from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from actlab import stopping
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
+from actlab.runtime import stopping
 
 Report = Callable[..., None]  # in a child: sends a kind of message, and its content
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment: the accelerators of a process

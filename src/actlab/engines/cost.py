@@ -13,12 +13,13 @@ import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 
-from actlab import experiments, stopping
+from actlab import experiments
+from actlab.config.keys import canonical, label, same, without
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
-from actlab.engines.folders import COSTS
 from actlab.experiments import Experiment
-from actlab.files import write_sealed
-from actlab.studies.keys import canonical, label, same, without
+from actlab.runtime import stopping
+from actlab.storage.files import write_sealed
+from actlab.studies.folders import COSTS
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 

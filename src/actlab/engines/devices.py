@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from lightning_fabric.utilities import rank_zero
 
-from actlab.engines.folders import hardware
+from actlab.studies.folders import hardware
 
 SMALL = 400  # samples an update
 

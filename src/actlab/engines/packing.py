@@ -21,13 +21,13 @@ from typing_extensions import TypedDict
 from actlab import experiments
 from actlab.engines import alike, stack_trial
 from actlab.engines.devices import SMALL, threads_for
-from actlab.engines.folders import RunFolder
-from actlab.engines.locks import deciding
 from actlab.engines.settings import Settings, Threads
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
-from actlab.files import read_json, write_sealed
 from actlab.stacking import task as stacking
+from actlab.storage.files import read_json, write_sealed
+from actlab.studies.folders import RunFolder
+from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run
 
 FILE, TRIALS = "stacks.json", "trials.json"

@@ -1,6 +1,6 @@
 """Probes are runs' second life: evaluations of their checkpoints, after training and without touching it.
 
-A probe of a run is a file in its folder, see `actlab.engines.probed`. Where it holds what is asked nothing is
+A probe of a run is a file in its folder (`actlab.studies.probe_files`). Where it holds what is asked nothing is
 done, so a probe may be added to finished runs, and an interrupted study goes on with those that are missing.
 """
 
@@ -17,21 +17,24 @@ from pytorch_lightning.core.hooks import DataHooks
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
 
-from actlab import checkpoints, experiments, series, stopping
-from actlab.engines import alike, packing, probed
-from actlab.engines.folders import Row, RunFolder
-from actlab.engines.locks import holding
+from actlab import experiments
+from actlab.config.signatures import find, parameters
+from actlab.engines import alike, packing
 from actlab.engines.recording import best_of, checkpoint_name
 from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
-from actlab.signatures import find, parameters
+from actlab.runtime import stopping
+from actlab.runtime.thirdparty import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import stacked_quantity
+from actlab.storage import checkpoints, series
+from actlab.studies import probe_files
+from actlab.studies.folders import Row, RunFolder
+from actlab.studies.locks import holding
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
-from actlab.thirdparty import calling
 
 TOGETHER = 15  # most runs that are evaluated as one
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -45,7 +48,7 @@ def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tu
         left = [
             run
             for run in finished
-            if not probed.answers(probed.file_of(root / run.id, probe.name), *_asked(probe, run))
+            if not probe_files.answers(probe_files.file_of(root / run.id, probe.name), *_asked(probe, run))
         ]
         if left:
             found.append((probe, left))
@@ -137,7 +140,7 @@ def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: 
             for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
-        probed.write(probed.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
+        probe_files.write(probe_files.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
 
 
 def _kept(folder: RunFolder, name: str) -> bool:
@@ -241,4 +244,4 @@ def _add(
 def _asked(probe: Probe, run: Run) -> tuple[list[Any], list[Any]]:
     """What is asked of a run, and the ``version`` by which a class says that it measures anew."""
     version = getattr(find(probe.class_path, (object,), "probe"), "version", None)
-    return probed.asked(probe, run.keep), [] if version is None else [version]
+    return probe_files.asked(probe, run.keep), [] if version is None else [version]

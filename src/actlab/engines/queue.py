@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 from pytorch_lightning.utilities.memory import is_oom_error
 
-from actlab import stopping
+from actlab.config import identity
 from actlab.engines import packing, sequential, stacked
-from actlab.engines.folders import RunFolder
-from actlab.engines.locks import holding
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
-from actlab.files import DamagedError
-from actlab.storage import identity
+from actlab.runtime import stopping
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import RunFolder
+from actlab.studies.locks import holding
 from actlab.studies.plan import Run
 
 

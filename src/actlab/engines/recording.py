@@ -14,11 +14,11 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
-from actlab.checkpoints import config_of, epochs_of, read, write_weights
 from actlab.engines import unit_records
-from actlab.engines.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
-from actlab.files import DamagedError
-from actlab.guards import ended
+from actlab.runtime.guards import ended
+from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
 
 LoggerFactory = Callable[[Run], Logger]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from actlab import experiments
-from actlab.checkpoints import AtomicCheckpointIO
 from actlab.engines.devices import SMALL, rank, threads, threads_for
-from actlab.engines.folders import RunFolder
 from actlab.engines.recording import LoggerFactory, Progress, Recorder
+from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
 

@@ -18,10 +18,11 @@ import torch
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab import products, streams
 from actlab.errors import ActlabError
 from actlab.experiments import without_denormals
-from actlab.files import read_json, write_sealed
+from actlab.random import streams
+from actlab.runtime import products
+from actlab.storage.files import read_json, write_sealed
 
 FILE = "engine.json"
 LONG = 20_000  # updates of all runs, from which processes and compiled masks pay
@@ -48,7 +49,7 @@ class Settings:
         jobs: number of processes that train; 1 is this one.
         threads: of torch in each of them; 0 where their number follows from the work.
         compiled: whether the functions that draw masks are compiled.
-        products: the route of float32 products on the CPU; see `actlab.products`.
+        products: the route of float32 products on the CPU; see `actlab.runtime.products`.
     """
 
     jobs: int = 1

@@ -26,7 +26,7 @@ from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
-from actlab.files import regular
+from actlab.storage.files import regular
 
 
 def work(

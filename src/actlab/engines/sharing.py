@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from actlab.engines.folders import RunFolder
-from actlab.files import DamagedError, regular, replacing, write_atomically, write_sealed
+from actlab.storage.files import DamagedError, regular, replacing, write_atomically, write_sealed
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
 

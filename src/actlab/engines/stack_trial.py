@@ -23,11 +23,11 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from actlab import experiments
+from actlab.config.keys import set_dotted
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
 from actlab.stacking import StackedTask
-from actlab.studies.keys import set_dotted
 from actlab.studies.plan import Run
 from actlab.tasks.training import Training
 

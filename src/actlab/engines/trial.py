@@ -11,20 +11,22 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from actlab import activations, experiments, stopping, streams
+from actlab import activations, experiments
 from actlab.callbacks import refuse_averaging
+from actlab.config.keys import canonical, label
 from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
-from actlab.modes import evaluating, own_attributes
+from actlab.random import streams
+from actlab.runtime import stopping
+from actlab.runtime.modes import evaluating, own_attributes
+from actlab.runtime.thirdparty import Calling
 from actlab.studies.groups import of_each_value
-from actlab.studies.keys import canonical, label
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.building import fault_of_learning
 from actlab.tasks.randomness import is_random
-from actlab.thirdparty import Calling
 
 SAMPLES = 8
 

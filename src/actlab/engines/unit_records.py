@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 
 from actlab.callbacks import UnitValues
-from actlab.engines.folders import UNITS, UNITS_SO_FAR, Row, RunFolder
-from actlab.files import DamagedError, regular, replacing
+from actlab.storage.files import DamagedError, regular, replacing
+from actlab.studies.folders import UNITS, UNITS_SO_FAR, Row, RunFolder
 
 Array = npt.NDArray[Any]
 _WIDTHS = "widths of layers"  # beside the statistics

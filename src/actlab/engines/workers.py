@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from actlab import stopping
 from actlab.engines import packing, queue
 from actlab.engines.children import Child, EndedError, Report
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
+from actlab.runtime import stopping
 from actlab.studies.plan import Run
 
 MOST_DEATHS = 3  # by signals, of the processes that train one job

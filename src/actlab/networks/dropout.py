@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.streams import Uniform
+from actlab.random.streams import Uniform
 
 
 class Dropout(nn.Module):

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from actlab.errors import ActlabError, unknown
-from actlab.hashing import generator
+from actlab.random.hashing import generator
 
 Rule = Callable[[Tensor, Generator | None], Tensor]
 

@@ -23,9 +23,9 @@ import pandas as pd
 
 from actlab.analysis.results import Results
 from actlab.errors import one_line
-from actlab.files import DamagedError, regular, write_atomically
 from actlab.reports.panels import Plot
 from actlab.reports.plots import read
+from actlab.storage.files import DamagedError, regular, write_atomically
 
 NAME = "curves.csv"
 _WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")

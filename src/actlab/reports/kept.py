@@ -17,11 +17,11 @@ from typing import Any
 
 import pandas as pd
 
+from actlab.config.keys import label
 from actlab.errors import unknown
 from actlab.reports import curve_table, style
 from actlab.reports.canvas import Axes, Figure, mpl
 from actlab.reports.published import PublishedCurves, read_curves
-from actlab.studies.keys import label
 from actlab.studies.plan import Study
 from actlab.studies.reading import load
 

@@ -11,8 +11,8 @@ from actlab.analysis.flips import EXACT
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, pairs_needed
-from actlab.engines.folders import COSTS
 from actlab.reports.captions import INTERVAL, spans
+from actlab.studies.folders import COSTS
 
 LEAST_SHARE = 0.9  # seconds of processor time that a timing gets in a second on an idle machine
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from actlab.config.keys import same
 from actlab.errors import ActlabError, one_line, unknown
-from actlab.files import regular
-from actlab.resources import is_file, resource
-from actlab.studies.keys import same
+from actlab.storage.files import regular
+from actlab.storage.resources import is_file, resource
 
 _KEYS = ("file", "names", "stretch")
 _NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")

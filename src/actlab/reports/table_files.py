@@ -14,10 +14,10 @@ from actlab.analysis import comparison
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
-from actlab.files import write_atomically
+from actlab.config.keys import in_full
 from actlab.reports.notes import facts, footnotes
 from actlab.reports.tables import grid, sections
-from actlab.studies.keys import in_full
+from actlab.storage.files import write_atomically
 
 MOST_COLUMNS = 10  # of one table in Markdown
 

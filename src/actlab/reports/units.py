@@ -1,4 +1,4 @@
-"""The units at a glance: a table of the registry, and a figure of every value and derivative.
+"""A figure of every unit: value, derivative and, of stochastic units, draws.
 
 The figure holds figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E), then one panel for
 each registered unit.
@@ -6,24 +6,19 @@ each registered unit.
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 from torch import Tensor
 
 from actlab.activations import Spec, create, entry, names
-from actlab.errors import ActlabError, Parser
+from actlab.errors import ActlabError
+from actlab.random.streams import Stream, attach
 from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, Line2D, mpl
-from actlab.streams import Stream, attach
 
 _BLUE, _ORANGE, _GREEN, _RED, _GREY = "#2a6fbb", "#e07b00", "#2e8b57", "#b5323e", "#8a8f98"
 _DOTS = "#4a4f57"
@@ -73,55 +68,6 @@ _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...]
         ),
     ),
 )
-
-
-def main(argv: Sequence[str]) -> None:
-    """``actlab activations``: print the table, and draw the units where ``--plot`` says.
-
-    Raises:
-        ActlabError: for words it does not know or a kind of file it cannot draw.
-    """
-    args = parser().parse_args(argv)
-    if args.plot is not None:
-        print(plot_units(args.plot))
-        return
-    console = Console(file=sys.stdout)
-    table = unit_table()
-    if not console.is_terminal:  # into a pipe as wide as it needs, nothing cut
-        console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
-    console.print(table)
-
-
-def parser() -> Parser:
-    """The command line of ``actlab activations``."""
-    found = Parser(
-        prog="actlab activations",
-        description="List the registered units: formula, parameters, source.",
-        examples=["actlab activations", "actlab activations --plot units.png"],
-    )
-    found.add_argument("--plot", metavar="PICTURE", help="draw value and derivative of each, as .png or .svg")
-    return found
-
-
-def unit_table() -> Table:
-    """Every registered unit: name, formula, parameters with defaults, stochastic or not, source."""
-    table = Table("name", "formula", "parameters", "stochastic", "source", title="Units")
-    table.columns[0].no_wrap = True
-    for name in names():
-        unit = entry(name)
-        table.add_row(name, unit.formula, _parameters(name), "yes" if unit.stochastic else "no", unit.source)
-    return table
-
-
-def _parameters(name: str) -> str:
-    defaults = entry(name).parameters
-    return ", ".join(
-        key if v is inspect.Parameter.empty else f"{key}={_short(v)}" for key, v in defaults.items()
-    )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def plot_units(path: str | Path) -> Path:

@@ -14,9 +14,9 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
+from actlab.config.keys import label, mode_of
 from actlab.errors import one_line
-from actlab.files import at_home, id_in, regular
-from actlab.studies.keys import label, mode_of
+from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"

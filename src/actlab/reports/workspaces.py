@@ -11,7 +11,7 @@ from typing import Any
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from actlab.studies.keys import short
+from actlab.config.keys import short
 from actlab.studies.plan import Study
 
 _SETTINGS = ("activation", "lr", "dropout", "seed")  # as `actlab.reports.wandb.compared` has them

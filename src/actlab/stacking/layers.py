@@ -30,11 +30,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from actlab import activations, streams
+from actlab import activations
 from actlab.errors import ActlabError
-from actlab.modes import own_attributes
 from actlab.networks import Dropout
-from actlab.streams import Stream
+from actlab.random import streams
+from actlab.random.streams import Stream
+from actlab.runtime.modes import own_attributes
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from actlab.random.streams import Stream
 from actlab.stacking.layers import PerMember, stack
-from actlab.streams import Stream
 
 
 class StackedNetwork(nn.Module):

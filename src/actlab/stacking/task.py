@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
+from actlab.random.streams import Stream
+from actlab.runtime.thirdparty import calling
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
-from actlab.streams import Stream
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.training import Training
-from actlab.thirdparty import calling
 
 
 class StackedTask(Training):

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from actlab.files import at_home, regular, resolved
-from actlab.storage.memory import digests_of
+from actlab.storage.digests import digests_of
+from actlab.storage.files import at_home, regular, resolved
 
 MOST_FILES = 100_000  # of a folder whose files are read
 _BY_NAMES = "names-and-sizes:"  # what the digest of a larger one begins with

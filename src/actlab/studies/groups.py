@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from actlab.config.keys import canonical, without
 from actlab.errors import ActlabError
-from actlab.studies.keys import canonical, without
 from actlab.studies.plan import Run, Study
 
 

@@ -1,7 +1,7 @@
 """What a study is, and how it becomes runs: pure, before anything is trained.
 
 A study is one or more grids of dotted config keys over base configs, seeds, a rule of selection and published
-values. The id of a run is a function of what changes its numbers (`actlab.storage.identity`), so the same
+values. The id of a run is a function of what changes its numbers (`actlab.config.identity`), so the same
 command starts, skips or resumes it. `actlab.studies.reading` makes a study from its file.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from actlab.config import identity
+from actlab.config.keys import as_number, get_dotted, label, set_dotted, short
 from actlab.errors import ActlabError, unknown
-from actlab.storage import identity
-from actlab.studies.keys import as_number, get_dotted, label, set_dotted, short
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
@@ -185,7 +185,7 @@ class Study:
         seeds: the seeds of every grid point.
         compare: the grid key whose values are compared, or ``block``; by default the first that is not tuned.
         select: the rule of selection.
-        stages: empty when everything is run at once; see `actlab.studies.stages`.
+        stages: empty when everything is run at once; see `actlab.engines.stages`.
         probes: evaluations after training.
         keep: which checkpoints stay.
         table: columns of the table; see `actlab.analysis.columns`.

@@ -8,11 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actlab.errors import ActlabError, unknown
-from actlab.mappings import read_mapping
-from actlab.resources import config_file, is_file
-from actlab.studies import schema
-from actlab.studies.keys import (
+from actlab.config.keys import (
     as_list,
     as_number,
     check_order,
@@ -24,6 +20,10 @@ from actlab.studies.keys import (
     short,
     yaml_value,
 )
+from actlab.errors import ActlabError, unknown
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file, is_file
+from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}

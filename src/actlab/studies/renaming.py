@@ -19,11 +19,12 @@ from unittest import mock
 import pyarrow.parquet as pq
 import yaml
 
-from actlab.engines.formats import Result
-from actlab.engines.probed import record_of
+from actlab.config import identity
 from actlab.errors import ActlabError
-from actlab.files import digest_of, parsed, read_json, regular, write_atomically, write_sealed
-from actlab.storage import contents, identity
+from actlab.storage import contents
+from actlab.storage.files import digest_of, parsed, read_json, regular, write_atomically, write_sealed
+from actlab.studies.formats import Result
+from actlab.studies.probe_files import record_of
 
 _FORMER = re.compile(r"(.+)-([0-9a-f]{8})")
 _SAMPLE, _BLOCK = 2**20, 2**18  # bytes that counted at both ends of a file, and of each block between them

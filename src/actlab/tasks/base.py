@@ -16,12 +16,14 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from actlab import activations, hashing, optim, streams, thirdparty
+from actlab import activations, optim
 from actlab.errors import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
-from actlab.seeding import SeedGlobal, own_generators
+from actlab.random import hashing, streams
+from actlab.random.seeding import SeedGlobal, own_generators
+from actlab.runtime import thirdparty
 from actlab.tasks import building
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random

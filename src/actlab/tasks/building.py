@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from actlab import hashing
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, Plateau, Schedule
-from actlab.seeding import own_generators
+from actlab.random import hashing
+from actlab.random.seeding import own_generators
 
 
 def check_optimizer(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from actlab.activations import Function, declared
-from actlab.streams import Uniform
+from actlab.random.streams import Uniform
 
 # Layers of torch that draw from its global generator in training.
 _DRAWING = (

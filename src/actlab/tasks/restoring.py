@@ -13,10 +13,10 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from actlab import checkpoints
+from actlab.config import records
+from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
-from actlab.signatures import locate, parameters
-from actlab.storage import records
+from actlab.storage import checkpoints
 
 
 def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab import optim
-from actlab.checkpoints import check_whole_epochs
-from actlab.modes import Lending, evaluating
 from actlab.networks import Dropout
-from actlab.seeding import own_generators
-from actlab.streams import Stream
+from actlab.random.seeding import own_generators
+from actlab.random.streams import Stream
+from actlab.runtime.modes import Lending, evaluating
+from actlab.storage.checkpoints import check_whole_epochs
 from actlab.tasks import building
 from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean
 from actlab.tasks.restoring import as_precise_as

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actlab.audio import torchaudio
+from actlab.datamodules.speech.audio import torchaudio
 from actlab.datamodules.speech.phones import CLASS_OF, NO_CLASS
 
 RATE = 16_000  # audio samples a second

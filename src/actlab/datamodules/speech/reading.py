@@ -19,7 +19,7 @@ from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
 from actlab.errors import ActlabError
-from actlab.files import cache_folder
+from actlab.storage.files import cache_folder
 
 FORMAT = 2  # of the cache: raised when reading changes
 KINDS = ("frames", "targets", "lengths")

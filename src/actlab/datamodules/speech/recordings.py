@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
 from actlab.errors import ActlabError, unknown
-from actlab.files import regular
+from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
 REMEDY = "copy it from the corpus anew"

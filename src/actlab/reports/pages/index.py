@@ -1,47 +1,22 @@
-"""The page over all studies of a folder: ``index.html``, and the command ``actlab report``."""
+"""The page over all studies of a folder: ``index.html``."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
 from actlab.analysis.scoreboard import Board, Read, Record
-from actlab.errors import ActlabError, Parser
-from actlab.files import DamagedError
+from actlab.config.keys import short
+from actlab.errors import ActlabError
 from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
 from actlab.reports.tables import NONE, number, rank, share
-from actlab.studies.keys import short
-
-
-def main(argv: Sequence[str]) -> None:
-    """``actlab report``: write the page over all studies and say where.
-
-    Raises:
-        ActlabError: for words it does not know, or a folder without a study's table.
-    """
-    runs = parser().parse_args(argv).runs_dir
-    found = scoreboard.read(runs)
-    for line in found.left_out:
-        print(f"note: {line}", file=sys.stderr)
-    print(write(runs, found))
-
-
-def parser() -> Parser:
-    """The command line of ``actlab report``."""
-    found = Parser(
-        prog="actlab report",
-        description="Write one page over all studies: each unit's median and rank in each task.",
-        examples=["actlab report", "actlab report --runs-dir runs/scoreboard-small"],
-    )
-    found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    return found
+from actlab.storage.files import DamagedError
 
 
 def write(runs: Path, found: Read | None = None) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from actlab.files import write_atomically
 from actlab.reports.captions import spans
+from actlab.storage.files import write_atomically
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,1 @@
+"""The command ``actlab``: one module a command."""

@@ -1,0 +1,64 @@
+"""``actlab activations``: the registered units as a table or a figure."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from actlab.activations import entry, names
+from actlab.errors import Parser
+from actlab.reports.units import plot_units
+
+
+def main(argv: Sequence[str]) -> None:
+    """``actlab activations``: print the table, and draw the units where ``--plot`` says.
+
+    Raises:
+        ActlabError: for words it does not know or a kind of file it cannot draw.
+    """
+    args = parser().parse_args(argv)
+    if args.plot is not None:
+        print(plot_units(args.plot))
+        return
+    console = Console(file=sys.stdout)
+    table = unit_table()
+    if not console.is_terminal:  # into a pipe as wide as it needs, nothing cut
+        console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
+    console.print(table)
+
+
+def parser() -> Parser:
+    """The command line of ``actlab activations``."""
+    found = Parser(
+        prog="actlab activations",
+        description="List the registered units: formula, parameters, source.",
+        examples=["actlab activations", "actlab activations --plot units.png"],
+    )
+    found.add_argument("--plot", metavar="PICTURE", help="draw value and derivative of each, as .png or .svg")
+    return found
+
+
+def unit_table() -> Table:
+    """Every registered unit: name, formula, parameters with defaults, stochastic or not, source."""
+    table = Table("name", "formula", "parameters", "stochastic", "source", title="Units")
+    table.columns[0].no_wrap = True
+    for name in names():
+        unit = entry(name)
+        table.add_row(name, unit.formula, _parameters(name), "yes" if unit.stochastic else "no", unit.source)
+    return table
+
+
+def _parameters(name: str) -> str:
+    defaults = entry(name).parameters
+    return ", ".join(
+        key if v is inspect.Parameter.empty else f"{key}={_short(v)}" for key, v in defaults.items()
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,93 @@
+"""Loggers for the runs of a study: one a run, grouped, told what the runs are compared by."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import pydoc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis.points import in_words, printer
+from actlab.config.keys import canonical, label
+from actlab.errors import ActlabError
+from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Run, Study
+
+
+@dataclass(frozen=True)
+class Loggers:
+    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+
+    A worker takes it along, so it holds plain values alone.
+
+    Args:
+        path: of the class.
+        group: name of the study.
+        root: the study's folder.
+        tags: of the study; the run's unit is one more.
+        modes: as of `actlab.studies.plan.Study`.
+        texts: of grid values that would look alike, by `canonical`: ``a.py:Unit``.
+    """
+
+    path: str
+    group: str
+    root: Path
+    tags: tuple[str, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, run: Run) -> Any:
+        """The logger of a run."""
+        found = pydoc.locate(self.path)
+        known = RunFolder(self.root, run).logger_id
+        settings = {
+            "save_dir": str(self.root),
+            "name": run.id,
+            "group": self.group,
+            "id": known,
+            "tags": [*self.tags, self._text("", run.unit)[:64]],
+            "job_type": "run",
+            "modes": self.modes,
+        }
+        accepted = inspect.signature(found).parameters  # type: ignore[arg-type]
+        logger = found(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
+        words = {"setting": in_words(run.point, text=self._text)}
+        words |= {"activation": self._text("", run.unit)} if run.unit else {}
+        logger.log_hyperparams({**run.config, **words})
+        return logger
+
+    def _text(self, key: str, value: Any) -> str:
+        return self.texts.get(canonical(value)) or label(value)
+
+
+def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
+    """Loggers of a class for the runs of a study; None without a class.
+
+    Raises:
+        ActlabError: when ``name`` is no class of Lightning loggers.
+    """
+    if name is None:
+        return None
+    from pytorch_lightning.loggers import Logger
+
+    found = pydoc.locate(name)
+    if not (isinstance(found, type) and issubclass(found, Logger)):
+        raise ActlabError(
+            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
+        )
+    return Loggers(name, study.name, root, study.tags, study.modes, _told_apart(study.runs()))
+
+
+def _told_apart(runs: Sequence[Run]) -> dict[str, str]:
+    """Grid values that have the label of another, with as much of their files as tells them apart."""
+    found: dict[str, str] = {}
+    for key in dict.fromkeys(key for run in runs for key in run.point):
+        values = [run.point[key] for run in runs if key in run.point]
+        text = printer(values)
+        full = {canonical(v): text(v) for v in values if text(v) != label(v)}
+        ends = ({who: "/".join(t.split("/")[-n:]) for who, t in full.items()} for n in itertools.count(1))
+        found |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
+    return found

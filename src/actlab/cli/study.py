@@ -1,0 +1,253 @@
+"""``actlab study plan | run | show | report | wandb FILE``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actlab.cli import showing
+from actlab.cli.loggers import logger_factory
+from actlab.config.keys import canonical, without
+from actlab.engines import stages
+from actlab.engines.checking import check
+from actlab.engines.helping import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.running import Engine, run
+from actlab.errors import ActlabError, Parser
+from actlab.studies import schema
+from actlab.studies.folders import RunFolder
+from actlab.studies.groups import groups
+from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.reading import load
+from actlab.studies.renaming import former_in
+
+ENGINES = ("auto", "sequential")
+W_AND_B = "actlab.reports.wandb.RunLogger"
+
+
+COMMANDS = {
+    "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
+    "run": "train what is unfinished, then print the table; exits with 1 when runs or probes failed",
+    "show": "print the table: medians over seeds, intervals, published values",
+    "report": "draw the figures beside the published curves",
+    "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
+    "schema": "print the JSON schema of study files, for editors",
+}
+
+
+EXAMPLES = {
+    "plan": [
+        "actlab study plan gelu_mnist_classifier",
+        "actlab study plan mine.yaml --time --set data.dataset=FOLDER",
+    ],
+    "run": [
+        "actlab study run demo --report",
+        "actlab study run demo --activation ./my_unit.py:MyUnit",
+        "actlab study run gelu_mnist_classifier --smoke",
+        "actlab study run gelu_mnist_classifier --set data.dataset=FOLDER",
+        "actlab study run mine.yaml --set 'model.optimizer.lr=[1e-3, 1e-4]' --set seeds=3",
+    ],
+    "show": ["actlab study show demo", "actlab study show demo --csv > values.csv"],
+    "report": [
+        "actlab study report demo --html",
+        "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
+    ],
+    "wandb": ["actlab study wandb demo --entity ME --project actlab"],
+    "schema": ["actlab study schema > schema.json"],
+}
+
+
+def parser() -> Parser:
+    """The command line of ``actlab study``."""
+    top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    subs = {
+        name: commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
+        for name, text in COMMANDS.items()
+    }
+    for name in ("plan", "run", "show", "report", "wandb"):
+        _add_study(subs[name])
+    subs["plan"].add_argument("--time", action="store_true", help="time an update of each unit, and add up")
+    _add_run_options(subs["run"])
+    form = subs["show"].add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_const", dest="form", const="json", help="for machines")
+    form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
+    subs["report"].add_argument(
+        "--html", action="store_true", help="one page for browsers as well, report.html"
+    )
+    subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
+    subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
+    return top
+
+
+def _add_study(sub: ArgumentParser) -> None:
+    """Which study it is, and which runs belong to it."""
+    sub.add_argument("file", metavar="FILE", help="a study file, or the name of one that travels with actlab")
+    sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a config key, a grid key (one value or a list) or seeds",
+    )
+    sub.add_argument(
+        "--activation",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="activations",
+        help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+    )
+    sub.add_argument(
+        "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
+    )
+    sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    sub.add_argument(
+        "--stage", metavar="NAME", help="this one alone, of a study in stages; default: each that has opened"
+    )
+
+
+def _add_run_options(sub: ArgumentParser) -> None:
+    sub.add_argument("--report", action="store_true", help="draw the figures as well")
+    sub.add_argument("--html", action="store_true", help="draw the figures, and write the page for browsers")
+    sub.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="auto: stack runs where that applies, say where not",
+    )
+    sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
+    sub.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that train at a time, one thread each; default: one a core, in short studies 1",
+    )
+    sub.add_argument(
+        "--max-stack",
+        type=int,
+        default=MAX_STACK,
+        metavar="R",
+        help=f"most runs in one stack; default: {MAX_STACK}",
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``actlab study`` with the words after it.
+
+    Returns:
+        0; 1 after ``run`` when runs or evaluations of probes failed.
+
+    Raises:
+        ActlabError: for bad input.
+    """
+    args = parser().parse_args(argv)
+    if args.command == "schema":
+        print(schema.json_schema(), end="")
+        return 0
+    study = load(args.file, args.smoke, args.overrides, args.activations, args.reference)
+    for line in check(study) if args.command in ("plan", "run") else ():
+        print(line)
+    root = args.runs_dir / study.name
+    check_names(root, args.command)
+    if args.command == "plan":
+        show_plan(study, root, args.time, args.stage)
+    elif args.command == "run":
+        return run_and_show(study, root, args)
+    elif args.command == "show":
+        showing.show(showing.load(study, root, args.stage)[-1], args.form)
+    elif args.command == "wandb":
+        showing.dashboards(showing.load(study, root, args.stage)[-1], args.entity, args.project)
+    else:
+        folder = showing.folder_of(study, root, args.stage)
+        showing.report(showing.load(study, root, args.stage), folder, args.html)
+    return 0
+
+
+def check_names(root: Path, command: str) -> None:
+    """Say that finished runs have names of before.
+
+    Raises:
+        ActlabError: where they would be trained again under today's.
+    """
+    if former := former_in(root):
+        remedy = f"`python -m actlab.studies.renaming {root}` gives them those of today"
+        line = f"{len(former)} finished runs in {root} have names of before November 2026: {remedy}"
+        if command == "run":
+            raise ActlabError(f"{line}; or train in another --runs-dir")
+        print(f"note: {line}", file=sys.stderr)
+
+
+def run_and_show(study: Study, root: Path, args: Namespace) -> int:
+    """Train what is unfinished, then print the table and draw what was asked for; 1 when something failed."""
+    if args.max_stack < 1:
+        raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
+    loggers = logger_factory(args.logger, study, root)
+    failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
+    opened = showing.load(study, root, args.stage)
+    showing.show(opened[-1])
+    folder = showing.folder_of(study, root, args.stage)
+    if not (args.report or args.html):
+        showing.keep(opened, folder)
+        return int(failed > 0)
+    written = showing.report(opened, folder, args.html)
+    if args.logger == W_AND_B:
+        showing.publish(opened[-1], folder, written)
+    return int(failed > 0)
+
+
+def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
+    """List the runs with their state, and say how much is left to do, in hours where ``timed``."""
+    ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
+    runs = [r for stage in ready for r in stage.runs()]
+    states = {r.id: state(RunFolder(root, r)) for r in runs}
+    widest = max(map(len, states.values()))
+    for r in runs:
+        print(f"{states[r.id]:<{widest}}  {r.id}")
+    todo = [r for r in runs if states[r.id] != "finished"]
+    left = sum(r.epochs or 1 for r in todo)
+    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
+    for stage in study.stages[len(ready) :] if only is None else ():
+        points = len(groups(ready[0]))
+        print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
+    if only is None and (line := stages.unopened(study, root, ready)):
+        print(line)
+    if todo and timed:
+        print(costs(ready[-1], todo))
+
+
+def state(folder: RunFolder) -> str:
+    """How far a run is: ``finished``, ``epoch 9 of 25`` or ``to run``."""
+    if folder.finished:
+        return "finished"
+    if folder.failure:
+        return "failed"
+    last = folder.run.epochs
+    return f"epoch {done}{f' of {last}' if last else ''}" if (done := folder.epochs) else "to run"
+
+
+def costs(study: Study, todo: Sequence[Run]) -> str:
+    """What is left to do costs, timed now."""
+    from actlab.engines.settings import quiet
+    from actlab.reports.notes import duration
+
+    def of(point: Mapping[str, Any]) -> str:
+        return canonical(without(point, study.select.tune))
+
+    with quiet(), helper_for(study) as helper:
+        faults = faults_of(todo, helper)
+        todo = [run for run in todo if run.id not in faults]
+        if not todo:
+            return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
+        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
+        measured = [entry for entry in measured if "failed" not in entry]
+        updates = helper.call(updates_of, todo[0])
+    if not measured or updates is None:
+        return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
+    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
+    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
+    return f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)"

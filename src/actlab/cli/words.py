@@ -1,0 +1,180 @@
+"""The words after ``actlab fit`` as one nested config: each file and each option set over those before it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from actlab.config.keys import OBJECT, SPEC, inside
+from actlab.config.sections import FILES, MOVED, SECTIONS, top_level
+from actlab.errors import ActlabError, unknown
+from actlab.storage.mappings import parse, read_mapping
+from actlab.storage.resources import config_file
+
+_CONFIG = ("-c", "--config")
+_HELP = ("-h", "--help")
+_PRINT = "--print_config"
+
+
+class Option(NamedTuple):
+    """One option with its value; None where it stands alone, as ``--help`` does."""
+
+    name: str
+    value: str | None
+
+    @property
+    def asks_help(self) -> bool:
+        """Whether LightningCLI prints its help in answer."""
+        return self.name in _HELP or self.name.endswith(".help")
+
+    @property
+    def asks(self) -> bool:
+        """Whether something is printed in answer, and nothing is run."""
+        return self.asks_help or self.name == _PRINT
+
+
+def options_of(words: Sequence[str]) -> list[Option]:
+    """The options that words make up, with each config given as the path of its file.
+
+    Raises:
+        ActlabError: for a word that belongs to no option, an option without value, or a missing config file.
+    """
+    found, rest = [], list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not _opens_option(name):
+            raise ActlabError(
+                f"unexpected word {word!r}: write -c FILE for a config and --key VALUE for a value"
+            )
+        option = Option(name, value if equals else None)
+        if not equals and rest and not _opens_option(rest[0]) and name not in (*_HELP, _PRINT):
+            option = Option(name, rest.pop(0))
+        if option.value is None and not option.asks:
+            raise ActlabError(f"{name} needs a value: write {name} VALUE")
+        if name == _PRINT and option.value is not None:
+            raise ActlabError(f"{_PRINT} {option.value}: it stands alone, and prints the whole config")
+        if name in _CONFIG:
+            option = Option("--config", str(config_file(str(option.value), piped=True)))
+        found.append(option)
+    return found
+
+
+def joined(options: Iterable[Option]) -> list[str]:
+    """The options as words again."""
+    return [o.name if o.value is None else f"{o.name}={o.value}" for o in options]
+
+
+def _opens_option(word: str) -> bool:
+    """Whether a word opens an option, rather than being a value such as ``-1`` or ``- a``."""
+    number = word[1:2].isdigit() or word[1:2] == "."
+    return word.startswith("-") and len(word) > 1 and not number and " " not in word
+
+
+def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The config that options describe.
+
+    Args:
+        options: in their order; a later one counts.
+        command: the command that they are for, such as ``fit``.
+        base: the config that they are set over.
+
+    Raises:
+        ActlabError: for an unknown option, a file that is no config, or an argument before its class.
+    """
+    config: dict[str, Any] = copy.deepcopy(dict(base or {}))
+    for option in options:
+        if option.name == "--config":
+            path = Path(str(option.value))
+            for key, value in read_mapping(path, piped=True).items():
+                _set(config, key, _read_if_file(value, path.parent))
+        elif not option.asks:
+            key = _key(option, command)
+            section, _, argument = key.partition(".")
+            if section in SECTIONS and argument not in ("", "class_path") and section not in config:
+                raise ActlabError(
+                    f"{option.name} stands before its class: give -c FILE or --{section} CLASS first"
+                )
+            value = _value(option.value)
+            _set(config, key, value if argument else _read_if_file(value, Path()))
+    return config
+
+
+def _set(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key of the top level or below it; the Trainer's arguments one by one."""
+    if key == "trainer" and isinstance(value, Mapping) and isinstance(config.setdefault(key, {}), dict):
+        for name, argument in value.items():
+            put(config, f"{key}.{name}", argument)
+    else:
+        put(config, key, value)
+
+
+def _key(option: Option, command: str) -> str:
+    """The dotted config key that an option sets."""
+    key = option.name.removeprefix("--")
+    if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (*top_level(command), *MOVED):
+        return key
+    known = [f"--{name}" for name in (*top_level(command), "config", "print_config", "help")]
+    raise unknown("option", option.name.partition(".")[0], known)
+
+
+def _read_if_file(value: Any, folder: Path) -> Any:
+    """A section of a config, which may stand in a file of its own."""
+    return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
+
+
+def _value(text: str | None) -> Any:
+    """A word's value: nested ones as YAML reads them, a plain one as it stands."""
+    try:
+        value = parse(text or "")
+    except ActlabError:
+        return text
+    return value if value is None or isinstance(value, bool | dict | list) else text
+
+
+def put(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested values, in place, as on LightningCLI's command line.
+
+    ``init_args`` may be left out below a ``class_path``; ``key+`` appends to a list; a key below a list means
+    its last item. Another class begins with its own defaults.
+    """
+    *path, last = key.removesuffix("+").removesuffix(".class_path").split(".")
+    node = config
+    for part in path:
+        node = _child(inside(node, part), part)
+    holder = inside(node, last)
+    before = holder.get(last)
+    if key.endswith("+"):
+        items = value if isinstance(value, list) else [value]
+        holder[last] = [*(before if isinstance(before, list) else []), *items]
+    else:
+        holder[last] = merged(before, value)
+
+
+def _child(holder: Any, key: Any) -> dict[str, Any]:
+    """The mapping below a key, made where there is none; that of a list is its last item."""
+    child = holder[key] if isinstance(holder, list) else holder.get(key)
+    if isinstance(child, list) and child:
+        return _child(child, -1)
+    mapping: dict[str, Any]
+    mapping = child if isinstance(child, dict) else {"class_path": child} if isinstance(child, str) else {}
+    holder[key] = mapping
+    return mapping
+
+
+def merged(before: Any, value: Any) -> Any:
+    """A value set over another: a class argument by argument, anything else as a whole."""
+    if isinstance(before, dict) and isinstance(value, str) and value == before.get("class_path"):
+        return before
+    if not (isinstance(before, dict) and isinstance(value, dict) and OBJECT & before.keys()):
+        return copy.deepcopy(value)
+    another = value.get("class_path", before.get("class_path")) != before.get("class_path")
+    result = {} if another else copy.deepcopy(before)
+    for key, item in value.items():
+        if "class_path" in value and key not in SPEC:
+            result[key] = item  # a mistake that the check of the keys names
+        else:
+            put(result, str(key), item)
+    return result

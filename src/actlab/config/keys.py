@@ -1,0 +1,254 @@
+"""Dotted config keys and how values are written for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from actlab.errors import ActlabError
+from actlab.storage.files import resolved
+from actlab.storage.mappings import parse
+
+SPEC = ("class_path", "init_args", "dict_kwargs")  # keys beside which no argument stands
+OBJECT = {"class_path", "init_args"}  # keys of a mapping that becomes an object
+_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Unit
+
+
+def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set ``a.b.c`` in nested values, in place; ``init_args`` may be left out below a ``class_path``.
+
+    >>> config = {"model": {"class_path": "pkg.Task", "init_args": {}}}
+    >>> set_dotted(config, "model.lr", 0.1)
+    >>> config["model"]["init_args"]
+    {'lr': 0.1}
+    """
+    *path, last = key.split(".")
+    node = config
+    for part in path:
+        node = inside(node, part).setdefault(part, {})
+        if not isinstance(node, dict):
+            raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not further keys")
+    inside(node, last)[last] = value
+
+
+def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """The value at ``a.b.c``, or ``default``."""
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, dict) or part not in inside(node, part):
+            return default
+        node = inside(node, part)[part]
+    return node
+
+
+def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Where a key belongs: with the arguments of a class, or in the node itself.
+
+    Raises:
+        ActlabError: for arguments that are no mapping.
+    """
+    if key in SPEC or not OBJECT & node.keys():
+        return node
+    arguments = node.get("init_args")
+    if arguments is None:
+        arguments = node["init_args"] = {}
+    if not isinstance(arguments, dict):
+        raise ActlabError(f"init_args of {node.get('class_path')!r}: give a mapping, not {arguments!r}")
+    return arguments
+
+
+def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
+    """Refuse keys that are lost: the grid's are set in their order after the settings, and may hold others.
+
+    >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
+
+    Raises:
+        ActlabError: for the first such key, and for the seed, which a study gives by itself.
+    """
+    before: list[str] = []
+    for wider, of_grid in [*((key, False) for key in settings), *((key, True) for key in grid)]:
+        if _parts(wider) == ["seed_everything"]:
+            raise ActlabError(f"{wider} is set by a study for each of its runs: give 'seeds'")
+        for key in before if of_grid else ():
+            if key != wider and _parts(key)[: len(_parts(wider))] == _parts(wider):
+                raise ActlabError(
+                    f"{key} would be lost, as {wider} is set after it and holds it: give {wider} first, or "
+                    f"{key} within the values of {wider}"
+                )
+        before.append(wider)
+
+
+def _parts(key: str) -> list[str]:
+    return [part for part in key.split(".") if part != "init_args"]
+
+
+def short(key: str) -> str:
+    """The last part of a dotted key, as tables and run ids show it."""
+    return key.rpartition(".")[2]
+
+
+def class_of(value: Any) -> Any:
+    """The class path of a part of a config: of a mapping, or the value itself."""
+    return value.get("class_path") if isinstance(value, Mapping) else value
+
+
+def label(value: Any) -> str:
+    """A grid value for people: ``elu(alpha=0.5)``, ``MyUnit``, ``0.001``.
+
+    >>> label({"name": "elu", "alpha": 0.5})
+    'elu(alpha=0.5)'
+    """
+    if isinstance(value, dict) and "name" in value:
+        parameters = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
+        return f"{label(value['name'])}({parameters})" if parameters else label(value["name"])
+    if isinstance(value, dict) and "class_path" in value:
+        return label({"name": str(value["class_path"]).rpartition(".")[2], **_arguments(value)})
+    if isinstance(value, str):
+        return found[1] if (found := _UNIT_OF.fullmatch(value)) else value
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if plain and abs(value) < 1e6 else str(value)
+
+
+def _arguments(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands beside a class path; values are put in words before anybody has checked them."""
+    found = value.get("init_args")
+    return {str(key): inner for key, inner in found.items()} if isinstance(found, Mapping) else {}
+
+
+def in_full(value: Any) -> str:
+    """A grid value with all that tells it from others: unlike `label`, with a unit's path and every digit.
+
+    >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
+    ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
+    """
+    if isinstance(value, Mapping) and "class_path" in value:
+        return in_full({"name": value["class_path"], **_arguments(value)})
+    if isinstance(value, Mapping) and "name" in value:
+        parameters = ", ".join(f"{k}={in_full(v)}" for k, v in value.items() if k != "name")
+        return f"{value['name']}({parameters})" if parameters else str(value["name"])
+    return label(value) if isinstance(value, float) and float(label(value)) == value else str(value)
+
+
+def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
+    """Whether low or high values of a metric are good, ``min`` or ``max``.
+
+    Args:
+        metric: with its split.
+        known: of metrics with their split, or by their last part; of any other, high values of an accuracy are
+            good and low ones of anything else.
+
+    >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
+    ('max', 'max', 'min')
+    """
+    known, last = known or {}, metric.rpartition("/")[2]
+    return known.get(metric) or known.get(last) or ("max" if last.endswith("accuracy") else "min")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two grid values are equal; a text also names the value that is written so in full.
+
+    Units of files are equal when file and name are, however the path is written.
+
+    >>> same("elu(alpha=2)", {"name": "elu", "alpha": 2}), same("0.50", 0.5), same("relu", "./mine.py:relu")
+    (True, True, False)
+    """
+    one, other = located(one), located(other)
+    if isinstance(one, str) == isinstance(other, str):
+        return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    text, value = (one, other) if isinstance(one, str) else (other, one)
+    return text == in_full(value) or _is_number(text, value)
+
+
+def plain_unit(value: Any) -> Any:
+    """A unit that is given by its name alone as that name.
+
+    >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
+    ('elu', {'name': 'elu', 'alpha': 2})
+    """
+    alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
+    return value["name"] if alone else value
+
+
+def located(value: Any) -> Any:
+    """A value with the paths of ``file.py:Unit`` made absolute."""
+    if isinstance(value, Mapping):
+        return {key: located(item) for key, item in value.items()}
+    file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else value
+
+
+def _is_number(text: str, value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value
+    except ValueError:
+        return False
+
+
+def yaml_value(text: str) -> Any:
+    """A value as YAML reads it, with ``1e-3`` a number."""
+    value = parse(text)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return [yaml_value(v) if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list as it is, a single value as a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def as_number(value: Any) -> Any:
+    """A whole number or a text that reads as a number as a float; anything else as it is.
+
+    >>> as_number("1e-3"), as_number(3), as_number("relu"), as_number(True)
+    (0.001, 3.0, 'relu', True)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+def is_rate(key: str) -> bool:
+    """Whether a config key is a learning rate, which changes nothing of what an update costs."""
+    return short(key) == "lr"
+
+
+def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some tuned values that may change what an update costs: all but learning rates.
+
+    >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
+    {'model.network.dropout': 0.5}
+    """
+    return {key: value for key, value in tuned.items() if not is_rate(key)}
+
+
+def canonical(values: Any) -> str:
+    """A text that is the same for equal grid values, nested ones too, in any order of their keys.
+
+    >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
+    True
+    """
+    return json.dumps(_as_numbers(values), sort_keys=True, default=str)
+
+
+def _as_numbers(values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _as_numbers(value) for key, value in values.items()}
+    return [_as_numbers(value) for value in values] if isinstance(values, list | tuple) else as_number(values)
+
+
+def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """A grid point but for some keys.
+
+    >>> without({"model.activation": "elu", "model.optimizer.lr": 0.1}, ["model.optimizer.lr"])
+    {'model.activation': 'elu'}
+    """
+    return {key: value for key, value in point.items() if key not in keys}

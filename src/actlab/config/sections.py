@@ -1,0 +1,112 @@
+"""The top level of a config: which keys there are, which classes it names, and what follows from the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.cli import LightningCLI
+
+from actlab.config.signatures import find, parameters
+from actlab.errors import ActlabError, unknown
+
+SEED = "seed_everything"
+SHAPES = ("num_classes", "input_shape")  # of the model: what the config leaves out comes from the data
+SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
+# LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
+MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
+FILES = (".yaml", ".yml", ".json")
+FOLLOWS_SEED = ("model.seed", "data.seed")
+
+
+def top_level(command: str | None = None) -> tuple[str, ...]:
+    """The keys at the top of a config, with the arguments of a command such as ``fit``."""
+    return (SEED, "trainer", *SECTIONS, *(arguments_of(command) if command else ()))
+
+
+@cache
+def arguments_of(command: str) -> tuple[str, ...]:
+    """The arguments of a command that are words or truths, such as ``ckpt_path`` and ``verbose``."""
+    skipped = {"self", *LightningCLI.subcommands()[command]}
+    return tuple(
+        key for key in inspect.signature(getattr(pl.Trainer, command)).parameters if key not in skipped
+    )
+
+
+def check(config: Mapping[str, Any], command: str | None = None) -> None:
+    """Check the top level of a config; what is below it, its classes' types decide when it is parsed.
+
+    Args:
+        config: nested values.
+        command: what runs it, such as ``fit``; None when it is only built.
+
+    Raises:
+        ActlabError: for a key that a config cannot have, a section that is missing, or one of another kind.
+    """
+    for key, value in config.items():
+        if key in MOVED and value is not None:
+            raise ActlabError(
+                f"{key!r} at the top level would replace the model's own: give {MOVED[key]} "
+                "(in a model of your own, configure_optimizers makes it)"
+            )
+        if key not in top_level(command) and key not in MOVED:
+            raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
+        if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
+            raise ActlabError(f"{key} {value!r}: give true, false or null")
+    if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
+        given = "null" if trainer is None else repr(trainer)
+        raise ActlabError(
+            f"trainer {given}: give a mapping of arguments of Lightning's Trainer, or leave it out"
+        )
+    for section in SECTIONS:
+        if (value := config.get(section)) is None:
+            raise ActlabError(
+                f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
+            )
+        if not isinstance(value, Mapping | str):
+            raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+        arguments = value.get("init_args") if isinstance(value, Mapping) else None
+        if not isinstance(arguments, Mapping | None):
+            raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(FILES)
+
+
+def gives(config: Mapping[str, Any], name: str) -> bool:
+    """Whether a config sets an argument of the model."""
+    model = config.get("model")
+    if not isinstance(model, Mapping):
+        return False
+    return (model.get("init_args") or {}).get(name) is not None
+
+
+def class_in(config: Mapping[str, Any], section: str) -> Any:
+    """The class that a section of a config names; None where the config does not name one that can be found."""
+    value = config.get(section)
+    path = value.get("class_path") if isinstance(value, Mapping) else value
+    if not isinstance(path, str) or _is_file(path):
+        return None
+    with suppress(ActlabError):  # `check` raises it
+        return find(path, (SECTIONS[section],), section)
+    return None
+
+
+def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The shapes that the model takes, as far as that can be known, and the config leaves to the data."""
+    model = class_in(config, "model")
+    known = None if model is None else parameters(model)
+    return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
+
+
+def slices_batches(config: Mapping[str, Any]) -> bool:
+    """Whether the loaders of a config's data give each device its part of a batch, as the class declares.
+
+    Then Lightning's distributed sampler is off by default; for all other data it is on, as in Lightning.
+    """
+    return bool(getattr(class_in(config, "data"), "slices_batches", False))

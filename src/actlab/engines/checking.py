@@ -1,0 +1,177 @@
+"""What of a study can be known to be wrong before it runs: names, types, units, metrics.
+
+Nothing that the study names from outside actlab and the libraries under it is imported: of such a class the
+module must be there; what it takes and records is known once the study runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis import comparison, published
+from actlab.analysis.reading import AllSeries
+from actlab.analysis.results import TESTED, Results, check_selection
+from actlab.config.keys import as_list, class_of, get_dotted
+from actlab.errors import ActlabError
+from actlab.storage import contents
+from actlab.studies.groups import of_each_value
+from actlab.studies.plan import Run, Study
+
+_KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
+
+
+def check(study: Study) -> list[str]:
+    """Check a study before anything of it is trained.
+
+    Returns:
+        A line about each metric of the table that no run may record, where only a class from outside can tell,
+        and about each folder of data too large to be read.
+
+    Raises:
+        ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
+            cannot be right.
+    """
+    from actlab.config.mistakes import one_line_errors
+    from actlab.reports import plots
+
+    runs = of_each_value(study.runs())
+    for run in runs:
+        with one_line_errors(run.config):
+            _check_config(run)
+    planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
+    keys = [column.key for column in planned.columns]  # each is checked as it is made
+    if again := [key for key in keys if keys.count(key) > 1]:
+        raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
+    if study.select.tune:
+        planned.check(study.select.metric)
+        check_selection(study.select.metric)
+    comparison.check_reference(planned)
+    published.check(study)
+    for figure in study.figures:
+        plots.checked(planned, figure)
+    metrics = dict.fromkeys(column.metric for column in planned.columns)
+    untested = [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
+    return [*untested, *_by_names(runs)]
+
+
+def _by_names(runs: Iterable[Run]) -> list[str]:
+    """A line about each folder of so many files that they are not read to name the runs."""
+    many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
+    which = f"more than {contents.MOST_FILES:,} files, of which names and sizes count"
+    return [f"{text}: {which}: a run is not named by what they hold" for text in sorted(many)]
+
+
+def _may_test(run: Run) -> bool:
+    """Whether a run has a callback that records ``test/…``, or one from outside, which may."""
+    from actlab.config.signatures import locate
+
+    paths = _callbacks(run.config)
+    known = [path for path in paths if "." in path and is_known(path)]
+    return len(known) < len(paths) or any("test" in getattr(locate(path), "splits", ()) for path in known)
+
+
+def _untested(metric: str) -> str:
+    return f"{metric} is in the table, but no callback records it. If your module does not either: {TESTED}"
+
+
+def _callbacks(config: Mapping[str, Any]) -> list[str]:
+    """The class paths of a config's callbacks."""
+    return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
+
+
+def _check_config(run: Run) -> None:
+    """Check a config's keys and the types of its values, and the name of its unit."""
+    from actlab import activations
+    from actlab.config import sections
+    from actlab.config.signatures import locate
+    from actlab.experiments import resolved
+    from actlab.tasks.building import check_scheduler
+
+    unit = get_dotted(run.config, "model.activation")
+    name = unit.get("name", "") if isinstance(unit, Mapping) else unit
+    outside = [path for path in class_paths(run.config) if not is_known(path)]
+    for path in outside:
+        _check_module(path)
+    if isinstance(name, str) and ":" in name:
+        _check_unit(name)
+    if outside:
+        return
+    sections.check(run.config)
+    resolved(run.config, {})
+    if scheduler := class_of(get_dotted(run.config, "model.scheduler")):
+        check_scheduler(locate(str(scheduler)))
+    if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
+        activations.factory(unit)
+
+
+def _check_unit(name: str) -> None:
+    """Check that the file or module of a user's unit is there."""
+    source = name.rpartition(":")[0]
+    if not source.endswith(".py"):
+        _check_module(source)
+    elif not Path(source).is_file():
+        raise ActlabError(f"activation {name!r}: there is no file {source!r}")
+
+
+def _check_module(path: str) -> None:
+    """Check that there is the package or module of a class from outside; nothing is imported."""
+    head = path.partition(".")[0]
+    with suppress(ValueError):  # a module that runs has no spec
+        if not head.isidentifier() or importlib.util.find_spec(head) is None:
+            raise ActlabError(
+                f"{path!r} is named, but there is no module {head!r}: a class is named as "
+                "package.module.Class; install the package, or add the folder of your file to PYTHONPATH"
+            )
+
+
+def declared(runs: list[Run]) -> frozenset[str] | None:
+    """The metrics that runs will record; None where a class from outside says what."""
+    found: set[str] = set()
+    for run in runs:
+        metrics = _metrics(run.config)
+        if metrics is None:
+            return None
+        found |= metrics
+    return frozenset(found)
+
+
+def _metrics(config: Mapping[str, Any]) -> set[str] | None:
+    from actlab.config.signatures import locate
+    from actlab.tasks import Task
+
+    callbacks = _callbacks(config)
+    model = str(get_dotted(config, "model.class_path"))
+    if not all("." in path and is_known(path) for path in [model, *callbacks]):
+        return None
+    task = locate(model)
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        return None
+    splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
+    splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
+    names = task.metrics_for(get_dotted(config, "model.init_args") or {})
+    found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
+    found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
+    found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
+    found |= {"train/penalised_loss"} if get_dotted(config, "model.l2") else set()
+    return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
+
+
+def class_paths(value: Any) -> Iterator[str]:
+    """All class paths in nested values."""
+    if isinstance(value, Mapping):
+        if isinstance(path := value.get("class_path"), str):
+            yield path
+        for inner in value.values():
+            yield from class_paths(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from class_paths(inner)
+
+
+def is_known(path: str) -> bool:
+    """Whether a class is of actlab or of what it stands on, so that looking at it runs nobody's code."""
+    return path.partition(".")[0] in _KNOWN or "." not in path

@@ -1,0 +1,200 @@
+"""Running a study: stage by stage, what is unfinished is trained, then probes are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.analysis.reading import costs
+from actlab.config.keys import canonical, is_rate, priced
+from actlab.engines import sharing, stages
+from actlab.engines.helping import (
+    Arranged,
+    arrange,
+    evaluate,
+    faults_of,
+    helper_for,
+    make_probes,
+    measure_costs,
+)
+from actlab.engines.progress import Display
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import RunFolder
+from actlab.studies.formats import Cost
+from actlab.studies.groups import groups
+from actlab.studies.locks import deciding
+from actlab.studies.plan import MAX_STACK, Run, Study
+
+if TYPE_CHECKING:
+    from actlab.engines.children import Child, Here
+
+
+class Engine(NamedTuple):
+    """How runs are executed.
+
+    Args:
+        stacked: train runs that differ in seed or settings alone as stacks; else all one by one.
+        max_stack: most runs in one stack.
+        logger: makes a Lightning logger for a run; every member of a stack has its own.
+        jobs: number of processes that train; by default one a core in a long study.
+    """
+
+    stacked: bool = True
+    max_stack: int = MAX_STACK
+    logger: Callable[[Run], Any] | None = None
+    jobs: int | None = None
+
+
+def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
+    """Train every unfinished run of a study, stage by stage, and evaluate its probes.
+
+    Args:
+        study: what to run.
+        root: its folder.
+        engine: how.
+        only: the name of the one stage to run, at what has been selected for it.
+
+    Returns:
+        How many runs and evaluations failed.
+
+    Raises:
+        ActlabError: for a bad config, unit or dataset, or a stage that cannot be run yet.
+    """
+    if only is not None:
+        return run_stage(stages.until(study, root, only)[-1], root, engine)
+    number = failed = 0
+    while number < len(ready := stages.opened(study, root)):
+        failed += sum(run_stage(stage, root, engine) for stage in ready[number:])
+        number = len(ready)
+    if number < len(study.stages):
+        print(f"stage {study.stages[number].name} opens when every run before it has ended")
+    return failed
+
+
+def run_stage(study: Study, root: Path, engine: Engine) -> int:
+    """Train what is unfinished of one stage, then evaluate its probes; how many of them failed."""
+    runs = study.runs()
+    for run in runs:
+        RunFolder(root, run).tidy()
+    todo = unfinished(runs, root)
+    if todo:
+        with deciding(root):
+            taken = sharing.take(todo, root)
+        for name, number in taken.items():
+            print(f"{number} runs are those of {root.parent / name}")
+        todo = unfinished(todo, root)
+    print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
+    if former := unlike(runs, root):
+        print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
+    if not todo and not study.probes and not uncosted(study, root):
+        return 0
+    from actlab.engines import cost
+    from actlab.engines.settings import quiet
+
+    failed = 0
+    with quiet(), helper_for(study) as helper:
+        helper.call(make_probes, study.probes)
+        if todo:
+            failed += train(study, todo, root, engine, helper)
+        if unknown := uncosted(study, root):
+            rounds = 1 if study.smoke else cost.ROUNDS
+            measured = measure_costs(helper, unknown, study, list(filter(is_rate, study.select.tune)), rounds)
+            cost.write(measured, root, kept=_costs(root))
+            failed += not measured
+        if study.probes:
+            failed += evaluate(helper, runs, root, study.probes)
+    return failed
+
+
+def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
+    """Those that have neither reached their last epoch nor diverged."""
+    return [run for run in runs if not RunFolder(root, run).finished]
+
+
+def uncosted(study: Study, root: Path) -> list[Run]:
+    """The finished runs, if what one of their grid points costs has not been measured; else none.
+
+    Points that differ in a learning rate alone cost the same.
+    """
+    if not study.reference:
+        return []
+    known = {entry["run"] for entry in _costs(root)}
+    finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
+    alike: dict[str, set[str]] = {}
+    for number, group in enumerate(groups(study)):
+        for setting in group.settings:
+            alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set()).update(
+                r.id for r in setting.runs
+            )
+    unknown = any(runs & finished.keys() and not runs & known for runs in alike.values())
+    return list(finished.values()) if unknown else []
+
+
+def _costs(root: Path) -> list[Cost]:
+    """What has been measured; nothing where that is damaged, so that it is measured anew."""
+    try:
+        return costs(root)
+    except DamagedError:
+        return []
+
+
+def unlike(runs: Sequence[Run], root: Path) -> list[str]:
+    """Finished runs that are called like some of these but were made of something else."""
+    names = {run.id for run in runs}
+    alike = {name.rpartition("-")[0] for name in names}
+    found = [path.parent.name for path in root.glob("*/result.json")]
+    return [name for name in found if name not in names and name.rpartition("-")[0] in alike]
+
+
+def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
+    """Train runs, in stacks where that applies; how many of them failed."""
+    from actlab.engines import children, queue, several, workers
+
+    for run in todo:
+        RunFolder(root, run).try_again()
+    faults = faults_of(todo, helper)
+    for run in (run for run in todo if run.id in faults):
+        RunFolder(root, run).fail(faults[run.id])
+    for fault in dict.fromkeys(faults.values()):
+        print(f"{fault}; its {list(faults.values()).count(fault)} runs are left out")
+    todo = [run for run in todo if run.id not in faults]
+    if not todo:
+        return len(faults)
+    runs = [run for run in study.runs() if run.id not in faults]
+    found = _arranged(helper, runs, todo, root, engine)
+    for line in found.said:
+        print(line)
+    with Display(todo, root, study.select) as display:
+        if found.settings.jobs > 1 and len(found.jobs) > 1:
+            busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
+        elif found.single and isinstance(helper, children.Child):
+            helper.settings = found.settings
+            busy = workers.work(found.jobs, root, display, found.settings, engine.logger, helper)
+        elif found.single:
+            busy = queue.work(found.jobs, root, display, engine.logger)
+        else:
+            busy = several.work(found.jobs, root, display, found.settings, engine.logger)
+    if busy:
+        number = sum(len(job.runs) for job in busy)
+        print(f"{number} runs are being trained by another process; start the study again when it has ended")
+    failed = {run.id: failure for run in todo if (failure := RunFolder(root, run).failure)}
+    for name, failure in failed.items():
+        print(f"{name} failed: {failure}")
+    return len(faults) + len(failed)
+
+
+def _arranged(
+    helper: Child | Here, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
+) -> Arranged:
+    """What `arrange` decides; without stacks where trying one has ended the process."""
+    from actlab.engines.children import EndedError
+
+    what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)
+    with deciding(root):
+        try:
+            found: Arranged = helper.call(arrange, *what, engine.stacked, *asked)
+        except EndedError as ended:
+            print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+            found = helper.call(arrange, *what, False, *asked)
+    return found

@@ -1,0 +1,269 @@
+"""How far the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
+
+A probe of a study::
+
+    probes:
+      - {name: shift, class_path: actlab.probes.BiasShift, at: [0, 1, 5]}
+
+Shapes: ``B`` batch, ``I`` incoming units, ``U`` units of a layer, ``K`` classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from actlab.errors import ActlabError
+from actlab.probes import theory
+from actlab.probes.noise import Measured, Subject
+from actlab.random.draws import Position
+from actlab.tasks import Batch, Task
+
+BATCH = 500  # samples whose activations are in memory at a time
+QUANTILES = (0.25, 0.5, 0.75)
+
+
+class Layer(NamedTuple):
+    """What a linear layer sees of some samples, in float64.
+
+    Args:
+        a: incoming activations ``(B, I)``.
+        weight: Σ_c p_c δ_c², E(δ²) over the model's labels; δ_c is the derivative of log p_c by net input,
+            ``(B, U)``.
+        observed: δ of the data's label ``(B, U)``.
+    """
+
+    a: Tensor
+    weight: Tensor
+    observed: Tensor
+
+
+class BiasShift:
+    """The correction factor k of every unit of the hidden layers, and what it depends on.
+
+    Measured under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs, so it is left
+    out.
+
+    Over the units that have a k: quartiles of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the
+    median of the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
+    ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the median length of
+    E_q(a), ``mean_length``. ``constant_inputs`` is the mean number of incoming units that are constant for a
+    unit's samples: they make its matrices singular and are left out.
+
+    Over all units: the share that no sample moves, ``unmoved_units``, and the share whose Var_q is singular for
+    another reason, fewer samples than incoming units or linear dependence, ``singular_units``; neither has a k.
+    ``effective_samples`` is the median of Kish's (Σ w)² / Σ w² over the moved units, w being a unit's weights;
+    ``correlation`` and ``absolute_correlation`` are means over pairs of incoming units.
+
+    Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128), ``BATCH``
+    times (I + 1)(I + 2) for a batch (67 MB), and some 20 times a layer's while its matrices are inverted
+    (170 MB).
+
+    Args:
+        samples: the first training samples in file order; all by default.
+        layers: numbers of the hidden layers, from 2; all by default.
+
+    Raises:
+        ActlabError: for a number below 2.
+    """
+
+    version = 4  # an exact sum over labels, all samples, singular units beside k
+
+    def __init__(self, samples: int | None = None, layers: Sequence[int] | None = None) -> None:
+        if samples is not None and samples < 2:
+            raise ActlabError(f"samples {samples} of bias shift: give a whole number from 2")
+        if layers is not None and (not layers or min(layers) < 2):
+            raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, from 2")
+        self.samples, self.layers = samples, layers
+
+    def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
+        """Yield everything, by layer."""
+        source = getattr(data, "training_samples", data.train)
+        index = torch.arange(min(self.samples or len(data.train), len(data.train)))
+        found: dict[tuple[str, str], list[float]] = {}
+        for task in subject.apart():
+            sums: dict[int, Sums] = {}
+            for part in torch.split(index, BATCH):
+                batch = tuple(x.to(subject.device) for x in source.__getitems__(Position((0,), 0, part)))
+                for number, layer in layers_of(task, batch, self.layers).items():
+                    sums.setdefault(number, Sums(layer)).add(layer)
+            for number, of_layer in sums.items():
+                for (metric, part_of), value in measure(of_layer).items():
+                    found.setdefault((metric, f"layer={number}{part_of}"), []).append(value)
+        for (metric, condition), values in found.items():
+            yield Measured("", metric, condition, torch.tensor(values))
+
+
+def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
+    """What the hidden linear layers of a classifier see, by number in the order in which they act, from 2.
+
+    Args:
+        task: in evaluation mode; it is left as it is.
+        batch: inputs and labels.
+        wanted: numbers of layers; all by default.
+
+    Raises:
+        ActlabError: for a network without the wanted layers, or one whose layers or logits are not one row a
+            sample.
+    """
+    network = copy.deepcopy(task.network).double()
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def note(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        seen.append((given[0], output))
+        return output.clone()  # which a unit may overwrite
+
+    sites = tuple(f"{name}." for name in task.sites)
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear) and not name.startswith(sites):  # those of a unit are no layers
+            module.register_forward_hook(note)
+    *inputs, labels = (*task.inputs(batch), batch[-1])
+    device = labels.device.type
+    with torch.enable_grad(), torch.autocast(device, enabled=False):
+        logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
+        if logits.dim() != 2 or labels.shape != logits.shape[:1]:
+            raise ActlabError(f"bias shift asks for logits (B, K) and labels (B,), not {tuple(logits.shape)}")
+        hidden = dict(enumerate(seen[1:-1], 2))
+        if shapes := [tuple(a.shape) for a, _ in hidden.values() if a.dim() != 2]:
+            raise ActlabError(f"bias shift asks for linear layers that act on (B, I), not {shapes[0]}")
+        numbers = list(hidden) if wanted is None else list(wanted)
+        if absent := [number for number in numbers if number not in hidden]:
+            raise ActlabError(
+                f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden ones"
+            )
+        weights, observed = over_labels(logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers])
+    return {n: Layer(hidden[n][0].detach(), w, o) for n, w, o in zip(numbers, weights, observed, strict=True)}
+
+
+def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """E(δ²) over the model's own labels, an exact sum over classes, and δ of the data's label.
+
+    Args:
+        log_p: log probabilities ``(B, K)``, with their graph.
+        labels: of the data, ``(B,)``.
+        outputs: net inputs of the layers' units ``(B, U)``.
+
+    Returns:
+        Of each layer ``(B, U)``.
+    """
+    weights = [torch.zeros_like(output) for output in outputs]
+    observed = [torch.zeros_like(output) for output in outputs]
+    if not outputs:
+        return weights, observed
+    for label, p in enumerate(log_p.detach().exp().unbind(-1)):
+        delta = torch.autograd.grad(log_p[:, label].sum(), outputs, retain_graph=True)
+        for weight, of_data, d in zip(weights, observed, delta, strict=True):
+            weight.addcmul_(p.unsqueeze(-1), d.square())
+            of_data.add_(d * (labels == label).unsqueeze(-1))
+    return weights, observed
+
+
+class Sums:
+    """Sums over the samples of one layer, to which batches are added; ã is (a, 1).
+
+    Args:
+        like: any batch of the layer, for shapes.
+    """
+
+    def __init__(self, like: Layer) -> None:
+        units, incoming = like.weight.shape[1], like.a.shape[1] + 1
+        pairs = incoming * (incoming + 1) // 2
+        self.samples = 0
+        self.pairs = like.a.new_zeros(pairs)  # Σ ã ãᵀ, its upper triangle row by row
+        self.weighted = like.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
+        self.gradient = like.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
+        self.squares = like.a.new_zeros(units)  # Σ w²
+        self.moving = like.a.new_zeros(units)  # number of samples with a weight
+
+    def add(self, layer: Layer) -> None:
+        """Add a batch."""
+        a = torch.cat([layer.a, torch.ones_like(layer.a[:, :1])], 1).T.contiguous()
+        products = torch.cat([row * a[i:] for i, row in enumerate(a)])
+        self.weighted.addmm_(layer.weight.T, products.T)
+        self.pairs += products.sum(1)
+        self.gradient.addmm_(layer.observed.T, a.T)
+        self.squares += layer.weight.square().sum(0)
+        self.moving += (layer.weight > 0).sum(0)
+        self.samples += len(layer.a)
+
+    def plain(self) -> theory.Moments:
+        """The moments with equal weights, as of one unit."""
+        return self._moments(self.pairs.unsqueeze(0))
+
+    def moments(self) -> theory.Moments:
+        """The moments of every unit."""
+        return self._moments(self.weighted)
+
+    def _moments(self, triangles: Tensor) -> theory.Moments:
+        size = self.gradient.shape[1]
+        rows, columns = torch.triu_indices(size, size, device=triangles.device)
+        full = triangles.new_empty(len(triangles), size, size)
+        full[:, rows, columns] = full[:, columns, rows] = triangles / self.samples
+        mean = self.pairs[columns == size - 1][:-1] / self.samples
+        return theory.Moments(full[:, :-1, :-1], full[:, :-1, -1], full[:, -1, -1], mean)
+
+
+def measure(sums: Sums) -> dict[tuple[str, str], float]:
+    """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
+    of, kept, regular = units_of(sums)
+    gradient = sums.gradient[regular] / sums.samples
+    g, g0 = gradient[:, :-1] * kept, gradient[:, -1]
+    update, of_bias = theory.natural_update(of, g, g0)
+    k = (theory.correction(of) - 1).abs()
+    both = torch.cat((g, g0.unsqueeze(-1)), -1), torch.cat((update, of_bias.unsqueeze(-1)), -1)
+    number, moved = len(sums.squares), sums.moving > 0
+    weight = sums.moments().c[moved] * sums.samples
+    correlation = correlations(sums.plain(), sums.samples)
+    return {
+        **{("k_distance", f",quantile={q}"): quantile(k, q) for q in QUANTILES},
+        ("shift_of_gradient", ""): quantile(theory.bias_shift(of.mean, g, g0).abs()),
+        ("shift_of_natural_gradient", ""): quantile(theory.bias_shift(of.mean, update, of_bias).abs()),
+        ("cosine", ""): quantile(torch.cosine_similarity(*both, dim=-1)),
+        ("mean_length", ""): quantile(of.mean_q.norm(dim=-1)),
+        ("constant_inputs", ""): float((~kept).sum(-1).double().mean()),
+        ("unmoved_units", ""): float((~moved).double().mean()),
+        ("singular_units", ""): (int(moved.sum()) - len(k)) / number,
+        ("effective_samples", ""): quantile(weight.square() / sums.squares[moved]),
+        ("correlation", ""): correlation[0],
+        ("absolute_correlation", ""): correlation[1],
+    }
+
+
+def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
+    """The units that have a k.
+
+    Returns:
+        Their moments without constant incoming units, which incoming units were kept ``(units, I)``, and which
+        units of the layer they are ``(U,)``.
+    """
+    moved = sums.moving > 0
+    of = sums.moments().of_units(moved)
+    kept = theory.varying(of, sums.samples)
+    of = theory.without_constant(of, kept)
+    enough = kept.any(-1) & (sums.moving[moved] > kept.sum(-1))
+    regular = enough & theory.is_definite(of.variance_q)
+    units = moved.clone()
+    units[moved] = regular
+    return of.of_units(regular), kept[regular], units
+
+
+def quantile(values: Tensor, q: float = 0.5) -> float:
+    """The median or another quantile; NaN of nothing."""
+    return float(values.quantile(q)) if len(values) else math.nan
+
+
+def correlations(plain: theory.Moments, samples: int) -> tuple[float, float]:
+    """Mean correlation of two incoming units that vary, and the mean of its absolute values."""
+    kept = theory.varying(plain, samples)[0]
+    covariance = plain.variance_q[0][kept][:, kept]
+    spread = covariance.diagonal().sqrt()
+    of = covariance / theory.outer(spread)
+    number = len(of)
+    pairs = number * (number - 1)
+    sums = (of.sum() - of.trace(), of.abs().sum() - of.trace())
+    return (float(sums[0] / pairs), float(sums[1] / pairs)) if pairs else (math.nan, math.nan)

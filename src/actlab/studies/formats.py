@@ -1,0 +1,72 @@
+"""The types of what a study's JSON files hold; `read_json` checks them. Older files hold less."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, final
+
+from annotated_types import Gt  # comes with pydantic, and is imported in no time
+from typing_extensions import TypedDict
+
+Point = dict[str, Any]
+"""Values of a grid by their dotted keys."""
+
+
+class Result(TypedDict):
+    """``result.json``: how a run ended, and what tables read of its rows."""
+
+    status: Literal["finished", "diverged"]
+    id: str
+    seed: NotRequired[int]
+    point: NotRequired[Point]
+    sources: NotRequired[dict[str, str]]
+    identity: NotRequired[str]
+    final: NotRequired[dict[str, float]]
+    summary: NotRequired[dict[str, dict[str, Summed]]]
+    engine: NotRequired[str]
+    last_good_epoch: NotRequired[float]
+    revisions: NotRequired[dict[str, str]]
+    seconds: NotRequired[float]
+    versions: NotRequired[dict[str, str]]
+    hardware: NotRequired[str]
+    files: NotRequired[dict[str, str]]
+
+
+class Summed(TypedDict):
+    """An `actlab.storage.series.Summary`."""
+
+    last: float
+    lowest: float
+    lowest_epoch: float
+    highest: float
+    highest_epoch: float
+
+
+class Failure(TypedDict):
+    """``failed.json``: why the last attempt at a run failed."""
+
+    error: str
+
+
+@final
+class Measured(TypedDict):
+    """An entry of ``cost.json``: what an update costs at a grid point, whose ``run`` was measured."""
+
+    run: str
+    point: Point
+    seconds_per_update: Annotated[float, Gt(0)]
+    bytes_kept: Annotated[float, Gt(0)]
+    relative_to_reference: NotRequired[float]
+    bytes_relative: NotRequired[float]
+    hardware: NotRequired[str]
+
+
+@final
+class Unmeasured(TypedDict):
+    """An entry of ``cost.json`` where an update could not be timed."""
+
+    run: str
+    point: Point
+    failed: Literal[True]
+
+
+Cost = Measured | Unmeasured

@@ -1,0 +1,674 @@
+"""``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from filelock import FileLock
+
+from actlab.activations import names
+from actlab.datamodules import MNISTDataModule
+from actlab.errors import ActlabError
+from actlab.experiments import build, without_denormals
+from actlab.storage.mappings import read_mapping
+from actlab.storage.resources import config_file, resource
+from actlab.studies import plan
+from actlab.tasks import ClassificationTask
+from hub_folders import write_hub_folder
+
+CONFIGS = sorted(path.stem for path in resource("configs").glob("*.yaml"))
+QUICK = [
+    "--data.sample",
+    "true",
+    "--trainer.max_epochs",
+    "1",
+    "--trainer.limit_train_batches",
+    "6",
+    "--trainer.logger",
+    "false",
+    "--trainer.enable_progress_bar",
+    "false",
+]
+
+ELU_STACKS = "[[[1,4,5]],[[1,4,1],[1,4,3]],[[1,4,2]],[[1,4,2]],[[1,4,2]],[[1,4,1]],[[1,4,1]]]"
+SMALL = {  # networks of a config that is not run as it is
+    "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
+    "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],
+    "cifar10_convnet": ["--model.network.widths", "[4, 4]"],
+    "cifar100_wrn": ["--model.network.depth", "10", "--model.network.widen", "1"],
+    "cifar100_elu11": ["--model.network.stacks", ELU_STACKS],
+    "cifar100_elu18": ["--model.network.stacks", ELU_STACKS],
+    "cifar10_elu18": ["--model.network.stacks", ELU_STACKS],
+    "mnist_elu_units": ["--model.network.hidden", "[16, 16]"],
+    "mnist_elu_autoencoder": ["--model.network.encoder", "[16, 4]"],
+    "imagenet_elu15": [
+        *("--model.network.stacks", "[[1, 4, 6], [1, 8, 3]]", "--model.network.dense", "[16, 16]"),
+        *("--data.size", "40", "--data.crop", "32", "--data.batch_size", "4", "--data.workers", "0"),
+    ],
+    "timit_frames": ["--model.network.hidden", "[16, 16]"],
+}
+
+
+@pytest.fixture
+def fit(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, command="fit", config="mnist_classifier"):
+        return cli(command, "-c", config, *QUICK, *SMALL.get(config, []), *words)
+
+    return run
+
+
+def only_run(path, config="mnist_classifier"):
+    """The folder of the only run of a config."""
+    (folder,) = (path / "runs" / config).iterdir()
+    return folder
+
+
+def test_there_are_configs():
+    assert "mnist_classifier" in CONFIGS
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_config_runs_on_its_sample(fit, config, tmp_path):
+    assert fit(config=config).code == 0
+    folder = only_run(tmp_path, config)
+    assert (folder / "checkpoints" / "last.ckpt").exists()
+    assert "activation:" in (folder / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_last_is_of_the_last_epoch_whatever_improves(config):
+    """Lightning's ``save_last`` copies what has just been saved, which is nothing without an improvement."""
+    callbacks = read_mapping(config_file(config))["trainer"]["callbacks"]
+    kept = [c["init_args"] for c in callbacks if c["class_path"].endswith(".ModelCheckpoint")]
+    assert not any(arguments.get("save_last") for arguments in kept if arguments.get("monitor"))
+    every = [arguments for arguments in kept if not arguments.get("monitor")]
+    assert any(a["filename"] == "last" or a.get("save_last") for a in every)
+
+
+def test_last_goes_on_after_epochs_that_did_not_improve(fit, tmp_path):
+    config = read_mapping(config_file("mnist_classifier"))
+    config["trainer"]["callbacks"][1]["init_args"]["mode"] = "max"  # the loss falls, so that none is the best
+    (tmp_path / "worse.yaml").write_text(json.dumps(config))
+    assert fit("--trainer.max_epochs", "3", *SMALL["mnist_classifier"], config="worse.yaml").code == 0
+    last = torch.load(only_run(tmp_path, "worse") / "checkpoints/last.ckpt", weights_only=True)
+    assert (last["epoch"], last["global_step"]) == (2, 18)
+    (best,) = only_run(tmp_path, "worse").glob("checkpoints/best-*.ckpt")
+    assert "epoch=0" in best.name
+
+
+def test_resume_is_the_run_uninterrupted(fit, tmp_path):
+    settings = ["--model.activation", "soi", "--model.network.dropout", "0.2"]
+    assert fit(*settings, "--trainer.max_epochs", "3").code == 0
+    straight = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    shutil.rmtree(tmp_path / "runs")
+    assert fit(*settings, "--trainer.max_epochs", "1").code == 0
+    assert fit(*settings, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
+    lasts = (only_run(tmp_path) / "checkpoints").glob("last*.ckpt")
+    newest = max(lasts, key=lambda path: path.stat().st_mtime)
+    resumed = torch.load(newest, weights_only=True)
+    assert resumed["epoch"] == 2
+    assert all(torch.equal(resumed["state_dict"][name], value) for name, value in straight.items())
+
+
+def files_of(folder):
+    """Every file of a folder but logs, with its contents."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--model.activation", "elu"],
+        ["--seed_everything", "4"],
+        ["--model.network.dropout", "0.1"],
+        ["--trainer.limit_train_batches", "5"],
+        ["--trainer.gradient_clip_val", "0.1"],
+        ["--data.batch_size", "64"],
+    ],
+)
+def test_another_run_has_another_folder_and_does_not_go_on_from_the_first(fit, tmp_path, words):
+    assert fit().code == 0
+    first = only_run(tmp_path)
+    before = files_of(first)
+    outcome = fit(*words, "--ckpt_path", "last")
+    assert (outcome.code, "no checkpoint 'last' of this run" in outcome.err) == (2, True)
+    assert len(outcome.err.strip().splitlines()) == 1 or "Seed set" in outcome.err
+    assert fit(*words).code == 0
+    assert files_of(first) == before
+    (second,) = (folder for folder in first.parent.iterdir() if folder != first)
+    assert (second / "checkpoints/last.ckpt").exists()
+    unit, seed = words[1] if "elu" in words else "gelu_tanh", 4 if "4" in words else 0
+    assert second.name.startswith(f"{unit}-seed{seed}-")
+
+
+def test_the_same_fit_again_keeps_the_first_ones_files_and_last_goes_on_with_the_newest(fit, tmp_path):
+    assert fit("--trainer.max_epochs", "2").code == 0
+    first = only_run(tmp_path)
+    before = files_of(first)
+    assert fit().code == 0
+    second = first.with_name(f"{first.name}-1")
+    assert {folder.name for folder in first.parent.iterdir()} == {first.name, second.name}
+    assert fit("--trainer.max_epochs", "4", "--ckpt_path", "last").code == 0
+    assert files_of(first) == before
+    epochs = [torch.load(path, weights_only=True)["epoch"] for path in second.glob("checkpoints/last*.ckpt")]
+    assert max(epochs) == 3
+    assert fit("--trainer.max_epochs", "3", "--ckpt_path", first / "checkpoints/last.ckpt").code == 0
+    epochs = [torch.load(path, weights_only=True)["epoch"] for path in first.glob("checkpoints/last*.ckpt")]
+    assert max(epochs) == 2
+    assert len(list(first.parent.iterdir())) == 2
+
+
+def test_one_option_moves_everything(fit, cli, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    assert fit("--trainer.default_root_dir", tmp_path / "there", *logger).code == 0
+    (folder,) = (tmp_path / "there").iterdir()
+    assert {path.name for path in folder.glob("[!.]*")} == {
+        "config.yaml",
+        "checkpoints",
+        "wandb",
+        "logger.json",
+    }
+    assert list((tmp_path / "here").iterdir()) == []
+    # The config that it left runs again, beside it.
+    assert cli("fit", "-c", folder / "config.yaml").code == 0
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {folder.name, f"{folder.name}-1"}
+    assert (tmp_path / "there" / f"{folder.name}-1" / "wandb").exists()
+
+
+def test_a_fit_that_goes_on_does_so_in_its_own_history(fit, tmp_path):
+    logger = ["--trainer.logger", "actlab.reports.wandb.RunLogger"]
+    assert fit(*logger).code == 0
+    assert fit(*logger, "--trainer.max_epochs", "2", "--ckpt_path", "last").code == 0
+    assert fit(*logger).code == 0
+    logs = sorted(tmp_path.glob("runs/*/*/wandb/offline-run-*/*.wandb"))
+    assert (len(logs), len({log.stem for log in logs})) == (3, 2)
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_last_and_best_are_of_the_run_that_the_words_say(fit, tmp_path, which):
+    outcome = fit("--ckpt_path", which, command="test")
+    assert (outcome.code, f"no checkpoint {which!r} of this run" in outcome.err) == (2, True)
+    assert fit("--trainer.max_epochs", "2").code == 0
+    outcome = fit("--ckpt_path", which, command="test")
+    assert outcome.code == 0, outcome.err
+    (path,) = (only_run(tmp_path) / "checkpoints").glob(f"{which}*.ckpt")
+    assert value_of(fit("--ckpt_path", path, command="test")) == value_of(outcome)
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_the_other_commands(fit, command):
+    fit()
+    outcome = fit("--ckpt_path", "last", command=command)
+    assert outcome.code == 0
+    if command != "predict":
+        assert {"validate": "val/error", "test": "test/error"}[command] in outcome.out
+
+
+def test_a_scheduler_that_is_stepped_by_a_metric_is_rejected(fit):
+    for name in ("torch.optim.lr_scheduler.ReduceLROnPlateau", "pytorch_lightning.cli.ReduceLROnPlateau"):
+        monitor = ["--model.scheduler.monitor", "val/loss"] if "cli" in name else []
+        outcome = fit("--model.scheduler", name, *monitor)
+        assert outcome.code == 2
+        assert "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules" in outcome.err
+
+
+def test_learning_on_the_sample(fit, tmp_path):
+    outcome = fit(
+        "--trainer.max_epochs", "3", "--trainer.limit_train_batches", "1.0", "--model.network.hidden", "[64]"
+    )
+    assert outcome.code == 0
+    (last,) = tmp_path.glob("runs/**/last.ckpt")
+    outcome = fit("--ckpt_path", last, "--model.network.hidden", "[64]", command="test")
+    error = float(outcome.out.split("test/error")[1].split()[1])
+    assert error < 0.2
+
+
+def test_the_bar_shows_the_best_value_so_far(fit, monkeypatch):
+    """At a rate at which the loss grows; into a pipe the bar is written once, at the end."""
+    monkeypatch.setenv("COLUMNS", "250")
+    words = [
+        "--trainer.max_epochs",
+        "4",
+        "--trainer.enable_progress_bar",
+        "true",
+        "--trainer.limit_train_batches",
+        "3",
+    ]
+    out = fit(*words, "--model.optimizer.lr", "100", "--model.network.hidden", "[16]").out
+    best, last = (float(re.search(f"{of}val/loss: ([\\d.]+)", out)[1]) for of in ("best ", r"(?<!best )"))
+    assert best < last
+
+
+def test_bf16_mixed(fit):
+    assert fit("--trainer.precision", "bf16-mixed").code == 0
+
+
+def test_two_fits_at_a_time_do_not_share_a_folder(fit, tmp_path):
+    assert fit().code == 0
+    folder = only_run(tmp_path)
+    (folder / "checkpoints/last.ckpt").rename(folder / "last.ckpt")  # as before its first epoch has ended
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    with FileLock(folder / ".lock"):  # as a process that trains there holds it
+        outcome = fit()
+    assert outcome.code == 2
+    assert f"another process trains in '{folder.relative_to(tmp_path)}'" in outcome.err
+    assert fit().code == 0
+
+
+@pytest.mark.slow  # tests/tasks and tests/studies/test_foreign.py train on two devices too
+def test_two_devices_train_what_one_trains(tmp_path, fit):
+    """DDP starts its ranks from the words of the process, so it needs one of its own."""
+
+    words = ["--model.activation", "soi", "--model.network.dropout", "0.5", "--trainer.accelerator", "cpu"]
+    words += ["--trainer.precision", "64-true"]  # no rounding flips a mask
+    assert fit(*words).code == 0
+    one = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    words += ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.default_root_dir", "two"]
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "actlab",
+            "fit",
+            "-c",
+            "mnist_classifier",
+            *QUICK,
+            *SMALL["mnist_classifier"],
+            *words,
+        ],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=250,
+    )
+    (last,) = (tmp_path / "two").glob("*/checkpoints/last.ckpt")
+    two = torch.load(last, weights_only=True)["state_dict"]
+    for name, value in one.items():
+        if name.startswith("network."):
+            torch.testing.assert_close(two[name], value, rtol=1e-9, atol=1e-11)
+
+
+def test_units_of_the_users_own(fit, tmp_path):
+    (tmp_path / "my_unit.py").write_text("import torch\n\nclass MyUnit(torch.nn.ReLU):\n    '''Mine.'''\n")
+    assert fit("--model.activation", "./my_unit.py:MyUnit").code == 0
+    assert fit("--model.activation", "torch.nn:Mish").code == 0
+    assert fit("--model.activation", "{name: elu, alpha: 0.5}").code == 0
+
+
+def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_unit.py").write_text("from my_slope import Slope\n\nclass MyUnit(Slope):\n    pass\n")
+    slope = "import torch\n\nclass Slope(torch.nn.{}):\n    pass\n"
+    (tmp_path / "my_slope.py").write_text(slope.format("ReLU"))
+    mine = ("--model.activation", "./my_unit.py:MyUnit")
+    assert fit(*mine).code == 0
+    last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
+    tested = cli("test", "--ckpt_path", last)
+    assert (tested.code, "changed" in tested.err) == (0, False)
+    (tmp_path / "my_slope.py").write_text(slope.format("ELU"))
+    tested = cli("test", "--ckpt_path", last)
+    assert tested.code == 0
+    assert "note: ./my_unit.py:MyUnit has changed since" in tested.err
+    with pytest.warns(UserWarning, match="my_unit.py:MyUnit has changed since"):
+        ClassificationTask.load_from_checkpoint(last)
+    resumed = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert resumed.code == 2
+    assert "my_unit.py:MyUnit has changed since" in resumed.err
+    assert "restore it" in resumed.err
+
+
+def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, cli, tmp_path):
+    digits = write_hub_folder(tmp_path)
+    small = ("--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5", "--data.dataset")
+    small = (*small, str(digits))
+    assert fit(*small).code == 0
+    last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
+    longer = ("--ckpt_path", last, "--trainer.max_epochs")
+    assert fit(*small, *longer, "2").code == 0
+    write_hub_folder(tmp_path, change=lambda files, labels: labels.reverse())
+    tested = cli("test", "--ckpt_path", last)
+    assert tested.code == 0
+    assert f"note: {digits} has changed since" in tested.err
+    resumed = fit(*small, *longer, "3")
+    assert resumed.code == 2
+    assert f"{digits} has changed since" in resumed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
+        (["--model.activation", "{name: elu, alhpa: 1}"], ["alhpa", "alpha"]),
+        (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
+        (["--model.activatoin", "gelu"], ["'activatoin'", "'activation'", "ClassificationTask"]),
+        (["--model.network.droput", "0.5"], ["'droput'", "'dropout'", "MLP"]),
+        (["--data.sampel", "true"], ["'sampel'", "'sample'", "MNISTDataModule"]),
+        (["--model.network.init", "hee"], ["'hee'", "'he'"]),
+        (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
+        (["--data.batch_size", "many"], ["data.batch_size", "'many'", "int"]),
+        (["--data.batch_size", "5000"], ["5000", "4000"]),
+        (["--data.batch_size"], ["--data.batch_size", "needs a value"]),
+        (["--trainer.max_epohcs", "3"], ["'max_epohcs'", "'max_epochs'"]),
+        (["--trainer.max_epohcs=3"], ["'max_epohcs'", "'max_epochs'"]),
+        (["--modle.activation", "gelu"], ["unknown option '--modle'", "'--model'"]),
+        (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "'many'"]),
+        (["--trainer.strategy", "nonsense"], ["strategy", "nonsense"]),
+        (["--model.optimizer.lrr", "1"], ["'lrr'", "'lr'", "torch.optim.Adam"]),
+        (["--model.optimizer.lr", "lots"], ["model.optimizer.lr", "'lots'"]),
+        (["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"], ["'nestrov'", "'nesterov'"]),
+        (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
+        (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
+        (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
+        (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
+        (["--model.scheduler.step_size", "3"], ["model.scheduler", "class"]),
+        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.mnitor=x"], ["'mnitor'", "'monitor'"]),
+        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
+        (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
+        (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
+        (["--model", "actlab.tasks.ClasificationTask"], ["'ClasificationTask'", "'ClassificationTask'"]),
+        (["--model", "actlab.task.ClassificationTask"], ["'task'", "'tasks'"]),
+        (["--model", "actlab.networks.MLP"], ["model", "actlab.networks.MLP", "LightningModule"]),
+        (["--model.network.act", "gelu"], ["model.network.act", "cannot be set"]),
+        (["--model.seed", "3"], ["model.seed", "seed_everything"]),
+        (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
+        (["--model.input_shape", "[784]"], ["model.input_shape", "784", "28"]),
+        (["--seed_everything", "true"], ["seed_everything", "whole number"]),
+        (["--seed_everything", "-1"], ["seed_everything", "-1"]),
+        (["--optimizer", "torch.optim.SGD"], ["'optimizer'", "model.optimizer"]),
+        (["--lr_scheduler", "torch.optim.lr_scheduler.StepLR"], ["'lr_scheduler'", "model.scheduler"]),
+        (["--ckpt_path", "nothing.ckpt"], ["'nothing.ckpt'"]),
+        (["--weights_only", "perhaps"], ["weights_only", "'perhaps'", "true, false"]),
+        (["mnist_classifier"], ["'mnist_classifier'", "-c"]),
+    ],
+)
+def test_a_mistake_is_one_clear_line(fit, words, parts):
+    outcome = fit(*words)
+    assert outcome.code == 2
+    lines = outcome.err.strip().splitlines()
+    assert lines[-1].startswith("actlab: error: ")
+    assert len([line for line in lines if "error" in line.lower()]) == 1
+    assert "Traceback" not in outcome.err
+    assert all(part in lines[-1] for part in parts)
+
+
+HEAD = "model: {class_path: actlab.tasks.ClassificationTask"
+DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'activatoin'", "'activation'"]),
+        (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'max_epohcs'", "'max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'max_epohcs'", "'max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
+        (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "second 'data'"]),
+        (
+            f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
+            ["line 2"],
+        ),
+        (f"{HEAD}, init_args: [1]}}\n{DATA}", ["model.init_args", "[1]"]),
+        (f"{HEAD}, activation: gelu}}\n{DATA}", ["model.activation", "init_args"]),
+        (DATA, ["model", "--model CLASS"]),
+        ("- a list", ["config.yaml"]),
+        ("{", ["config.yaml"]),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_clear_line(cli, text, parts, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    outcome = cli("fit", "-c", tmp_path / "config.yaml")
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert all(part in outcome.err for part in parts)
+
+
+CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.network.droput", 0.5),
+        ("model.optimizer.lrr", 0.1),
+        ("data.sampel", True),
+        ("trainer.max_epohcs", 3),
+        ("trainer.callbacks", [{"class_path": CHECKPOINT, "init_args": {"mnitor": "val/loss"}}]),
+    ],
+)
+def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study(cli, key, value, tmp_path):
+    base = yaml.safe_load((resource("configs") / "mnist_classifier.yaml").read_text())
+    plan.set_dotted(base, key, value)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(base))
+    in_file = cli("fit", "-c", path)
+    on_command_line = cli(
+        "fit", "-c", "mnist_classifier", f"--{key}", yaml.safe_dump(value, default_flow_style=True)
+    )
+    with pytest.raises(ActlabError) as in_study:
+        build(base)
+    assert in_file.code == on_command_line.code == 2
+    assert in_file.err == on_command_line.err == f"actlab: error: {in_study.value}\n"
+    assert "did you mean" in in_file.err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--help"], "--trainer.max_epochs"),
+        (["--model.help", "ClassificationTask"], "--model.activation"),
+        (["--model.help=actlab.tasks.ClassificationTask"], "--model.activation"),
+        (["--data.help", "actlab.datamodules.MNISTDataModule"], "--data.sample"),
+        (["-c", "mnist_classifier", "--print_config"], "activation: gelu_tanh"),
+    ],
+)
+def test_what_lightning_prints_is_printed(cli, words, part):
+    outcome = cli("fit", *words)
+    assert outcome.code == 0
+    assert part in outcome.out
+
+
+def test_help_does_not_offer_what_is_refused(cli):
+    assert "--lr_scheduler" not in cli("fit", "--help").out
+
+
+def test_print_config_names_a_typo_too(cli):
+    outcome = cli("fit", "-c", "mnist_classifier", "--print_config", "--model.network.droput", "1")
+    assert outcome.code == 2
+    assert "'droput'" in outcome.err
+
+
+def test_another_class_begins_with_its_own_defaults(fit, tmp_path):
+    assert fit("--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9").code == 0
+    config = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())
+    arguments = config["model"]["init_args"]["optimizer"]["init_args"]
+    assert (arguments["momentum"], arguments["fused"]) == (0.9, None)
+
+
+def test_whole_numbers_of_batches_are_numbers_of_batches(fit, tmp_path):
+    assert fit("--trainer.limit_train_batches", "1", "--trainer.limit_val_batches", "1.0").code == 0
+    trainer = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())["trainer"]
+    assert [repr(trainer[f"limit_{part}_batches"]) for part in ("train", "val")] == ["1", "1.0"]
+
+
+def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, hidden in (("good", "hidden"), ("bad", "hiden")):
+        network = f"{{class_path: actlab.networks.MLP, init_args: {{{hidden}: [8]}}}}"
+        model = f"{{class_path: actlab.tasks.ClassificationTask, init_args: {{network: {network}}}}}"
+        (tmp_path / f"{name}_model.yaml").write_text(model)
+        (tmp_path / f"{name}.yaml").write_text(f"model: {name}_model.yaml\n{DATA}\n")
+    assert cli("fit", "-c", "good.yaml", *QUICK).code == 0
+    assert "'hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
+
+
+def test_a_resolved_config_runs_again(fit, cli, tmp_path):
+    assert fit().code == 0
+    folder = only_run(tmp_path)
+    last = folder / "checkpoints/last.ckpt"
+    assert cli("test", "-c", folder / "config.yaml", "--ckpt_path", last).code == 0
+    # As LightningCLI writes it where it has options for both.
+    (tmp_path / "old.yaml").write_text(
+        (folder / "config.yaml").read_text() + "optimizer: null\nlr_scheduler: null\n"
+    )
+    assert cli("validate", "-c", "old.yaml", "--ckpt_path", last).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["fti"], "'fit'"),
+        (["fit"], "--model CLASS"),
+        (["fit", "--data.sample", "true", "-c", "mnist_classifier"], "--data.sample"),
+        (["fit", "-c", "mnist_clasifier"], "'mnist_classifier'"),
+        (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
+        (["study", "run"], "FILE"),
+        (["study", "walk", "demo"], "walk"),
+        (["study", "run", "demo", "--set", "nonsense"], "key=value"),
+        (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
+        (["activations", "--plot", "units.docx"], "units.docx"),
+    ],
+)
+def test_a_mistake_before_anything_runs(cli, words, part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli(*words)
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert part in outcome.err
+
+
+def test_help_shows_the_units(cli):
+    outcome = cli("fit", "--help")
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
+    assert all(name in text for name in names())
+
+
+def test_usage_and_version(cli):
+    assert "actlab COMMAND" in cli().out
+    assert cli("--version").out.strip() == "0.1.0"
+
+
+def test_the_table_of_units(cli):
+    outcome = cli("activations")
+    assert outcome.code == 0
+    assert all(name in outcome.out for name in names())
+
+
+def test_training_computes_without_denormal_numbers():
+    tiny = torch.tensor([1e-39])
+    with without_denormals():
+        assert (tiny * 1).item() == 0
+    assert (tiny * 1).item() > 0
+
+
+def value_of(outcome, name="test/loss"):
+    return float(outcome.out.split(name)[1].split()[1])
+
+
+@pytest.fixture
+def elu(fit, tmp_path):
+    """The checkpoint of an ELU network of 12 units a layer, and its test loss as it is."""
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]", "--seed_everything", "3"]
+    assert fit(*words).code == 0
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    return path
+
+
+def test_a_checkpoint_says_what_it_is(cli, elu):
+    outcome = cli("test", "--ckpt_path", elu, "--trainer.enable_progress_bar", "false")
+    assert outcome.code == 0, outcome.err
+    task = ClassificationTask.load_from_checkpoint(elu).eval()
+    data = MNISTDataModule(sample=True)
+    data.prepare_data()
+    data.setup("test")
+    losses = [(task.loss(batch), len(batch[1])) for batch in data.test_dataloader()]
+    expected = sum(float(loss.detach()) * n for loss, n in losses) / sum(n for _, n in losses)
+    assert value_of(outcome) == pytest.approx(expected, rel=1e-4)
+    for command in ("validate", "predict"):
+        assert cli(command, "--ckpt_path", elu, "--trainer.enable_progress_bar", "false").code == 0
+    data_of_words = cli("test", "--ckpt_path", elu, "--data.eval_batch_size", "17")
+    assert value_of(data_of_words) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_a_checkpoint_says_how_precise_it_is(fit, cli, tmp_path, precision):
+    assert fit("--trainer.precision", precision).code == 0
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    alone = cli("test", "--ckpt_path", path)
+    assert alone.code == 0, alone.err
+    asked = cli("test", "--ckpt_path", path, "--trainer.precision", precision)
+    assert value_of(alone) == value_of(asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--model.activation", "gelu"], ["model.activation is 'gelu'", "'elu'"]),
+        (["-c", "mnist_classifier"], ["model.activation is 'gelu_tanh'", "'elu'"]),
+        (["--model.network.hidden", "[12, 12]"], ["model.network.hidden", "[12, 12]", "[12]"]),
+        (["--model.network.init", "he"], ["model.network.init", "'he'", "'unit_norm_rows'"]),
+        (["--data.dataset", "./nothing", "--data.sample", "false"], ["./nothing"]),
+    ],
+)
+def test_words_that_contradict_the_checkpoint_are_refused(cli, elu, words, parts):
+    outcome = cli("test", *words, "--ckpt_path", elu)
+    assert outcome.code == 2
+    lines = outcome.err.strip().splitlines()
+    assert all(part in lines[-1] for part in parts), lines[-1]
+    assert "Traceback" not in outcome.err
+
+
+def test_training_goes_on_with_what_was_trained(fit, elu):
+    words = ["--model.network.hidden", "[12]", "--ckpt_path", elu, "--trainer.max_epochs", "2"]
+    outcome = fit(*words, "--seed_everything", "3")
+    assert (outcome.code, "model.activation is 'gelu_tanh'" in outcome.err) == (2, True)
+    outcome = fit(*words, "--model.activation", "elu")
+    assert (outcome.code, "seed_everything is 0" in outcome.err) == (2, True)
+    assert fit(*words, "--model.activation", "elu", "--seed_everything", "3").code == 0
+
+
+def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
+    checkpoint = torch.load(elu, weights_only=True)
+    del checkpoint["actlab"]
+    torch.save(checkpoint, elu)
+    outcome = cli("test", "--ckpt_path", elu)
+    assert outcome.code == 2
+    assert "holds no config" in outcome.err
+    assert "-c FILE" in outcome.err
+    words = ["--model.activation", "elu", "--model.network.hidden", "[12]"]
+    assert fit(*words, "--ckpt_path", elu, command="test").code == 0
+
+
+@pytest.mark.parametrize("path", ["http://localhost:1/a.ckpt", "s3://a/b.ckpt", "registry:a", "."])
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, path):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli(command, "-c", "mnist_classifier", "--data.sample", "true", "--ckpt_path", path)
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert repr(path) in outcome.err
+
+
+@pytest.mark.parametrize("route", ["auto", "default"])
+def test_a_fit_may_choose_the_route_of_products(fit, route):
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    try:
+        outcome = fit("--products", route)
+        assert outcome.code == 0, outcome.err
+        assert "float32 products on the CPU: " in outcome.out
+        assert fit("--products", "mkl").err.startswith("actlab: error: unknown route of products 'mkl'")
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before

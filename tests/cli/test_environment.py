@@ -1,0 +1,118 @@
+"""What a command finds around it: terminals of few characters, full disks, variables that libraries read."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from actlab.__main__ import main
+from actlab.storage.resources import config_file
+
+
+@pytest.mark.parametrize("words", [["data", "list"], ["activations"]])
+def test_a_terminal_of_few_characters_shows_others_as_question_marks(monkeypatch, words):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert main(words) == 0
+    assert b"?" in printed.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["report", "--help"]])
+def test_what_cannot_be_printed_is_one_line(monkeypatch, capsys, words):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(words) == 2
+    assert capsys.readouterr().err.splitlines() == ["actlab: error: [Errno 28] No space left on device"]
+
+
+def test_a_reader_that_has_gone_is_no_error_of_python(monkeypatch):
+    """It is found out before Python ends, where it would be "Exception ignored" and exit code 120."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        assert main(["--version"]) == 141
+
+
+def test_without_standard_output_a_command_runs(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["--version"]) == 0
+    sys.stdout.close()
+
+
+@pytest.mark.parametrize("text", ["x", "", "1.5"])
+def test_a_date_that_libraries_cannot_read_is_one_line(cli, monkeypatch, text):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
+    code, _, err = cli("--version")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"SOURCE_DATE_EPOCH={text!r}" in err
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    assert cli("--version").code == 0
+
+
+@pytest.mark.parametrize("named", ["nope", "svg"])
+def test_an_unknown_backend_of_matplotlib_does_not_matter(named):
+    code = (
+        "import os\n"
+        "from actlab.reports.canvas import mpl, Figure, FigureCanvasAgg\n"
+        "FigureCanvasAgg(Figure()).draw()\n"
+        "print(os.environ['MPLBACKEND'], dict.__getitem__(mpl.rcParams, 'backend') == 'svg')"
+    )
+    environment = {**os.environ, "MPLBACKEND": named}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [named, str(named == "svg")]
+
+
+def test_a_trainer_that_is_null_is_one_line(cli, tmp_path):
+    (tmp_path / "config.yaml").write_text("trainer: null\n")
+    words = ("-c", "mnist_classifier", "-c", tmp_path / "config.yaml", "--data.sample", "true")
+    code, _, err = cli("validate", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "trainer null: give a mapping of arguments of Lightning's Trainer, or leave it out" in err
+
+
+@pytest.mark.parametrize("name", ["timit", "twitter_pos", "mnist", "imagenet"])
+def test_data_in_the_home_of_nobody_is_not_there(cli, name):
+    code, _, err = cli("data", "check", name, "~nobodyx/a")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "~nobodyx/a" in err
+
+
+@pytest.fixture
+def piped(tmp_path):
+    """Feeds a text to a pipe and gives the pipe's path, as ``<(…)`` of a shell does."""
+    opened = []
+
+    def pipe(text):
+        reader, writer = os.pipe()
+        os.write(writer, text.encode())
+        os.close(writer)
+        opened.append(reader)
+        return f"/dev/fd/{reader}"
+
+    yield pipe
+    for reader in opened:
+        os.close(reader)
+
+
+def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = "base: mnist_classifier\nset: {data.sample: true}\ngrid: {model.activation: [relu]}\nseeds: 2\n"
+    code, out, err = cli("study", "plan", piped(study), "--smoke")
+    assert code == 0, err
+    assert "2 runs, 2 not finished" in out
+    words = ("-c", "mnist_classifier", "-c", piped("data: {init_args: {batch_size: 77}}"), "--print_config")
+    code, out, err = cli("fit", *words)
+    assert "batch_size: 77" in out, err
+    config = config_file("mnist_classifier").read_text()
+    small = ("--data.sample", "true", "--model.network.hidden", "[4]", "--trainer.max_epochs", "1")
+    code, out, err = cli("fit", "-c", piped(config), *small, "--trainer.limit_train_batches", "2")
+    assert code == 0, err
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [
+        "ClassificationTask"
+    ]  # not the pipe's number

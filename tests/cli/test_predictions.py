@@ -1,0 +1,68 @@
+"""Predictions reach a table with one row a sample."""
+
+import pandas as pd
+import pytest
+import torch
+
+from actlab.cli.predictions import rows
+from actlab.datamodules import MNISTDataModule
+from actlab.errors import ActlabError
+from actlab.tasks import ClassificationTask
+
+QUICK = [
+    *("--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "3"),
+    *("--model.network.hidden", "[8]", "--trainer.logger", "false", "--trainer.enable_progress_bar", "false"),
+]
+
+
+def test_predict_writes_one_row_a_sample_into_the_runs_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli("fit", "-c", "mnist_classifier", *QUICK).code == 0
+    (checkpoint,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
+    words = ("--trainer.enable_progress_bar", "false", "--data.eval_batch_size", "300")
+    outcome = cli("predict", "--ckpt_path", checkpoint, *words)
+    assert outcome.code == 0, outcome.err
+    path = checkpoint.parents[1] / "predictions.parquet"
+    assert str(path) in outcome.out
+    table = pd.read_parquet(path)
+    assert list(table) == ["index", *(f"probability_{k}" for k in range(10)), "label"]
+
+    task = ClassificationTask.load_from_checkpoint(checkpoint).eval()
+    data = MNISTDataModule(sample=True)
+    data.prepare_data()
+    data.setup("test")
+    images, labels = (torch.cat(parts) for parts in zip(*data.test_dataloader(), strict=True))
+    with torch.no_grad():
+        expected = task(images).softmax(-1)
+    assert table["index"].tolist() == list(range(len(labels)))
+    assert table["label"].tolist() == labels.tolist()
+    found = torch.from_numpy(table.iloc[:, 1:-1].to_numpy(copy=True))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_words_as_the_fit_find_its_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli("fit", "-c", "mnist_classifier", *QUICK).code == 0
+    assert cli("predict", "-c", "mnist_classifier", *QUICK, "--ckpt_path", "last").code == 0
+    (path,) = tmp_path.glob("runs/**/predictions.parquet")
+    assert (path.parent / "checkpoints").exists()
+
+
+def test_rows_of_any_shape():
+    frame = rows(torch.arange(6.0).view(2, 3, 1), [torch.zeros(2, 5)], "output", 4)
+    assert frame.to_dict("list") == {
+        "index": [4, 5],
+        "output_0": [0, 3],
+        "output_1": [1, 4],
+        "output_2": [2, 5],
+    }
+    frame = rows(torch.tensor([1.0, 2.0]), (torch.zeros(2), torch.tensor([7, 8])), "output", [9, 3])
+    assert frame.to_dict("list") == {"index": [9, 3], "output": [1, 2], "label": [7, 8]}
+    frame = rows(torch.tensor([1.0, 2.0]), torch.zeros(2, 2), "output", 0)
+    assert list(frame) == ["index", "output"]
+
+
+@pytest.mark.parametrize("prediction", [{"a": 1}, torch.tensor(1.0)])
+def test_what_is_no_table_is_refused(prediction):
+    with pytest.raises(ActlabError, match="predict_step"):
+        rows(prediction, (), "output", 0)

@@ -1,0 +1,175 @@
+"""The keys of a config, against classes of actlab's, of Lightning's and of a user's own."""
+
+import copy
+
+import pytest
+import yaml
+
+from actlab import experiments
+from actlab.config import mistakes
+from actlab.config.sections import check, gives, top_level
+from actlab.errors import ActlabError
+from actlab.storage.resources import resource
+from actlab.studies import plan
+
+CONFIGS = sorted(resource("configs").glob("*.yaml"))
+THEIRS = """
+import pytorch_lightning as pl
+import torch
+
+class Model(pl.LightningModule):
+    def __init__(self, required, options: dict | None = None, anything=None, **unused):
+        super().__init__()
+
+class Net(torch.nn.Linear):
+    def __init__(self, act, num_classes: int, input_shape, width):
+        super().__init__(784, num_classes)
+
+def model() -> pl.LightningModule:
+    return Model(1)
+"""
+
+
+def typed(config):
+    check(config)
+    with mistakes.one_line_errors(config):
+        return experiments.resolved(config, {})
+
+
+@pytest.fixture
+def config():
+    return yaml.safe_load((resource("configs") / "mnist_classifier.yaml").read_text())
+
+
+@pytest.fixture
+def theirs(config, tmp_path, monkeypatch):
+    (tmp_path / "their_keys.py").write_text(THEIRS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return {**config, "model": {"class_path": "their_keys.Model", "init_args": {"required": 1}}}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_passes_unchanged(path):
+    config = yaml.safe_load(path.read_text())
+    before = copy.deepcopy(config)
+    typed(config)
+    assert config == before
+
+
+def test_objects_in_a_mapping_pass_unchanged(config):
+    schedule = {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}
+    plan.set_dotted(config, "model.schedules", {"lr": schedule})
+    before = copy.deepcopy(config)
+    typed(config)
+    assert config == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        ("ckpt_path", "last", ["'ckpt_path'"]),
+        ("model.network.hiden", [1], ["'hiden'", "'hidden'", "actlab.networks.MLP"]),
+        ("model.network.act", "gelu", ["model.network.act"]),
+        ("model.optimizer.params", [], ["model.optimizer.params"]),
+        ("model.network", "actlab.networks.MLPP", ["'MLPP'"]),
+        ("model.seed", 1, ["seed_everything"]),
+        ("data.seed", 1, ["seed_everything"]),
+        ("model.sed", 1, ["'sed'"]),
+        ("trainer.logger", {"class_path": "Callback"}, ["trainer.logger", "Logger"]),
+        ("trainer.plugins", [{"class_path": "torch.nn.ReLU"}], ["trainer.plugins", "CheckpointIO"]),
+        ("data", None, ["--data CLASS"]),
+        ("optimizer", {"class_path": "torch.optim.SGD"}, ["model.optimizer"]),
+    ],
+)
+def test_mistakes(config, key, value, parts):
+    plan.set_dotted(config, key, value)
+    with pytest.raises(ActlabError) as error:
+        typed(config)
+    assert all(part in str(error.value) for part in parts)
+
+
+def test_the_seed_is_not_suggested(config):
+    plan.set_dotted(config, "model.sed", 1)
+    with pytest.raises(ActlabError) as error:
+        typed(config)
+    assert "'seed'" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.activation", {"name": "elu", "alpha": 0.5}),
+        ("model.activation", {"class_path": "no.class"}),  # for the activations to refuse
+        ("model.network", "MLP"),
+        ("model.scheduler", None),
+        ("trainer.strategy", "ddp"),
+        ("trainer.callbacks", None),
+        ("trainer.callbacks", {"class_path": "ModelCheckpoint"}),
+        ("optimizer", None),
+    ],
+)
+def test_values_that_are_none_of_its_business(config, key, value):
+    plan.set_dotted(config, key, value)
+    typed(config)
+
+
+def test_a_command_brings_its_arguments(config):
+    check({**config, "ckpt_path": "last", "weights_only": None}, "fit")
+    check({**config, "verbose": False}, "validate")
+    assert "datamodule" not in top_level("fit")
+
+
+def test_a_class_of_a_users_own(theirs):
+    typed(theirs)
+    plan.set_dotted(theirs, "model.options", {"class_path": "free"})
+    plan.set_dotted(
+        theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}}
+    )
+    typed(theirs)
+
+
+def test_an_argument_without_type_and_default_is_needed(config, theirs):
+    """The parser would put None."""
+    plan.set_dotted(config, "model.network", {"class_path": "their_keys.Net"})
+    with pytest.raises(ActlabError, match=r"their_keys\.Net needs 'width': give model\.network\.width"):
+        typed(config)
+    plan.set_dotted(config, "model.network.width", 3)
+    typed(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        ("model", {"class_path": "their_keys.Model"}, ["'required'", "model.required", "their_keys.Model"]),
+        ("model.requird", 1, ["'requird'", "'required'"]),
+        ("model", "their_keys.model", ["model must name a class"]),
+    ],
+)
+def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):
+    plan.set_dotted(theirs, key, value)
+    with pytest.raises(ActlabError) as error:
+        typed(theirs)
+    assert all(part in str(error.value) for part in parts)
+
+
+def test_given_arguments_of_the_model(config):
+    assert not gives(config, "num_classes")
+    plan.set_dotted(config, "model.num_classes", 3)
+    assert gives(config, "num_classes")
+    assert not gives({"model": "a.B"}, "num_classes")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        ("data.batch_size", "many", ["data.batch_size", "'many'", "int"]),
+        ("model.network.hidden", ["a"], ["model.network.hidden", "['a']", "Sequence[int]"]),
+        ("model.scheduler_interval", "year", ["model.scheduler_interval", "'year'", "'epoch', 'step'"]),
+        ("trainer.max_epochs", 1.5, ["trainer.max_epochs", "1.5", "int"]),
+    ],
+)
+def test_a_value_of_another_type_is_found(config, key, value, parts):
+    plan.set_dotted(config, key, value)
+    with pytest.raises(ActlabError) as error:
+        typed(config)
+    assert all(part in str(error.value) for part in parts)

@@ -1,0 +1,122 @@
+"""A config that is parsed once gives what it gives when it is parsed anew."""
+
+import copy
+import json
+
+import pytest
+import yaml
+from torch import nn
+
+from actlab import experiments
+from actlab.config import parsing, records
+from actlab.networks import init
+from actlab.stacking import members
+from actlab.storage.resources import resource
+
+CONFIGS = sorted(resource("configs").glob("*.yaml"))
+
+
+def config_of(path, seed, **model):
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config["data"]["init_args"]["sample"] = True
+    config["model"]["init_args"] |= model
+    return {**config, "seed_everything": seed, "trainer": {"max_epochs": 1, "logger": False}}
+
+
+def told(config):
+    """The resolved config of an experiment, as its checkpoints keep it."""
+    return json.dumps(experiments.build(copy.deepcopy(config)).task.config)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    monkeypatch.setattr(parsing, "_kept", {})
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave weights as allocated: drawing those of the largest networks takes longer than all else."""
+    for name in init.INIT_RULES:
+        monkeypatch.setitem(init.INIT_RULES, name, lambda weight, source=None: weight)
+    for layer in (nn.Linear, nn.Conv2d):
+        monkeypatch.setattr(layer, "reset_parameters", lambda self: None)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_runs_that_differ_in_seed_are_what_they_are_alone(path, monkeypatch):
+    config = config_of(path, 3)
+    told(config_of(path, 0))
+    kept, found = len(parsing._kept), told(config)
+    assert len(parsing._kept) == kept == 3
+    monkeypatch.setattr(parsing, "_kept", {})
+    assert found == told(config)
+
+
+def test_the_seed_reaches_weights_and_data():
+    path = resource("configs/mnist_classifier.yaml")
+    one, two, again = (experiments.build(config_of(path, seed)) for seed in (0, 1, 0))
+    assert [e.task.seed for e in (one, two, again)] == [e.data.seed for e in (one, two, again)] == [0, 1, 0]
+    first, other, same = (e.task.state_dict() for e in (one, two, again))
+    name = next(name for name in first if name.endswith("weight"))
+    assert first[name].equal(same[name])
+    assert not first[name].equal(other[name])
+
+
+def test_what_differs_otherwise_is_parsed_anew():
+    path = resource("configs/mnist_classifier.yaml")
+    for activation in ("relu", "elu", {"name": "elu", "alpha": 0.5}):
+        assert json.loads(told(config_of(path, 0, activation=activation)))["model"]["init_args"][
+            "activation"
+        ] == (activation)
+    assert len(parsing._kept) == 5  # three models, and the data and Trainer of all
+
+
+def test_a_class_that_is_another_by_now_is_parsed_anew(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.syspath_prepend(tmp_path)
+    path, text = resource("configs/mnist_classifier.yaml"), "from actlab.networks import MLP\n\n\n"
+    for width in (8, 16):
+        (tmp_path / "nets.py").write_text(
+            f"{text}class Net(MLP):\n    def __init__(self, act, num_classes, input_shape, width={width}):\n"
+            "        super().__init__(act, num_classes, input_shape, hidden=(width,))\n"
+        )
+        sys.modules.pop("nets", None)
+        config = config_of(path, 0, network={"class_path": "nets.Net"})
+        assert json.loads(told(config))["model"]["init_args"]["network"]["init_args"]["width"] == width
+
+
+def test_members_are_parsed_once(monkeypatch):
+    path = resource("configs/mnist_classifier.yaml")
+    given = [config_of(path, seed, activation="elu") for seed in (0, 1, 2)]
+    first = experiments.build(given[0])
+    tasks = list(members.build_tasks(given, first))
+    assert len(parsing._kept) == 3
+    assert [task.seed for task in tasks] == [0, 1, 2]
+    assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
+    assert records.SOURCES in tasks[0].config
+    monkeypatch.setattr(parsing, "_kept", {})
+    anew = [next(iter(members.build_tasks([config], first))) for config in given]
+    for one, other in zip(tasks, anew, strict=True):
+        for name, value in one.state_dict().items():
+            assert value.equal(other.state_dict()[name])
+
+
+def test_each_config_has_its_own_links_and_defaults():
+    path = resource("configs/mnist_classifier.yaml")
+    given = {"num_classes": 10, "input_shape": [1, 28, 28]}
+    for model in ({}, given, {}):  # shapes are linked to the data where the config leaves them out
+        task = experiments.build(config_of(path, 1, **model)).task
+        assert (task.config["model"]["init_args"]["num_classes"], task.seed) == (10, 1)
+    for batches in (3, 4):
+        assert experiments.build(config_of(path, 1), max_steps=batches).trainer.max_steps == batches
+    assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
+
+
+def test_few_are_kept(monkeypatch):
+    monkeypatch.setattr(parsing, "_MOST", 2)
+    path = resource("configs/mnist_classifier.yaml")
+    for activation in ("relu", "elu", "silu"):
+        told(config_of(path, 0, activation=activation))
+    assert len(parsing._kept) == 2

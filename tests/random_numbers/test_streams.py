@@ -1,0 +1,267 @@
+"""The random streams: uniform, independent across what they are keyed by, and the same alone or in a stack.
+
+The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests made.
+"""
+
+import itertools
+import random
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from actlab import activations
+from actlab.errors import ActlabError
+from actlab.random import streams
+from actlab.random.hashing import generator, hash_words, seed_for
+from actlab.random.seeding import seed_generators
+from actlab.random.streams import Stream, Uniform, attach
+
+N = 100_000
+SEEDS, SITES, STEPS = (0, 1, 2, 12345), (0, 1, 7), ((0,), (1,), (0, 1), (3, 250))
+KEYS = list(itertools.product(SEEDS, SITES, STEPS))
+ALPHA = 1e-3 / len(KEYS)  # 0.1 % for all keys together
+
+
+def uniforms(seed: int, site: int, position: tuple[int, ...], n: int = N) -> np.ndarray:
+    uniform = Uniform()
+    uniform.stream, uniform.site = Stream(seed), site
+    uniform.stream.move(*position)
+    return uniform(torch.empty(n)).double().numpy()
+
+
+@pytest.fixture(scope="module")
+def sequences() -> np.ndarray:
+    return np.stack([uniforms(*key) for key in KEYS])
+
+
+def test_each_sequence_is_uniform(sequences: np.ndarray) -> None:
+    """Chi-square over 256 bins, of the leading and of the next eight bits, and Kolmogorov–Smirnov."""
+    assert sequences.min() >= 0
+    assert sequences.max() < 1
+    for u in sequences:
+        for bits in (u * 2**8, u * 2**16):
+            counts = np.bincount(bits.astype(np.int64) % 256, minlength=256)
+            assert stats.chisquare(counts).pvalue > ALPHA
+        assert stats.kstest(u, "uniform").pvalue > ALPHA
+
+
+def test_neighbouring_elements_are_independent(sequences: np.ndarray) -> None:
+    """Chi-square of pairs on a 16 × 16 grid, and correlation, at lags of neighbours, rows and images."""
+    lags = (1, 2, 3, 8, 28, 128, 1024, 4096)
+    for u, lag in itertools.product(sequences, lags):
+        near, far = u[: N - N % (2 * lag)].reshape(-1, 2, lag).swapaxes(0, 1).reshape(2, -1)  # no overlap
+        pairs = (near * 16).astype(np.int64) * 16 + (far * 16).astype(np.int64)
+        assert stats.chisquare(np.bincount(pairs, minlength=256)).pvalue > ALPHA / len(lags)
+        assert abs(np.corrcoef(near, far)[0, 1]) < stats.norm.isf(ALPHA / len(lags) / 2) / np.sqrt(near.size)
+
+
+def test_runs(sequences: np.ndarray) -> None:
+    """Wald–Wolfowitz: the number of runs above and below ½, normal under independence."""
+    for u in sequences:
+        above = u >= 0.5
+        runs = 1 + np.count_nonzero(above[1:] != above[:-1])
+        high, low = above.sum(), (~above).sum()
+        mean = 1 + 2 * high * low / N
+        deviation = np.sqrt((mean - 1) * (mean - 2) / (N - 1))
+        assert abs(runs - mean) < stats.norm.isf(ALPHA / 2) * deviation
+
+
+def test_seeds_sites_and_steps_are_independent(sequences: np.ndarray) -> None:
+    """Every pair of keys: correlation at equal elements, and the sequences are no shifts of each other."""
+    pairs = len(KEYS) * (len(KEYS) - 1) // 2
+    correlation = np.corrcoef(sequences)[np.triu_indices(len(KEYS), 1)]
+    assert np.abs(correlation).max() < stats.norm.isf(1e-3 / pairs / 2) / np.sqrt(N)
+    spectra = np.fft.rfft(sequences - 0.5)
+    for a, b in itertools.combinations(range(0, len(KEYS), 3), 2):
+        at_all_shifts = np.fft.irfft(spectra[a] * spectra[b].conj(), N) * 12 / N
+        assert np.abs(at_all_shifts).max() < stats.norm.isf(1e-3 / pairs / N / 2) / np.sqrt(N)
+
+
+def test_equal_elements_of_many_seeds_are_uniform() -> None:
+    """A mask averages over runs too: element i of seeds 0, 1, 2, … is a uniform sequence."""
+    uniform = Uniform()
+    uniform.stream = Stream(range(5000))
+    u = uniform(torch.empty(5000, 4)).double().numpy()
+    for element in u.T:
+        assert stats.kstest(element, "uniform").pvalue > 1e-4
+        assert abs(np.corrcoef(element[:-1], element[1:])[0, 1]) < 4 / np.sqrt(5000)
+
+
+def test_hash_avalanches() -> None:
+    """Flipping any bit of the element or of the first key flips each output bit half of the time.
+
+    The second key enters half-way and need only part sequences: on average its bits flip half of the output.
+    """
+    n = 20_000
+    words = torch.randint(
+        -(2**31), 2**31, (3, n), generator=torch.Generator().manual_seed(0), dtype=torch.int32
+    )
+    before = hash_words(*words)
+    bits = torch.arange(32, dtype=torch.int32)
+    flips = torch.empty(3, 32, 32, dtype=torch.float64)  # (word, input bit, output bit)
+    for word, bit in itertools.product(range(3), range(32)):
+        changed = words.clone()
+        changed[word] ^= torch.tensor(1, dtype=torch.int32) << bit
+        flips[word, bit] = ((before ^ hash_words(*changed)).unsqueeze(1) >> bits & 1).double().mean(0)
+    assert (flips[:2] - 0.5).abs().max() < 0.02
+    assert (flips[2].mean() - 0.5).abs() < 0.06
+
+
+def test_hash_is_a_permutation_of_the_elements() -> None:
+    elements = torch.arange(2**18, dtype=torch.int32)
+    key = torch.tensor(123456789, dtype=torch.int32)
+    assert hash_words(elements, key, ~key).unique().numel() == elements.numel()
+
+
+def test_hash_matches_plain_integers() -> None:
+    def plain(element: int, key: int, second: int) -> int:
+        h = (element ^ key) & 0xFFFFFFFF
+        h ^= h >> 16
+        h = h * 0x7FEB352D & 0xFFFFFFFF
+        h ^= second & 0xFFFFFFFF
+        h ^= h >> 15
+        h = h * 0x846CA68B & 0xFFFFFFFF
+        return h ^ h >> 16
+
+    words = torch.randint(
+        -(2**31), 2**31, (3, 500), generator=torch.Generator().manual_seed(1), dtype=torch.int32
+    )
+    expected = [plain(*column) for column in words.t().tolist()]
+    assert [h & 0xFFFFFFFF for h in hash_words(*words).tolist()] == expected
+
+
+class Sites(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Uniform(), Uniform()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
+
+
+def test_a_stack_draws_what_each_run_draws_alone() -> None:
+    seeds = (3, 1, 4, 15)
+    stacked, alone = Sites(), Sites()
+    stream = Stream(seeds)
+    assert attach(stacked, stream) == 2
+    for position in ((0, 0), (0, 1), (2, 7)):
+        stream.move(*position)
+        together = stacked(torch.empty(4, 6, 5))
+        for member, seed in enumerate(seeds):
+            own = Stream(seed)
+            own.move(*position)
+            attach(alone, own)
+            for whole, part in zip(together, alone(torch.empty(6, 5)), strict=True):
+                assert torch.equal(whole[member], part)
+    assert not torch.equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("seeds", [7, (7, 8)])
+def test_slices_of_a_batch_agree_with_the_whole(seeds: int | tuple[int, ...]) -> None:
+    lead = () if isinstance(seeds, int) else (len(seeds),)
+    uniform = Uniform()
+    uniform.stream = stream = Stream(seeds)
+    stream.move(1, 2)
+    whole = uniform(torch.empty(*lead, 12, 5))
+    for rank in range(3):
+        stream.move(1, 2, slice_=rank)
+        part = uniform(torch.empty(*lead, 4, 5))
+        assert torch.equal(part, whole[..., 4 * rank : 4 * (rank + 1), :])
+
+
+def test_the_keys_follow_the_input_to_its_device() -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6))
+    uniform.stream.reserve(3)
+    x = torch.empty(2, 10)
+    before = uniform(x)
+    assert uniform(x.to("meta")).device.type == "meta"
+    assert uniform.keep(x.to("meta"), 0.5).device.type == "meta"
+    assert uniform.stream.sites == 3
+    assert torch.equal(uniform(x), before)
+
+
+def test_a_position_can_be_drawn_again() -> None:
+    first = uniforms(3, 0, (2, 5), 100)
+    assert np.array_equal(uniforms(3, 0, (2, 5), 100), first)
+    assert not np.array_equal(uniforms(3, 0, (2, 6), 100), first)
+    assert not np.array_equal(uniforms(3, 0, (25,), 100), first)
+
+
+def test_without_a_stream_torch_draws() -> None:
+    uniform = Uniform()
+    x = torch.empty(3, 4, dtype=torch.float16)
+    torch.manual_seed(0)
+    u = uniform(x)
+    assert (u.dtype, u.shape) == (torch.float32, x.shape)
+    torch.manual_seed(0)
+    assert torch.equal(u, torch.rand(3, 4))
+    assert not uniform.state_dict()
+    assert not list(uniform.parameters())
+
+
+def test_seeds_and_generators() -> None:
+    seeds = {seed_for(s, p, *q) for s in range(20) for p in ("init", "order") for q in ((), (0,), (1,), (0, 1))}
+    assert len(seeds) == 160
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    draw = torch.rand(4, generator=generator(1, "init"))
+    assert torch.equal(torch.rand(4, generator=generator(1, "init")), draw)
+    assert not torch.equal(torch.rand(4, generator=generator(1, "order")), draw)
+
+
+def test_keep_is_the_mask_of_inverted_dropout() -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6))
+    x = torch.empty(2, 40, 50)
+    u = uniform(x)
+    assert torch.equal(uniform.keep(x, 0.25), (u >= 0.25) * (1 / 0.75))
+    p = torch.tensor([[0.5], [0.9]])
+    assert torch.allclose(uniform.keep(x, p), (u >= p.unsqueeze(-1)) * (1 / (1 - p.unsqueeze(-1))))
+
+
+def test_compiled_masks_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    uniform = Uniform()
+    uniform.stream = Stream((5, 6, 7))
+    x = torch.empty(3, 17, 9)
+    plain = uniform(x), uniform.keep(x, 0.3)
+    monkeypatch.setattr(streams, "_compiled", None)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert streams.compile_masks() is None
+    assert torch.equal(uniform(x), plain[0])
+    assert torch.equal(uniform.keep(x, 0.3), plain[1])
+
+
+def test_without_a_compiler_the_plain_masks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("No working C++ compiler found")
+
+    monkeypatch.setattr(torch, "compile", lambda function: broken)
+    assert "No working C++ compiler" in (streams.compile_masks() or "")
+    assert streams._compiled is None
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant: bool) -> None:
+    """The second pass would draw other numbers, and the gradient would be of another mask."""
+    network, stream = nn.Sequential(nn.Linear(4, 4), activations.create("soi"), nn.Linear(4, 1)), Stream(0)
+    attach(network, stream)
+    stream.steps = True
+    stream.move(0, 0)
+    output = checkpoint(network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant)
+    with pytest.raises(ActlabError, match="leave layers with random units"):
+        output.sum().backward()
+
+
+def test_the_global_generators_are_seeded_as_by_their_own_functions():
+    seed_generators(2**40 + 7)
+    found = torch.rand(3), np.random.rand(), random.random()
+    torch.manual_seed(2**40 + 7)
+    np.random.seed((2**40 + 7) % 2**32)
+    random.seed(2**40 + 7)
+    assert found[0].equal(torch.rand(3))
+    assert found[1:] == (np.random.rand(), random.random())

@@ -1,0 +1,38 @@
+"""YAML that is none, or holds more than it seems to: one clear line, at once."""
+
+import pytest
+
+from actlab.errors import ActlabError
+from actlab.storage.mappings import parse, read_mapping
+
+LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12))])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2020-99-99", "month"),
+        ("!!int x", "invalid literal"),
+        ("!!timestamp x", "cannot be read"),
+        ("!!bool x", "cannot be read"),
+        ("9" * 5000, "4300 digits"),
+        ("!!python/name:os.system", "could not determine a constructor"),
+        ("[" * 60 + "]" * 60, "deeper than 50"),
+        ("[" * 1000 + "]" * 1000, "recursion"),
+        ("&a [*a]", "deeper than 50"),
+        ("&a {b: *a}", "deeper than 50"),
+        (f"[{LAUGHS}]", "more than 100,000 values"),
+        ("{a: 1, a: 2}", "a second 'a'"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path, text, message):
+    with pytest.raises(ActlabError, match=message):
+        parse(text)
+    (tmp_path / "x.yaml").write_text(f"key: {text}")
+    with pytest.raises(ActlabError, match=rf"x\.yaml.*{message}"):
+        read_mapping(tmp_path / "x.yaml")
+
+
+def test_aliases_are_what_they_stand_for():
+    assert parse("{a: &a [1, x], b: *a, c: {<<: {d: 2}}}") == {"a": [1, "x"], "b": [1, "x"], "c": {"d": 2}}
+    assert parse("") is None
