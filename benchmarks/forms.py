@@ -24,8 +24,7 @@ from units import bytes_kept
 
 from actlab import activations
 from actlab.activations.gates import cauchy_cdf, gate
-from actlab.engines.devices import threads
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed, threads
 from actlab.networks import MLP
 
 LAYERS = {"run": (128, 128), "stack": (15, 128, 128)}

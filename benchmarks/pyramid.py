@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from actlab import activations
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed
 from actlab.networks import PyramidNet
 
 PUBLISHED = 12.15 / 11.48

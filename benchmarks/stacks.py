@@ -12,7 +12,7 @@ medians over the rounds, in milliseconds an update and run.
 - ``products_R_ms``: its matrix products alone, in the order of an update, so that each finds the caches as
   training leaves them.
 - ``explicit_ms``, ``func_ms``: forward and backward of 15 networks by our batched layers and by ``torch.func``.
-- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.engines.memory.keep_freed`.
+- ``trimmed_ms``, ``kept_ms``: a stack of 15 without and with `actlab.engines.devices.keep_freed`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from torch.utils.data import DataLoader
 from actlab import experiments
 from actlab.config import keys
 from actlab.engines import packing, settings, stacked
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed
 from actlab.random import streams
 from actlab.studies import plan, reading
 

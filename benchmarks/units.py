@@ -22,7 +22,7 @@ from figures import show
 from torch import nn
 
 from actlab import activations
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed
 from actlab.networks import Dropout
 from actlab.random import streams
 

@@ -179,7 +179,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-HEAVY = ("actlab.engines.probes", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import
+HEAVY = ("actlab.engines.evaluation", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import
 
 
 def pytest_collection_finish() -> None:

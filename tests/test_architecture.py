@@ -139,7 +139,7 @@ def test_there_is_something_to_check():
     assert len(SOURCES) > 10
     assert len(IMPORTS) > 100
     assert CONFIGS
-    assert any(found.part == "cli.fit" and resolved(found) == "actlab.cli.words" for found in IMPORTS)
+    assert any(found.part == "cli.fit" and resolved(found) == "actlab.cli.arguments" for found in IMPORTS)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)

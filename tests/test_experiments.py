@@ -6,10 +6,10 @@ import pytest
 import torch
 import yaml
 
-from actlab.config.mistakes import one_line_errors
+from actlab.config.messages import one_line_errors
 from actlab.errors import ActlabError
 from actlab.experiments import build, check_shape, run_seed, shape_for
-from actlab.stacking.members import build_tasks
+from actlab.stacking.building import build_tasks
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from actlab.datamodules.base import TensorDataModule, TensorDataset
 from actlab.networks import Dropout, initialise
-from actlab.random.draws import normal_at, uniform_at
+from actlab.random.positions import normal_at, uniform_at
 from actlab.tasks import Quantity, Task, takes_run_axis
 
 N, T, D, K = 48, 5, 6, 3

@@ -11,7 +11,7 @@ from itertools import takewhile
 from actlab.cli.commands import COMMANDS, FITS, USAGE
 from actlab.cli.environment import ReaderGoneError, check_variables, printing
 from actlab.errors import ActlabError, one_line, unknown
-from actlab.runtime.stopping import Stopped, check, stopping
+from actlab.runtime.signals import Stopped, check, stopping
 
 LONGEST_LINE = 1_500  # characters that an error may take on the terminal
 

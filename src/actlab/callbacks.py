@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from actlab.config.batches import limited
 from actlab.errors import ActlabError
-from actlab.random.draws import Position
-from actlab.runtime.modes import evaluating
+from actlab.random.positions import Position
+from actlab.runtime.modules import evaluating
 
 
 class TestEveryEpoch(Callback):

@@ -15,7 +15,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.config import mistakes, records, sections
+from actlab.config import messages, records, sections
 from actlab.config.batches import restore_batches
 from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
@@ -135,7 +135,7 @@ class ActlabCLI(LightningCLI):
         except ActlabError:
             raise
         except Exception as error:  # another author's class may raise anything
-            raise mistakes.bad_input(error) or mistakes.unbuilt(error) from error
+            raise messages.bad_input(error) or messages.unbuilt(error) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer, which `actlab.runtime.guards` watch.
@@ -236,7 +236,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     """
     given = {key: value for key, value in config.items() if value is not None}
     sections.check(given)
-    with mistakes.one_line_errors(given):
+    with messages.one_line_errors(given):
         cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
 

@@ -15,7 +15,7 @@ from written_runs import curves_of, probe, study, write
 
 from actlab.analysis import results, scoreboard
 from actlab.engines import stages
-from actlab.reports import curve_table, kept, notes, table_files, terminal
+from actlab.reports import curve_table, notes, stored, table_files, terminal
 from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
@@ -223,4 +223,4 @@ def test_what_never_ends_in_place_of_tables_and_curves_is_not_read(
         assert (code, err.count("\n")) == (0, 1)
         assert "a/table.json is damaged (not a regular file)" in err
         with pytest.raises(DamagedError, match="not a regular file"):
-            kept.draw("gelu_mnist_classifier", results=tmp_path)
+            stored.draw("gelu_mnist_classifier", results=tmp_path)

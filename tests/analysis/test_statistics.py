@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from actlab.analysis.differences import paired_difference
-from actlab.analysis.equivalence import equivalent, not_worse
-from actlab.analysis.flips import drawn, flipped_sums, parts
 from actlab.analysis.statistics import (
+    drawn,
+    equivalent,
+    flipped_sums,
     holm,
     median_band,
     median_interval,
+    not_worse,
     paired_differences,
     pairs_needed,
+    parts,
     rounding,
     sign_flip_p,
     wilcoxon_p,

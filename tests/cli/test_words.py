@@ -2,7 +2,7 @@
 
 import pytest
 
-from actlab.cli.words import joined, nested, options_of, put
+from actlab.cli.arguments import joined, nested, options_of, put
 from actlab.errors import ActlabError
 from actlab.storage.mappings import read_mapping
 

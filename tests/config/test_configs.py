@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from actlab import experiments
-from actlab.config import mistakes
+from actlab.config import messages
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
@@ -32,7 +32,7 @@ def model() -> pl.LightningModule:
 
 def typed(config):
     check(config)
-    with mistakes.one_line_errors(config):
+    with messages.one_line_errors(config):
         return experiments.resolved(config, {})
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from actlab import experiments
 from actlab.config import parsing, records
 from actlab.networks import init
-from actlab.stacking import members
+from actlab.stacking import building
 from actlab.storage.resources import resource
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
@@ -91,13 +91,13 @@ def test_members_are_parsed_once(monkeypatch):
     path = resource("configs/mnist_classifier.yaml")
     given = [config_of(path, seed, activation="elu") for seed in (0, 1, 2)]
     first = experiments.build(given[0])
-    tasks = list(members.build_tasks(given, first))
+    tasks = list(building.build_tasks(given, first))
     assert len(parsing._kept) == 3
     assert [task.seed for task in tasks] == [0, 1, 2]
     assert [task.config["seed_everything"] for task in tasks] == [0, 1, 2]
     assert records.SOURCES in tasks[0].config
     monkeypatch.setattr(parsing, "_kept", {})
-    anew = [next(iter(members.build_tasks([config], first))) for config in given]
+    anew = [next(iter(building.build_tasks([config], first))) for config in given]
     for one, other in zip(tasks, anew, strict=True):
         for name, value in one.state_dict().items():
             assert value.equal(other.state_dict()[name])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, SeededBatches, TensorDataModule, TensorDataset
-from actlab.random.draws import Position, integers_at, normal_at, uniform_at
+from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 SIZE, BATCH, WIDTH, CROP = 40, 8, 6, 4
 SIGNALS = torch.arange(SIZE * WIDTH, dtype=torch.float32).view(SIZE, WIDTH)

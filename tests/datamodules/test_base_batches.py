@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
 from actlab.errors import ActlabError
-from actlab.random.draws import Position
 from actlab.random.hashing import generator
+from actlab.random.positions import Position
 
 SIZE, BATCH = 50, 8
 

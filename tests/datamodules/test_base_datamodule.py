@@ -16,7 +16,7 @@ from actlab.datamodules import MNISTDataModule
 from actlab.datamodules.base import Batch, BatchSource, SeededBatches, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.experiments import build
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 
 SIZE, BATCH = 50, 8
 

@@ -18,7 +18,7 @@ from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import SeededBatches
 from actlab.engines import packing, queue
 from actlab.errors import ActlabError
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from actlab.studies import reading
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png_of_16_bits

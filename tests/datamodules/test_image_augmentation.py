@@ -8,7 +8,7 @@ from torch import Tensor
 from actlab.datamodules.augmentation import Augmentation, BothWays, cropped
 from actlab.datamodules.base import SeededBatches, TensorDataset
 from actlab.errors import ActlabError
-from actlab.random.draws import Position, integers_at, normal_at, uniform_at
+from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 SIZE, SHAPE, PADDING = 40, (3, 5, 6), 2
 IMAGES = torch.arange(1, SIZE * 90 + 1, dtype=torch.float32).view(SIZE, *SHAPE)

@@ -19,7 +19,7 @@ from actlab.datamodules.base import SeededBatches
 from actlab.datamodules.photographs import square
 from actlab.errors import ActlabError
 from actlab.networks import PyramidNet
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from actlab.tasks import ClassificationTask
 from hub_folders import HubFolder

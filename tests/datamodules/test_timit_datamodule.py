@@ -16,7 +16,7 @@ from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.recordings import read_phones, read_recording
 from actlab.errors import ActlabError
 from actlab.networks import MLP
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.stacking import StackedTask
 from actlab.tasks import FrameTask
 

@@ -11,7 +11,7 @@ from tiny_study import execute
 from torch import nn
 
 from actlab import experiments
-from actlab.engines import trial
+from actlab.engines import activation_trial
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.studies import reading
@@ -253,7 +253,7 @@ def test_a_class_that_a_config_names_has_its_own_defaults(here):
 
 
 def test_a_parameter_that_is_made_in_the_first_call_is_told(here):
-    fault = trial.fault_of(experiments.build(config_of(activation="mine:Late")), "mine:Late")
+    fault = activation_trial.fault_of(experiments.build(config_of(activation="mine:Late")), "mine:Late")
     assert "makes a parameter in its first call" in fault
     assert "UninitializedParameter" in fault
 

@@ -6,7 +6,7 @@ import torch
 from actlab.engines import settings
 from actlab.errors import ActlabError
 from actlab.random import streams
-from actlab.runtime import products
+from actlab.runtime import matmul
 from actlab.storage.files import DamagedError, read_json, write_sealed
 
 LONG = settings.LONG
@@ -17,7 +17,7 @@ def compiled(monkeypatch):
     """Calls of the compiler; what it answers may be changed."""
     calls, answer = [], [None]
     monkeypatch.setattr(streams, "compile_masks", lambda: calls.append(1) or answer[0])
-    monkeypatch.setattr(products, "choose", lambda: "default")
+    monkeypatch.setattr(matmul, "choose", lambda: "default")
     return calls, answer
 
 
@@ -73,17 +73,17 @@ def test_what_is_no_record_of_settings_is_named(tmp_path, compiled, content):
     [(2e-7, 0.5, "onednn"), (1e-3, 0.5, "default"), (2e-7, 0.95, "default")],
 )
 def test_products_take_the_faster_route_that_is_as_exact(monkeypatch, error, seconds, route):
-    monkeypatch.setattr(products, "measured", lambda: {"default": (1e-7, 1.0), "onednn": (error, seconds)})
-    assert products.choose() == route
+    monkeypatch.setattr(matmul, "measured", lambda: {"default": (1e-7, 1.0), "onednn": (error, seconds)})
+    assert matmul.choose() == route
 
 
 def test_routes_are_measured_and_float32_stays_float32():
-    found = products.measured()
+    found = matmul.measured()
     assert all(seconds > 0 for _, seconds in found.values())
     assert found["default"][0] < 1e-5
     before, on_gpus = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
     try:
-        products.use(products.choose())
+        matmul.use(matmul.choose())
         left, right = torch.randn(64, 300), torch.randn(300, 64)
         exact = left.double() @ right.double()
         assert (left @ right - exact).abs().max() / exact.abs().max() < 1e-5
@@ -91,4 +91,4 @@ def test_routes_are_measured_and_float32_stays_float32():
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
     with pytest.raises(ActlabError, match="unknown route of products 'mkl'"):
-        products.use("mkl")
+        matmul.use("mkl")

@@ -12,7 +12,7 @@ from tiny_study import KilledError, execute, kill_after, load, metrics
 from actlab import experiments
 from actlab.callbacks import by_unit, unit_statistics, watching
 from actlab.engines import packing
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from damaging import damaged

@@ -9,7 +9,7 @@ from tiny_study import KilledError, execute, kill_after, metrics, result
 
 from actlab import experiments
 from actlab.analysis import results
-from actlab.engines import packing, probes
+from actlab.engines import evaluation, packing
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import reading
@@ -376,7 +376,7 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
     study = load(text, overrides=[f"trainer.precision={precision}"])
     runs = study.runs()
     execute(runs, tmp_path, stacked=False)
-    probes.execute(runs, tmp_path, study.probes, print)
+    evaluation.execute(runs, tmp_path, study.probes, print)
     for run in runs:
         rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes/noise.parquet")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
@@ -394,7 +394,7 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 2\n"
     study = load(text + probe)
     execute(study.runs(), tmp_path, stacked=False)
-    probes.execute(study.runs(), tmp_path, study.probes, print)
+    evaluation.execute(study.runs(), tmp_path, study.probes, print)
     before = results.load(study, tmp_path)
     assert before.left_out == ()
     assert before.conditions["noise/test/loss"] == ["noise=0"]
@@ -405,7 +405,7 @@ def test_what_a_probe_that_is_edited_measured_before_is_left_out(load, tmp_path,
     (line,) = results.load(study, tmp_path).left_out
     assert "probe noise: what it measured in 2 runs is left out" in line
     assert results.load(study, tmp_path).awaits("noise/test/loss")
-    probes.execute(study.runs(), tmp_path, study.probes, print)
+    evaluation.execute(study.runs(), tmp_path, study.probes, print)
     assert results.load(study, tmp_path).left_out == ()
     condition = "noise=0" if change == "its code" else "noise=0.5"
     assert results.load(study, tmp_path).conditions["noise/test/loss"] == [condition]
@@ -416,7 +416,7 @@ def test_probes_refuse_data_that_change_batches_on_their_way(load, tmp_path):
     study = load(text, overrides=["data.class_path=parts_of_users.Augmented"])
     execute(study.runs(), tmp_path, stacked=False)
     with pytest.raises(ActlabError, match="Augmented changes batches in on_after_batch_transfer"):
-        probes.execute(study.runs(), tmp_path, study.probes, print)
+        evaluation.execute(study.runs(), tmp_path, study.probes, print)
 
 
 @pytest.mark.parametrize("kind", ["StochasticWeightAveraging", "EMAWeightAveraging"])
@@ -441,12 +441,12 @@ def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
     study = load(best)
     said = []
     execute(study.runs(), tmp_path / "late", stacked=False)
-    probes.execute(study.runs(), tmp_path / "late", study.probes, said.append)
+    evaluation.execute(study.runs(), tmp_path / "late", study.probes, said.append)
     for run in study.runs():
         check_best(tmp_path / "late", run, "loss", said)
     other = load(best + "select: {metric: val/error}\n")
     assert [run.id for run in other.runs()] == [run.id for run in study.runs()]
-    probes.execute(other.runs(), tmp_path / "late", other.probes, said.append)
+    evaluation.execute(other.runs(), tmp_path / "late", other.probes, said.append)
     for run in other.runs():
         check_best(tmp_path / "late", run, "error", said)
 

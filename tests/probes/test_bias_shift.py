@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from actlab.activations import factory
-from actlab.engines.probes import Apart
+from actlab.engines.evaluation import Apart
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.probes import bias_shift, theory

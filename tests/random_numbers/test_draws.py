@@ -14,9 +14,9 @@ from scipy import special, stats
 from torch import Tensor
 
 from actlab.errors import ActlabError
-from actlab.random import draws
-from actlab.random.draws import Position, integers_at, normal_at, uniform_at
+from actlab.random import positions
 from actlab.random.hashing import hash_words, seed_for
+from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 SAMPLES, ELEMENTS = 250, 400
 N = SAMPLES * ELEMENTS
@@ -209,7 +209,7 @@ def test_normal_numbers_are_normal() -> None:
 def test_normal_numbers_are_finite_and_symmetric_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extreme words stand for u = 2⁻²⁴ and 1 − 2⁻²⁴, the middle ones for ½ ∓ 2⁻²⁴."""
     words = [0, 511, -(2**31), 2**31 - 1, -1]
-    monkeypatch.setattr(draws, "_words_at", lambda *_: torch.tensor(words, dtype=torch.int32))
+    monkeypatch.setattr(positions, "_words_at", lambda *_: torch.tensor(words, dtype=torch.int32))
     z = normal_at(position([0]), "noise").double().numpy()
     u = np.array([1, 1, 2**23 + 1, 2**23 - 1, 2**24 - 1]) / 2**24
     assert np.allclose(z, special.ndtri(u), rtol=1e-6)
@@ -229,7 +229,7 @@ def test_integers_are_equally_likely(high: int) -> None:
 
 def test_integers_reach_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for high in (1, 2, 10, 2**31):
-        monkeypatch.setattr(draws, "_words_at", lambda *_: torch.tensor([0, -1], dtype=torch.int32))
+        monkeypatch.setattr(positions, "_words_at", lambda *_: torch.tensor([0, -1], dtype=torch.int32))
         assert integers_at(position([0]), "crop", high).tolist() == [0, high - 1]
 
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from actlab.reports import curve_table, kept
+from actlab.reports import curve_table, stored
 
 
 def titles_of(written: Any, tmp_path: Path, **options: Any) -> list[tuple[str, str]]:
     """Title and y label of each panel, drawn from what a study keeps."""
     loaded = written(**options)
     curve_table.write(loaded, tmp_path / "results" / "units")
-    drawn = kept.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
+    drawn = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
     return [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in drawn.axes]
 
 
@@ -59,12 +59,12 @@ def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> No
 
     loaded = written(edit=by_dropout)
     curve_table.write(loaded, tmp_path / "results" / "units")
-    (axes,) = kept.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results").axes
+    (axes,) = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results").axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["None", "0.5"]
 
 
 def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_empty() -> None:
-    drawn = kept.draw("elu_mnist_autoencoder", results=Path(__file__).parents[2] / "results")
+    drawn = stored.draw("elu_mnist_autoencoder", results=Path(__file__).parents[2] / "results")
     assert [axes.get_visible() for axes in drawn.axes] == [True] * 4 + [False] * 2
     for axes in drawn.axes[:4]:
         dots = [line for line in axes.get_lines() if line.get_marker() == "o"]

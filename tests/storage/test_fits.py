@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from actlab.cli.fits import checkpoint_in, folder_for, name_of
+from actlab.cli.fit_folders import checkpoint_in, folder_for, name_of
 from actlab.errors import ActlabError
 
 

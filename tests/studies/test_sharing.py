@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from actlab.__main__ import main
-from actlab.engines import sharing
+from actlab.engines import reuse
 from actlab.studies import reading
 from fuzzing import within
 from tolerances import counted
@@ -73,10 +73,10 @@ def test_a_damaged_run_is_not_taken_over(trained, tmp_path, name):
     path = the(tmp_path, "first/elu-dropout0-seed1-*") / name
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    assert sharing.take(runs, root) == {}
+    assert reuse.take(runs, root) == {}
     assert not list(root.glob("*"))
     path.write_bytes(whole)
-    assert sharing.take(runs, root) == {"first": 1}
+    assert reuse.take(runs, root) == {"first": 1}
 
 
 def test_what_never_ends_beside_a_run_is_not_copied(trained, tmp_path):
@@ -87,7 +87,7 @@ def test_what_never_ends_beside_a_run_is_not_copied(trained, tmp_path):
     (theirs / "checkpoints/zeros").symlink_to("/dev/zero")
     os.mkfifo(theirs / "pipe")
     with within():
-        assert sharing.take(runs, root) == {"first": 1}
+        assert reuse.take(runs, root) == {"first": 1}
     ours = the(tmp_path, "second/elu-seed1-*")
     copied = sorted(path.name for path in ours.rglob("*") if path.is_file())
     assert copied == ["config.yaml", "last.ckpt", "metrics.parquet", "point.json", "result.json"]

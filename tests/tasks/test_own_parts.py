@@ -12,15 +12,15 @@ from torch.utils.data import DataLoader, Dataset
 from actlab import activations, experiments
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
 from actlab.engines import packing
-from actlab.engines.probes import Apart
+from actlab.engines.evaluation import Apart
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.networks.init import initialise
 from actlab.optim import L2, Plateau, Steps
 from actlab.optim.groups import kinds
 from actlab.probes.bias_shift import BiasShift
-from actlab.random.draws import Position
-from actlab.runtime.modes import evaluating
+from actlab.random.positions import Position
+from actlab.runtime.modules import evaluating
 from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError, described, unknown
-from actlab.runtime.thirdparty import calling
+from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actlab.analysis.flips import EXACT, parts
-from actlab.analysis.statistics import FEWEST, FLOATS, Array, paired_differences, rounding
+from actlab.analysis.statistics import EXACT, FEWEST, FLOATS, Array, paired_differences, parts, rounding
 
 LEVEL = 0.05
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from actlab.analysis.flips import EXACT, flipped_sums
 from actlab.errors import ActlabError, unknown
 
 Array = npt.NDArray[np.float64]
@@ -23,6 +23,10 @@ Alternative = Literal["two-sided", "less", "greater"]
 
 FLOATS = 1e-12  # of the largest difference: what sums of floats may be off by
 FEWEST = 6  # 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
+
+EXACT = 20  # 2^20 patterns take 8 MB; of more differences they are drawn
+_DRAWS = 100_000
+_AT_ONCE = 5_000  # of these in a product, which takes them as floats: for the sake of memory
 
 
 class Interval(NamedTuple):
@@ -265,3 +269,85 @@ def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
     (6, 9)
     """
     return math.floor(math.log2(2 * max(1, hypotheses) / level)) + 1
+
+
+def equivalent(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
+    """The p of equivalence: two one-sided sign-flip tests that the mean difference lies within ±``margin``.
+
+    Args:
+        differences: one per pair, in the unit of ``margin``.
+        margin: above 0; set before the runs.
+        tie: as of `sign_flip_p`.
+
+    Returns:
+        The larger of the two p, or None where `sign_flip_p` has none; equivalent when below 0.05.
+
+    Raises:
+        ActlabError: for a margin that is not above 0.
+
+    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=1)
+    0.015625
+    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=0.05) < 0.05
+    False
+    """
+    d = list(differences)
+    above = sign_flip_p([x + _positive(margin) for x in d], "greater", tie=tie)
+    below = not_worse(d, margin, tie)
+    return None if above is None or below is None else max(above, below)
+
+
+def not_worse(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
+    """The p of non-inferiority of a quantity that should be small: mean difference below ``margin``.
+
+    Raises:
+        ActlabError: for a margin that is not above 0.
+
+    >>> not_worse([-1, -2, 0, -1, -3, -2], margin=0.5)
+    0.015625
+    """
+    return sign_flip_p([x - _positive(margin) for x in differences], "less", tie=tie)
+
+
+def _positive(margin: float) -> float:
+    if not 0 < margin < math.inf:
+        raise ActlabError(f"a margin of {margin!r} cannot be tested against: give a number above 0")
+    return margin
+
+
+def flipped_sums(d: Array, seed: int) -> Array:
+    """The sum of the differences under every pattern of signs, or under drawn ones when those are too many."""
+    if d.size > EXACT:
+        return np.asarray(d.sum() - 2 * _sums_of_turned(d, seed), float)
+    sums = np.zeros(1)
+    for value in d:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+def parts(d: Array, seed: int) -> tuple[Array, Array]:
+    """Sum and size of every part of the differences, or of drawn ones when those are too many."""
+    if d.size > EXACT:
+        return _sums_of_turned(d, seed), _sizes(d.size, seed)
+    sums, sizes = np.zeros(1), np.zeros(1)
+    for value in d:
+        sums = np.concatenate([sums, sums + value])
+        sizes = np.concatenate([sizes, sizes + 1])
+    return sums, sizes
+
+
+@lru_cache(maxsize=1)  # the tests of a table mostly have as many pairs
+def drawn(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Drawn patterns for n differences: which of them turn, a row each."""
+    return np.asarray(np.random.default_rng(seed).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
+
+
+def _sums_of_turned(d: Array, seed: int) -> Array:
+    """The sum of the differences that turn, for each of the drawn patterns."""
+    turned = drawn(d.size, seed)
+    return np.concatenate([turned[i : i + _AT_ONCE] @ d for i in range(0, _DRAWS, _AT_ONCE)])
+
+
+@lru_cache(maxsize=1)
+def _sizes(n: int, seed: int) -> Array:
+    """How many differences turn, for each of the drawn patterns."""
+    return _sums_of_turned(np.ones(n), seed)

@@ -17,15 +17,15 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 
 from actlab import activations
 from actlab.callbacks import BestSoFar
-from actlab.cli import fits, words
+from actlab.cli import arguments, fit_folders
+from actlab.cli.arguments import Option
 from actlab.cli.predictions import PredictionTable
-from actlab.cli.words import Option
 from actlab.config import records, sections
-from actlab.config.mistakes import one_line_errors
+from actlab.config.messages import one_line_errors
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
 from actlab.experiments import ANY_CLASSES, ActlabCLI, resolved, without_denormals
-from actlab.runtime import products
+from actlab.runtime import matmul
 from actlab.storage import checkpoints
 from actlab.storage.files import forget_id, id_in, regular
 from actlab.storage.resources import is_pipe
@@ -128,11 +128,11 @@ class CommandLine(ActlabCLI):
         plain = records.as_given(config, sections.linked_shapes(self.given))
         self.save_config_kwargs["text"] = yaml.safe_dump(plain, sort_keys=False)
         if not fit and path is not None and path not in LIGHTNINGS:
-            self.folder = fits.folder_of(Path(path))
+            self.folder = fit_folders.folder_of(Path(path))
         else:
-            self.folder = fits.folder_for(Path(root), fits.name_of(plain), path)
+            self.folder = fit_folders.folder_for(Path(root), fit_folders.name_of(plain), path)
         if path in ("last", "best"):
-            self.asked["ckpt_path"] = path = str(fits.checkpoint_in(self.folder, path))
+            self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
             forget_id(self.folder)  # of a fit that was stopped before its first checkpoint
         set_save_dirs(config.trainer.logger, self.folder, fit)
@@ -222,15 +222,15 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    options = with_route(words.options_of(rest))
+    options = with_route(arguments.options_of(rest))
     if any(option.asks_help for option in options):
         with one_line_errors():
-            Help(command, words.joined(options))
+            Help(command, arguments.joined(options))
         return
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
     trained = trained_config(None if command == "fit" else path)
-    given = words.nested(options, command, None if trained is None else records.as_config(trained))
+    given = arguments.nested(options, command, None if trained is None else records.as_config(trained))
     if given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config of what was trained: give one with -c FILE")
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
@@ -249,7 +249,7 @@ def with_route(options: Sequence[Option]) -> list[Option]:
         ActlabError: for another route.
     """
     for route in (str(option.value) for option in options if option.name == "--products"):
-        products.use(found := products.choose() if route == products.AUTO else route)
+        matmul.use(found := matmul.choose() if route == matmul.AUTO else route)
         print(f"float32 products on the CPU: {found}")
     return [option for option in options if option.name != "--products"]
 

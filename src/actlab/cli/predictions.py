@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import BasePredictionWriter
 from torch import Tensor
 
 from actlab.errors import ActlabError
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.files import replacing
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.cli import showing
+from actlab.cli import study_output
 from actlab.engines.checking import check
 from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser, unknown
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     for study in studies:
         root = runs / study.name
         failed += run(study, root, Engine())
-        showing.write(showing.load(study, root), root, html=True)
+        study_output.write(study_output.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import read
     from actlab.reports.pages import index
     from actlab.reports.terminal import print_boards

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actlab.cli import showing
+from actlab.cli import study_output
 from actlab.cli.loggers import logger_factory
 from actlab.config.keys import canonical, without
 from actlab.engines import stages
 from actlab.engines.checking import check
-from actlab.engines.helping import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
 from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser
 from actlab.studies import schema
@@ -159,12 +159,12 @@ def main(argv: Sequence[str]) -> int:
     elif args.command == "run":
         return run_and_show(study, root, args)
     elif args.command == "show":
-        showing.show(showing.load(study, root, args.stage)[-1], args.form)
+        study_output.show(study_output.load(study, root, args.stage)[-1], args.form)
     elif args.command == "wandb":
-        showing.dashboards(showing.load(study, root, args.stage)[-1], args.entity, args.project)
+        study_output.dashboards(study_output.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
-        folder = showing.folder_of(study, root, args.stage)
-        showing.report(showing.load(study, root, args.stage), folder, args.html)
+        folder = study_output.folder_of(study, root, args.stage)
+        study_output.report(study_output.load(study, root, args.stage), folder, args.html)
     return 0
 
 
@@ -188,15 +188,15 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> int:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
     failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
-    opened = showing.load(study, root, args.stage)
-    showing.show(opened[-1])
-    folder = showing.folder_of(study, root, args.stage)
+    opened = study_output.load(study, root, args.stage)
+    study_output.show(opened[-1])
+    folder = study_output.folder_of(study, root, args.stage)
     if not (args.report or args.html):
-        showing.keep(opened, folder)
+        study_output.keep(opened, folder)
         return int(failed > 0)
-    written = showing.report(opened, folder, args.html)
+    written = study_output.report(opened, folder, args.html)
     if args.logger == W_AND_B:
-        showing.publish(opened[-1], folder, written)
+        study_output.publish(opened[-1], folder, written)
     return int(failed > 0)
 
 

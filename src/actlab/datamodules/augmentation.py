@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from actlab.datamodules.base import Batch, TensorDataset
 from actlab.errors import ActlabError
-from actlab.random.draws import Position, integers_at, normal_at, uniform_at
+from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 
 def cropped(images: Tensor, position: Position, padding: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Numbered samples, the order of their batches and the datamodule of both: what all datamodules share.
 
-A batch is asked for by its `Position`: run seeds, epoch and the numbers of its samples. A dataset gathers these
-samples and hands them, with the position, to its transform, so what a transform draws by `actlab.random.draws`
-is the same for a sample alone, in a stack, on any number of devices and after a resume.
+A batch is requested by its `Position`: run seeds, epoch and sample indices. The dataset gathers these samples
+and passes them, with the position, to its transform. What `actlab.random.positions` draws there is therefore
+the same for a sample alone, in a stack, on any number of devices and after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 
 from actlab.errors import ActlabError
-from actlab.random.draws import Position
 from actlab.random.hashing import generator
+from actlab.random.positions import Position
 
 Batch = tuple[Tensor, ...]
 # Batched tensor code on the device of the data: takes tensors (B, …), in a stack (R, B, …).

@@ -17,8 +17,7 @@ from actlab.datamodules.cache import unwritable
 from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
-from actlab.datamodules.loaders import ReadingLoader
-from actlab.datamodules.photographs import Photographs, Windows, check_sizes, mean_image
+from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, check_sizes, mean_image
 from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator

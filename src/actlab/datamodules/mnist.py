@@ -6,7 +6,7 @@ import torch
 
 from actlab.datamodules.base import Batch, TensorDataset
 from actlab.datamodules.decoded import DecodedImages
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.resources import resource
 
 SAMPLE_VALIDATION = 1000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from actlab.datamodules.augmentation import mirrored
 from actlab.datamodules.base import Batch, BatchesInOrder, Transform, as_it_is
 from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.encoded import Encoded, unreadable
 from actlab.datamodules.images import PICTURE_ERRORS, is_deep
-from actlab.datamodules.loaders import ReadingLoader
 from actlab.datamodules.steps import mean_of
 from actlab.errors import ActlabError
-from actlab.random.draws import Position, integers_at, uniform_at
+from actlab.random.positions import Position, integers_at, uniform_at
 
 FORMAT = 2  # of the mean's cache: raised when decoding changes
 BLOCK = 64  # pictures that the mean reads at once
@@ -187,3 +187,22 @@ def check_sizes(size: int, window: int) -> None:
     """
     if not 1 <= window <= size:
         raise ActlabError(f"data.crop {window}: give a number of pixels from 1 to data.size, {size}")
+
+
+class ReadingLoader(DataLoader[Any]):
+    """The stock loader, but its workers start when the first batch is asked for, and their errors are short.
+
+    Lightning makes iterators that it never uses, and others before it says which epoch it is: workers of the
+    stock loader would begin at once, with the batches of another epoch.
+    """
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
+        """The batches.
+
+        Raises:
+            ActlabError: as the data set raises it, in a worker too.
+        """
+        try:
+            yield from super().__iter__()
+        except ActlabError as error:  # torch puts the worker's traceback before the message
+            raise ActlabError(str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()) from error

@@ -19,7 +19,7 @@ from actlab.datamodules.downloads import Downloader, Remote, download, git_name
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.vectors import read_vectors
 from actlab.errors import ActlabError, unknown
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.storage.files import at_home
 from actlab.storage.resources import resource
 

@@ -35,7 +35,7 @@ def check(study: Study) -> list[str]:
         ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
             cannot be right.
     """
-    from actlab.config.mistakes import one_line_errors
+    from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
     runs = of_each_value(study.runs())

@@ -17,7 +17,7 @@ from actlab import experiments
 from actlab.config.keys import canonical, label, same, without
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.experiments import Experiment
-from actlab.runtime import stopping
+from actlab.runtime import signals
 from actlab.storage.files import write_sealed
 from actlab.studies.folders import COSTS
 from actlab.studies.plan import Run
@@ -124,7 +124,7 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
         for name in [name for name in built if name not in failed]:
-            stopping.check()
+            signals.check()
             try:
                 if number == 0:
                     trials[name] = Trial(built[name])

@@ -19,7 +19,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from typing_extensions import TypedDict
 
 from actlab import experiments
-from actlab.engines import alike, stack_trial
+from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import SMALL, threads_for
 from actlab.engines.settings import Settings, Threads
 from actlab.errors import ActlabError
@@ -114,7 +114,7 @@ def form_stacks(
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
     tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _AGAIN) if (root / TRIALS).exists() else {}
-    groups = alike.similar(runs)
+    groups = compatibility.similar(runs)
     for key, group in groups.items():
         experiment = experiments.build(group[0].config)
         if (reason := reason_against(experiment)) is None:

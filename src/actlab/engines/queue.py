@@ -15,7 +15,7 @@ from actlab.engines import packing, sequential, stacked
 from actlab.engines.packing import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
-from actlab.runtime import stopping
+from actlab.runtime import signals
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
@@ -53,7 +53,7 @@ def work(
 def left(jobs: Iterable[Job], root: Path) -> Iterator[Job]:
     """The jobs that are not over when their turn comes, for looking is faster than taking locks."""
     for job in jobs:
-        stopping.check()
+        signals.check()
         if not is_over(job, root):
             yield job
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis.reading import costs
 from actlab.config.keys import canonical, is_rate, priced
-from actlab.engines import sharing, stages
-from actlab.engines.helping import (
+from actlab.engines import reuse, stages
+from actlab.engines.preparation import (
     Arranged,
     arrange,
     evaluate,
@@ -27,7 +27,7 @@ from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run, Study
 
 if TYPE_CHECKING:
-    from actlab.engines.children import Child, Here
+    from actlab.engines.processes import Child, Here
 
 
 class Engine(NamedTuple):
@@ -80,7 +80,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
     todo = unfinished(runs, root)
     if todo:
         with deciding(root):
-            taken = sharing.take(todo, root)
+            taken = reuse.take(todo, root)
         for name, number in taken.items():
             print(f"{number} runs are those of {root.parent / name}")
         todo = unfinished(todo, root)
@@ -149,7 +149,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
     """Train runs, in stacks where that applies; how many of them failed."""
-    from actlab.engines import children, queue, several, workers
+    from actlab.engines import multi_device, processes, queue, workers
 
     for run in todo:
         RunFolder(root, run).try_again()
@@ -168,13 +168,13 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     with Display(todo, root, study.select) as display:
         if found.settings.jobs > 1 and len(found.jobs) > 1:
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
-        elif found.single and isinstance(helper, children.Child):
+        elif found.single and isinstance(helper, processes.Child):
             helper.settings = found.settings
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger, helper)
         elif found.single:
             busy = queue.work(found.jobs, root, display, engine.logger)
         else:
-            busy = several.work(found.jobs, root, display, found.settings, engine.logger)
+            busy = multi_device.work(found.jobs, root, display, found.settings, engine.logger)
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(f"{number} runs are being trained by another process; start the study again when it has ended")
@@ -188,7 +188,7 @@ def _arranged(
     helper: Child | Here, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
 ) -> Arranged:
     """What `arrange` decides; without stacks where trying one has ended the process."""
-    from actlab.engines.children import EndedError
+    from actlab.engines.processes import EndedError
 
     what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)
     with deciding(root):

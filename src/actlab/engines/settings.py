@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from actlab.errors import ActlabError
 from actlab.experiments import without_denormals
 from actlab.random import streams
-from actlab.runtime import products
+from actlab.runtime import matmul
 from actlab.storage.files import read_json, write_sealed
 
 FILE = "engine.json"
@@ -49,17 +49,17 @@ class Settings:
         jobs: number of processes that train; 1 is this one.
         threads: of torch in each of them; 0 where their number follows from the work.
         compiled: whether the functions that draw masks are compiled.
-        products: the route of float32 products on the CPU; see `actlab.runtime.products`.
+        products: the route of float32 products on the CPU; see `actlab.runtime.matmul`.
     """
 
     jobs: int = 1
     threads: int = 0
     compiled: bool = False
-    products: str = products.DEFAULT
+    products: str = matmul.DEFAULT
 
     def apply(self) -> str | None:
         """Compute so in this process; why masks are not compiled, where they should be."""
-        products.use(self.products)
+        matmul.use(self.products)
         return streams.compile_masks() if self.compiled else None
 
 
@@ -85,7 +85,7 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
         jobs=number,
         threads=known.get("threads", int(number > 1)),
         compiled=known.get("compiled", long),
-        products=known.get("products") or (products.choose() if long else products.DEFAULT),
+        products=known.get("products") or (matmul.choose() if long else matmul.DEFAULT),
     )
     said = []
     if reason := wanted.apply():

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from actlab import experiments
 from actlab.datamodules.base import TensorDataModule
-from actlab.engines.devices import threads
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed, threads
 from actlab.engines.recording import LoggerFactory, Progress, Recorder, summarise
 from actlab.experiments import Experiment
 from actlab.stacking import StackedNetwork, StackedTask
-from actlab.stacking.members import build_tasks
+from actlab.stacking.building import build_tasks
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies.folders import Row, RunFolder
 from actlab.studies.plan import Run

@@ -14,12 +14,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from actlab.engines import packing, queue
-from actlab.engines.children import Child, EndedError, Report
 from actlab.engines.packing import Job
+from actlab.engines.processes import Child, EndedError, Report
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
-from actlab.runtime import stopping
+from actlab.runtime import signals
 from actlab.studies.plan import Run
 
 MOST_DEATHS = 3  # by signals, of the processes that train one job
@@ -59,7 +59,7 @@ def work(
         for one in workers:
             one.ask(_train, left, root, logger)
         while training:
-            stopping.check()
+            signals.check()
             ready = {*wait([end for one in training for end in one.ends], timeout=1)}
             for one in [one for one in training if ready.intersection(one.ends)]:
                 try:

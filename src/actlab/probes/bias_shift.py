@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from actlab.errors import ActlabError
 from actlab.probes import theory
 from actlab.probes.noise import Measured, Subject
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 from actlab.tasks import Batch, Task
 
 BATCH = 500  # samples whose activations are in memory at a time

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from actlab.errors import ActlabError
-from actlab.random.draws import Position, uniform_at
+from actlab.random.positions import Position, uniform_at
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.quantities import Means
 

@@ -3,7 +3,7 @@
 Initial weights, data order, masks and noise each have a stream of their own, so a run draws the same numbers
 alone, as a member of a stack, on any device and after any resume.
 
-Two sources here, and a third in `actlab.random.draws`, for the samples of a batch:
+Two sources here, and a third in `actlab.random.positions`, for the samples of a batch:
 
 - `generator`: a fresh ``torch.Generator`` for one purpose and position (initial weights, a data order).
 - `Uniform`: uniform numbers for the masks of one site of a network. By default they come from torch's own

@@ -7,10 +7,9 @@ from typing import Any
 
 from actlab.analysis import comparison
 from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.flips import EXACT
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import FEWEST, pairs_needed
+from actlab.analysis.statistics import EXACT, FEWEST, pairs_needed
 from actlab.reports.captions import INTERVAL, spans
 from actlab.studies.folders import COSTS
 

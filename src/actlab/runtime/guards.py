@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, Timer
 
 from actlab.errors import RunError
-from actlab.runtime import stopping
+from actlab.runtime import signals
 
 PLANNED, STOPPED, TIME = "planned", "stopped by callback", "max_time"  # how training ends
 
@@ -20,7 +20,7 @@ class StopOnSignal(Callback):
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """Raise `Stopped` where a signal has arrived."""
-        stopping.check()
+        signals.check()
 
     on_train_batch_end = on_train_batch_start
     on_validation_batch_start = on_validation_batch_end = on_train_batch_start

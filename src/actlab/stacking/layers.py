@@ -35,7 +35,7 @@ from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random import streams
 from actlab.random.streams import Stream
-from actlab.runtime.modes import own_attributes
+from actlab.runtime.modules import own_attributes
 
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
 from actlab.random.streams import Stream
-from actlab.runtime.thirdparty import calling
+from actlab.runtime.third_party import calling
 from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices

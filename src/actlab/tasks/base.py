@@ -23,7 +23,7 @@ from actlab.networks.init import weights_of_run
 from actlab.optim import L2, Schedule
 from actlab.random import hashing, streams
 from actlab.random.seeding import SeedGlobal, own_generators
-from actlab.runtime import thirdparty
+from actlab.runtime import third_party
 from actlab.tasks import building
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
@@ -87,7 +87,7 @@ class Task(Training, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activations that the network asked for
         init = own_generators(hashing.seed_for(seed, "init"))
-        with torch.random.fork_rng(), init, weights_of_run(seed, self.units), thirdparty.Calling():
+        with torch.random.fork_rng(), init, weights_of_run(seed, self.units), third_party.Calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
             building.materialise(self.network, input_shape)
@@ -157,7 +157,7 @@ class Task(Training, ABC):
         """The loss of a batch in the present mode: the weighted mean of its quantity."""
         return self.measured(batch)["loss"].mean()
 
-    @thirdparty.calling
+    @third_party.calling
     def measured(self, batch: Batch, shared: bool = True) -> dict[str, Quantity]:
         """What a batch says in the present mode."""
         return self.quantities(self(*self.inputs(batch)), batch)
@@ -181,7 +181,7 @@ class Task(Training, ABC):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The network's output for one batch."""
-        return thirdparty.calling(self.forward)(*self.inputs(batch))
+        return third_party.calling(self.forward)(*self.inputs(batch))
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """The optimiser, and the number 0 for each of its groups."""

@@ -21,7 +21,7 @@ from actlab import optim
 from actlab.networks import Dropout
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
-from actlab.runtime.modes import Lending, evaluating
+from actlab.runtime.modules import Lending, evaluating
 from actlab.storage.checkpoints import check_whole_epochs
 from actlab.tasks import building
 from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean

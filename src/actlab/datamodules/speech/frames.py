@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from actlab.datamodules.base import Batch
-from actlab.random.draws import Position
+from actlab.random.positions import Position
 
 PADDING = -100  # the label of what only fills a batch up, as torch's cross-entropy has it
 

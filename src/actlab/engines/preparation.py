@@ -16,8 +16,8 @@ from actlab.studies.plan import Probe, Run, Study
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 if TYPE_CHECKING:
-    from actlab.engines.children import Child, Here, Report
     from actlab.engines.packing import Job
+    from actlab.engines.processes import Child, Here, Report
     from actlab.engines.settings import Settings
     from actlab.experiments import Experiment
 
@@ -27,7 +27,7 @@ def helper_for(study: Study) -> Child | Here:
 
     Such code may end its process at any moment, by an exit or a crash; this process then says so.
     """
-    from actlab.engines.children import Child, Here
+    from actlab.engines.processes import Child, Here
     from actlab.storage import contents
 
     probes = [probe.class_path for probe in study.probes]
@@ -38,7 +38,7 @@ def helper_for(study: Study) -> Child | Here:
 
 def make_probes(report: Report, probes: Sequence[Probe]) -> None:
     """Make probes, in a helper, so that a mistake shows before anything is trained."""
-    from actlab.engines.probes import made
+    from actlab.engines.evaluation import made
 
     for probe in probes:
         made(probe)
@@ -48,7 +48,7 @@ def measure_costs(
     helper: Child | Here, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int
 ) -> list[dict[str, Any]]:
     """What `actlab.engines.cost.measure` measures, in a helper; nothing where that ends its process."""
-    from actlab.engines.children import EndedError
+    from actlab.engines.processes import EndedError
 
     try:
         found: list[dict[str, Any]] = helper.call(_measure, runs, study.compare, study.reference, tuned, rounds)
@@ -69,7 +69,7 @@ def _measure(
 
 def evaluate(helper: Child | Here, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
     """Evaluate probes, in a helper; how many evaluations failed."""
-    from actlab.engines.children import EndedError
+    from actlab.engines.processes import EndedError
 
     try:
         failed: int = helper.call(_evaluate, runs, root, probes)
@@ -81,7 +81,7 @@ def evaluate(helper: Child | Here, runs: Sequence[Run], root: Path, probes: Sequ
 
 def _evaluate(report: Report, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
     """Evaluate probes, in a helper."""
-    from actlab.engines.probes import execute
+    from actlab.engines.evaluation import execute
 
     return execute(runs, root, probes, print)
 
@@ -152,8 +152,8 @@ def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
     Raises:
         ActlabError: for a mistake in a config.
     """
-    from actlab.engines.children import EndedError
-    from actlab.engines.trial import try_units
+    from actlab.engines.activation_trial import try_units
+    from actlab.engines.processes import EndedError
 
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []

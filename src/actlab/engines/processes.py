@@ -23,13 +23,13 @@ import torch
 
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
-from actlab.runtime import stopping
+from actlab.runtime import signals
 
 Report = Callable[..., None]  # in a child: sends a kind of message, and its content
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment: the accelerators of a process
 PATIENCE = 5.0  # seconds that a child may take to end
 _PRELOADED = [
-    *(f"actlab.engines.{name}" for name in ("children", "cost", "probes", "queue")),
+    *(f"actlab.engines.{name}" for name in ("cost", "evaluation", "processes", "queue")),
     *("actlab.datamodules", "actlab.callbacks", "pandas"),
 ]
 
@@ -130,8 +130,8 @@ class Child:
             EndedError: where the child has ended.
         """
         while not wait(self.ends, timeout=1):
-            stopping.check()
-        stopping.check()
+            signals.check()
+        signals.check()
         try:  # of a child that has ended the last messages come first
             kind, *content = self.pipe.recv() if self.pipe.poll() else ("ended",)
         except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""Runs on several devices, each in a process of its own: ``python -m actlab.engines.several FILE``.
+"""Runs on several devices, each in a process of its own: ``python -m actlab.engines.multi_device FILE``.
 
 Lightning starts the command of the process again for each further device, so that command trains the one run
 and nothing else. The process ends with the one that started it, with all that Lightning has started there.
@@ -20,9 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from actlab.engines import queue, sequential
-from actlab.engines.children import EndedError
 from actlab.engines.devices import rank
 from actlab.engines.packing import Job
+from actlab.engines.processes import EndedError
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError

@@ -14,14 +14,14 @@ from torchmetrics import Metric
 from actlab import activations, experiments
 from actlab.callbacks import refuse_averaging
 from actlab.config.keys import canonical, label
-from actlab.engines.children import Report
 from actlab.engines.cost import first_batch
+from actlab.engines.processes import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.random import streams
-from actlab.runtime import stopping
-from actlab.runtime.modes import evaluating, own_attributes
-from actlab.runtime.thirdparty import Calling
+from actlab.runtime import signals
+from actlab.runtime.modules import evaluating, own_attributes
+from actlab.runtime.third_party import Calling
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
@@ -47,7 +47,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
     """
     faults: dict[str, str | None] = {**known}
     for run in of_each_value(runs):
-        stopping.check()
+        signals.check()
         unit, name = canonical(run.unit), label(run.unit)
         if faults.get(unit):
             continue

@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from lightning_fabric.utilities.seed import seed_everything
 
 from actlab.config import records, sections
-from actlab.config.mistakes import one_line_errors
+from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of, run_seed, typed
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment

@@ -51,7 +51,7 @@ def test_freed_memory_is_kept_for_the_next_update():
     """Faults of pages, counted: the second tensor of a size finds the memory of the first."""
     script = """
 import resource, torch
-from actlab.engines.memory import keep_freed
+from actlab.engines.devices import keep_freed
 kept = keep_freed()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

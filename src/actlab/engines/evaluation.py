@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.config.signatures import find, parameters
-from actlab.engines import alike, packing
+from actlab.engines import compatibility, packing
 from actlab.engines.recording import best_of, checkpoint_name
 from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
-from actlab.runtime import stopping
-from actlab.runtime.thirdparty import calling
+from actlab.runtime import signals
+from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import stacked_quantity
 from actlab.storage import checkpoints, series
@@ -75,7 +75,7 @@ def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Calla
         evaluate = made(probe)
         for group in _groups(left, root):
             for part in packing.even_parts(group, TOGETHER):
-                stopping.check()
+                signals.check()
                 with holding(root, part) as held:
                     if held and (fault := _fault_of(probe, evaluate, part, root, say)):
                         say(f"probe {probe.name} failed on {len(part)} runs such as {part[0].id}: {fault}")
@@ -119,7 +119,7 @@ def made(probe: Probe) -> Any:
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
     """Runs that were trained in stacks, and so have been tried in one, by likeness; others by themselves."""
     stacked = [run for run in runs if RunFolder(root, run).result()["engine"] == "stacked"]
-    together = [*alike.similar(stacked).values()]
+    together = [*compatibility.similar(stacked).values()]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
 
