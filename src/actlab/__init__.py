@@ -1,6 +1,62 @@
-"""actlab: activation functions and stochastic maps, compared honestly.
+"""Compare activation functions and stochastic maps, and reproduce the GELU and ELU papers.
 
-Importing this package is light: torch, Lightning and the rest load with the part that needs them.
+Activations by name, and your own::
+
+    import actlab
+
+    gelu = actlab.create("gelu")                                # a module
+    act = actlab.factory({"name": "elu", "alpha": 0.5})         # a network calls it at every site
+    actlab.names()                                              # every registered activation
+
+Studies: one file describes many runs, which are trained, selected on validation data and compared over seeds::
+
+    results = actlab.run_study("demo", activations=["./my_unit.py:MyUnit"])
+    results.table                                               # medians, intervals, tests: a DataFrame
+    results.values                                              # every run's values: a DataFrame
+    results.figures                                             # matplotlib figures, by name
+
+The same studies run from the shell: ``actlab study run demo --activation ./my_unit.py:MyUnit``.
+
+Importing this package loads neither torch nor Lightning; each name below loads on first use.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actlab.activations import create, factory, names, register
+    from actlab.api import StudyResults, load_study, results, run_study
+    from actlab.tasks import Quantity, Task
+
 __version__ = "0.1.0"
+_HOMES = {
+    **dict.fromkeys(["create", "factory", "names", "register"], "actlab.activations"),
+    **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
+    **dict.fromkeys(["Quantity", "Task"], "actlab.tasks"),
+}
+__all__ = [
+    "Quantity",
+    "StudyResults",
+    "Task",
+    "create",
+    "factory",
+    "load_study",
+    "names",
+    "register",
+    "results",
+    "run_study",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, which are not in the module's dictionary before their first use."""
+    return [*__all__, "__version__"]

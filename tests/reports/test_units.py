@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from actlab.activations import entry, names
+from actlab.cli.activations import unit_table
 from actlab.errors import ActlabError
 from actlab.reports import units
 
@@ -14,7 +15,7 @@ from actlab.reports import units
 def test_table_lists_every_unit() -> None:
     console = Console(width=250)
     with console.capture() as capture:
-        console.print(units.unit_table())
+        console.print(unit_table())
     text = capture.get()
     for name in names():
         row = next(line for line in text.splitlines() if line.split()[1:2] == [name])

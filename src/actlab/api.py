@@ -1,0 +1,258 @@
+"""Studies from Python and notebooks; the names that `actlab` offers for them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from actlab.analysis.results import Results
+from actlab.errors import ActlabError
+from actlab.studies import reading
+from actlab.studies.plan import MAX_STACK, Study
+
+if TYPE_CHECKING:
+    from actlab.reports.canvas import Figure
+
+Activation = str | Mapping[str, Any] | Callable[..., Any]
+"""A name, ``package.module:Unit``, ``./file.py:Unit``, a name with parameters, or a class or function."""
+
+
+def load_study(
+    study: str | Path,
+    *,
+    activations: Iterable[Activation] = (),
+    seeds: int | str | Sequence[int] | None = None,
+    reference: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    smoke: bool = False,
+) -> Study:
+    """Read a study file and apply changes to it, as the options of ``actlab study`` do.
+
+    Args:
+        study: path of a study file, or the name of one that actlab ships, such as ``demo``.
+        activations: activations to add to the comparison.
+        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves.
+        reference: the activation that the others are tested against.
+        settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``.
+        smoke: run on samples, in seconds.
+
+    Returns:
+        The study: a plan of runs. Nothing is imported or trained.
+
+    Raises:
+        ActlabError: for an unknown study, key or activation, or a malformed value.
+
+    >>> study = load_study("demo", activations=["silu"], seeds=2)
+    >>> len(study.runs()), study.runs()[0].id.startswith("gelu-seed0-")
+    (10, True)
+    """
+    given = {**(settings or {}), **({} if seeds is None else {"seeds": _seeds(seeds)})}
+    words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    overrides = [f"{key}={word}" for key, word in words.items()]
+    return reading.load(str(study), smoke, overrides, [spec_of(one) for one in activations], reference)
+
+
+def run_study(
+    study: str | Path | Study,
+    *,
+    runs_dir: str | Path = "runs",
+    jobs: int | None = None,
+    max_stack: int = MAX_STACK,
+    stacked: bool = True,
+    **changes: Any,
+) -> StudyResults:
+    """Train the unfinished runs of a study, evaluate its probes and return the results.
+
+    Finished runs are skipped and interrupted runs resumed, so the same call continues a study that was
+    stopped. A script that calls this function does so below ``if __name__ == "__main__":``, as
+    `multiprocessing` requires.
+
+    Args:
+        study: path or name of a study file, or what `load_study` returns.
+        runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
+        jobs: number of training processes; by default one a core in long studies.
+        max_stack: most runs in one stack.
+        stacked: train runs that differ only in seed or settings as stacks.
+        **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
+
+    Raises:
+        ActlabError: for bad input; runs that fail or diverge are counted in the results instead.
+
+    >>> found = run_study("demo", smoke=True, seeds=1)  # doctest: +ELLIPSIS
+    demo-smoke: 4 runs, 0 finished, 4 to run, in runs/demo-smoke
+    ...
+    >>> list(found.table["activation"]), found.failed
+    (['gelu', 'elu', 'relu', 'soi'], 0)
+    """
+    from actlab.engines.checking import check
+    from actlab.engines.running import Engine, run
+
+    plan = _plan(study, changes)
+    for line in check(plan):
+        print(line)
+    root = Path(runs_dir) / plan.name
+    failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
+    return _read(plan, root, failed)
+
+
+def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
+    """Read the results of the finished runs of a study; train nothing.
+
+    Args:
+        study: path or name of a study file, or what `load_study` returns.
+        runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
+        **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
+
+    Raises:
+        ActlabError: for bad input.
+
+    >>> results("demo", runs_dir="elsewhere").stages[-1].missing
+    12
+    """
+    plan = _plan(study, changes)
+    return _read(plan, Path(runs_dir) / plan.name)
+
+
+def spec_of(activation: Activation) -> str:
+    """Return the text by which a study names an activation.
+
+    Raises:
+        ActlabError: for a class or function that no other process can import.
+
+    >>> spec_of({"name": "elu", "alpha": 0.5})
+    '{"name": "elu", "alpha": 0.5}'
+    >>> import torch
+    >>> spec_of(torch.nn.Softplus)
+    'torch.nn.modules.activation:Softplus'
+    """
+    if isinstance(activation, str):
+        return activation
+    if isinstance(activation, Mapping):
+        return json.dumps({**activation, "name": spec_of(activation.get("name", ""))})
+    name, module = getattr(activation, "__qualname__", None), getattr(activation, "__module__", None)
+    if name is None or module is None:
+        raise ActlabError(f"activation {activation!r}: give a class, a function, a name or './file.py:Name'")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if "<" in name or (module == "__main__" and file is None):
+        raise ActlabError(
+            f"{name} cannot be imported by the processes that train: define it at the top level of a file, and "
+            f"give './FILE.py:{name.rpartition('.')[2]}' (in a notebook, %%writefile FILE.py writes the cell)"
+        )
+    return f"{file}:{name}" if module == "__main__" else f"{module}:{name}"
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The results of a study. A notebook shows table and figures; ``print`` shows the table as the shell does.
+
+    Args:
+        stages: the results of each stage that has opened; of a study without stages, its only ones.
+        failed: number of runs and probes that failed when they were last run.
+    """
+
+    stages: tuple[Results, ...]
+    failed: int = 0
+
+    @property
+    def study(self) -> Study:
+        """The study, or its last stage that has opened."""
+        return self.stages[-1].study
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The comparison: a row for each grid point at its chosen settings.
+
+        Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its median
+        (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``… difference`` (mean paired
+        difference to the reference) and ``… p`` (sign-flip test with Holm's correction); ``time`` and
+        ``memory`` of an update relative to the reference. Errors are fractions.
+        """
+        from actlab.analysis import comparison
+        from actlab.analysis.points import short_names
+
+        last = self.stages[-1]
+        lines = []
+        for row in comparison.rows(last):
+            short = short_names([*row.point, *row.chosen])
+            line: dict[str, Any] = {short[k]: last.text(k, v) for k, v in {**row.point, **row.chosen}.items()}
+            line |= {"runs": row.finished + row.diverged, "diverged": row.diverged}
+            for cell in row.cells:
+                interval, name = cell.interval, cell.column.key
+                line |= {
+                    name: cell.median,
+                    f"{name} low": interval and interval.low,
+                    f"{name} high": interval and interval.high,
+                    f"{name} difference": cell.paired.mean,
+                    f"{name} p": cell.p_holm,
+                }
+            cost = row.cost or {}
+            line |= {"time": cost.get("relative_to_reference"), "memory": cost.get("bytes_relative")}
+            lines.append(line)
+        return pd.DataFrame(lines)
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """Every finished run: grid keys, ``seed``, ``chosen``, ``status`` and the table's quantities."""
+        from actlab.reports.table_files import to_csv
+
+        return pd.read_csv(io.StringIO(to_csv(self.stages[-1])))
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The study's figures, by name."""
+        from actlab.reports import figures, plots, style
+        from actlab.reports.canvas import mpl
+
+        with mpl.rc_context(style.RC):
+            return {plot.name: figures.figure_of(self.stages[-1], plot) for plot in plots.read(self.stages[-1])}
+
+    def __str__(self) -> str:
+        """Return the table with its notes as ``actlab study show`` prints it."""
+        from actlab.reports.terminal import print_table
+
+        text = io.StringIO()
+        print_table(self.stages[-1], text)
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        """Return the table and the figures for a notebook."""
+        from actlab.reports.tables import grid
+
+        head, body = grid(self.stages[-1])
+        table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
+        return f"<p><b>{escape(self.study.title)}</b></p>{table.to_html(index=False)}" + "".join(
+            f"<div>{_svg(figure)}</div>" for figure in self.figures.values()
+        )
+
+
+def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
+    if not isinstance(study, Study):
+        return load_study(study, **changes)
+    if changes:
+        raise ActlabError(f"{', '.join(changes)}: give these to load_study, which made the study")
+    return study
+
+
+def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
+    from actlab.cli.study_output import load
+
+    return StudyResults(tuple(load(plan, root)), failed)
+
+
+def _seeds(seeds: int | str | Sequence[int]) -> Any:
+    return list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else seeds
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg")
+    return "<svg" + text.getvalue().partition("<svg")[2]

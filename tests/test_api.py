@@ -1,0 +1,121 @@
+"""The public API, as scripts and notebooks use it."""
+
+import pydoc
+import subprocess
+import sys
+import types
+
+import pandas as pd
+import pytest
+
+import actlab
+from actlab.errors import ActlabError
+
+UNIT = """
+import torch
+
+
+class Mine(torch.nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(1.5 * x)
+
+
+def double(x):
+    return 2 * x
+"""
+SCRIPT = """
+import actlab
+{unit}
+
+if __name__ == "__main__":
+    found = actlab.run_study("demo", smoke=True, seeds=1, activations=[Mine, double])
+    assert list(found.table["activation"])[-2:] == ["Mine", "double"], found.table
+    assert found.failed == 0
+"""
+
+
+CHANGES = {"smoke": True, "activations": ["./mine.py:Mine"], "reference": "gelu"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with an activation of its own, and the runs of a study."""
+    folder = tmp_path_factory.mktemp("api")
+    (folder / "mine.py").write_text(UNIT)
+    return folder
+
+
+@pytest.fixture
+def finished(folder, monkeypatch):
+    """The study's results; the first test that asks trains the runs."""
+    monkeypatch.chdir(folder)
+    return actlab.run_study("demo", **CHANGES)
+
+
+def test_import_loads_no_library():
+    code = "import sys, actlab; print(*({'torch', 'pandas', 'lightning_fabric'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_every_public_name_exists_and_has_help():
+    text = pydoc.plain(pydoc.render_doc(actlab))
+    for name in actlab.__all__:
+        assert getattr(actlab, name).__doc__
+        assert name in text
+    with pytest.raises(AttributeError, match="no attribute 'run_studdy'"):
+        actlab.run_studdy  # noqa: B018
+
+
+def test_a_study_runs_and_gives_frames_and_figures(finished):
+    assert list(finished.table["activation"]) == ["gelu", "elu", "relu", "soi", "Mine"]
+    error = finished.table["test/error@last"]
+    assert error.between(0, 1).all()
+    assert (finished.table["test/error@last low"] <= error).all()
+    assert finished.values.groupby("model.activation").size().eq(2).all()
+    ours = finished.values[finished.values["model.activation"] == "gelu"]["test/error@last"].median()
+    assert error[0] == pytest.approx(ours)
+    assert [figure.axes[0].get_title() for figure in finished.figures.values()] != []
+    assert "test error %" in str(finished)
+    shown = finished._repr_html_()
+    assert "<table" in shown
+    assert shown.count("<svg") == len(finished.figures)
+
+
+def test_the_same_call_trains_nothing_again(finished, capsys):
+    again = actlab.run_study("demo", **CHANGES)
+    assert "10 finished, 0 to run" in capsys.readouterr().out
+    read = actlab.results(actlab.load_study("demo", **CHANGES))
+    for other in (again, read):
+        pd.testing.assert_frame_equal(other.table, finished.table)
+
+
+def test_classes_and_functions_of_a_script_are_trained(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT.format(unit=UNIT))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_a_notebook_has_defined_is_rejected(monkeypatch):
+    shell = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", shell)
+    exec(UNIT, vars(shell))
+    with pytest.raises(ActlabError, match=r"%%writefile FILE.py"):
+        actlab.load_study("demo", activations=[shell.Mine])
+    with pytest.raises(ActlabError, match=r"top level of a file"):
+        actlab.load_study("demo", activations=[lambda x: x])
+    with pytest.raises(ActlabError, match=r"activation 3: give a class"):
+        actlab.load_study("demo", activations=[3])
+
+
+def test_settings_seeds_and_parameters():
+    study = actlab.load_study(
+        "demo", seeds=[3, 5], settings={"trainer.max_epochs": 2}, activations=[{"name": "elu", "alpha": 0.5}]
+    )
+    runs = study.runs()
+    assert {run.seed for run in runs} == {3, 5}
+    assert {run.epochs for run in runs} == {2}
+    assert runs[-1].point["model.activation"] == {"name": "elu", "alpha": 0.5}
+    assert len(actlab.load_study("demo", seeds="4-7").runs()) == 16
+    with pytest.raises(ActlabError, match="seeds: give these to load_study"):
+        actlab.results(study, seeds=2)
