@@ -1,7 +1,20 @@
-"""The documentation site: README and CONTRIBUTING as they are, the API from docstrings."""
+"""The documentation site: pages in Markdown, the API from docstrings, parts of the reference from the program."""
+
+from __future__ import annotations
 
 import importlib
+import re
+import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+sys.path.insert(0, str(Path(__file__).parent))
+import generated
 
 # Before autodoc imports our modules as a type checker would: some of these do not bear that.
 _EARLY = ("torch", "pytorch_lightning", "torchmetrics", "datasets", "wandb", "wandb_workspaces.reports.v2")
@@ -35,3 +48,47 @@ autodoc_mock_imports = ["triton"]
 myst_heading_anchors = 3
 suppress_warnings = ["ref.any", "myst.xref_missing"]  # files of the repository are no pages
 exclude_patterns = ["_build"]
+
+# Files of the repository that are pages here.
+_PAGES = {
+    **{"CONTRIBUTING.md": "/contributing.md", "CHANGELOG.md": "/changes.md", "data/README.md": "/data.md"},
+    **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
+}
+_LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[A-Z]+\.md)(#[^)]*)?\)")
+
+
+class Generated(SphinxDirective):
+    """Part of the reference that `generated` writes as Markdown."""
+
+    write = staticmethod(generated.study_file)
+
+    def run(self) -> list[nodes.Node]:
+        """Return the nodes of the part."""
+        self.env.note_dependency(generated.__file__)
+        return self.parse_text_to_nodes(self.write(), allow_section_headings=True)
+
+
+class Commands(Generated):
+    """The commands with their options."""
+
+    write = staticmethod(generated.commands)
+
+
+def link_pages(_: Sphinx, *where: Any) -> None:
+    """Let links to files of the repository lead to the pages that include these files."""
+    content = where[-1]
+
+    def page_of(link: re.Match[str]) -> str:
+        study = re.fullmatch(r"results/(\w+)/README\.md", link[1])
+        page = f"/results/{study[1]}.md" if study else _PAGES.get(link[1])
+        return f"]({page}{link[2] or ''})" if page else link[0]
+
+    content[0] = _LINK.sub(page_of, content[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directives, and the change of links."""
+    app.add_directive("study-file", Generated)
+    app.add_directive("commands", Commands)
+    app.connect("source-read", link_pages)
+    app.connect("include-read", link_pages)

@@ -1,26 +1,71 @@
-"""What the documents show is true: links lead somewhere, Python examples run."""
+"""What the documents show is true: links lead somewhere, examples run, generated tables are complete."""
 
+import doctest
 import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 
+from actlab.cli.commands import COMMANDS, FITS
+
 ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [page for page in PAGES if not {"_build", "api"} & set(page.relative_to(ROOT / "docs").parts)]
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("data/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("results/**/*.md")]
+    [
+        *(*ROOT.glob("*.md"), *ROOT.glob("data/*.md"), *ROOT.glob("benchmarks/*.md")),
+        *(*ROOT.glob("results/**/*.md"), *PAGES),
+    ]
 )
+# Document → why its bash blocks are not run.
+NOT_RUN = {"README.md": "its commands name data that a user has, and studies of hours"}
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the file that its first line names (empty without one)."""
+
+    language: str
+    text: str
+    file: str
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def blocks_of(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    for language, inside in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S):
+        suffix = {"python": "py", "yaml": "yaml"}.get(language, "-")
+        file = re.match(rf"# ([\w-]+\.{suffix})\n", inside)
+        yield Block(language, inside, file[1] if file else "")
+
+
+def commands_of(document: Path) -> Iterator[list[str]]:
+    """The words after ``actlab`` of each command of a document that is run."""
+    for block in blocks_of(document) if name_of(document) not in NOT_RUN else ():
+        for line in block.text.splitlines() if block.language == "bash" else ():
+            if line.startswith("actlab "):
+                yield shlex.split(line, comments=True)[1:]
+
+
 EXAMPLES = [
-    pytest.param(example, id=f"{document.name}-{number}")
+    document
     for document in DOCUMENTS
-    for number, example in enumerate(
-        re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.S)
-    )
+    if any(block.language in ("python", "pycon") for block in blocks_of(document)) or any(commands_of(document))
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document):
-    targets = re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8"))
+    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
     local = [target.partition("#")[0] for target in targets if "://" not in target]
     assert [target for target in local if not (document.parent / target).exists()] == []
 
@@ -29,8 +74,6 @@ def test_configs_and_studies_named_in_the_readme_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     configs = re.findall(r"configs/\w+\.yaml", text)
     studies = re.findall(r"actlab study \w+ (\w+)", text)
-    assert configs
-    assert studies
     missing = [name for name in configs if not (ROOT / name).exists()]
     missing += [name for name in studies if not (ROOT / "configs" / "studies" / f"{name}.yaml").exists()]
     assert missing == []
@@ -38,18 +81,75 @@ def test_configs_and_studies_named_in_the_readme_exist():
 
 def test_the_site_has_all_results():
     told = {path.parent.name for path in ROOT.glob("results/*/README.md")}
-    included = re.findall(
-        r"\.\./results/(\w+)/README\.md", (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    )
-    assert told == set(included)
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in ROOT.glob("docs/results/*.md")}
+    assert told == pages.keys()
+    assert all(f"../../results/{name}/README.md" in text for name, text in pages.items())
 
 
 def test_there_are_documents_and_examples():
-    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {p.name for p in DOCUMENTS}
-    assert EXAMPLES
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {document.name for document in DOCUMENTS}
+    assert {"docs/guide/compare.md", "docs/concepts/streams.md"} <= set(map(name_of, EXAMPLES))
+    assert sum(len(list(commands_of(document))) for document in EXAMPLES) > 10
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_python_example_runs(example, tmp_path, monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory whose files can be imported, also by child processes."""
+    before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "example", "exec"), {"__name__": "__main__"})  # a warning is an error in all tests
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("document", EXAMPLES, ids=name_of)
+def test_examples_run(document, folder, cli):
+    """Files are written, Python is executed and commands are run in one folder, in the order of the document."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks_of(document):
+        if block.file:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            exec(compile(block.text, "example", "exec"), names)  # a warning is an error in all tests
+        elif block.language == "pycon":
+            example = doctest.DocTestParser().get_doctest(block.text, names, name_of(document), None, 0)
+            result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, clear_globs=False)
+            names.update(example.globs)
+            assert result.failed == 0
+        elif block.language == "bash" and name_of(document) not in NOT_RUN:
+            for line in block.text.splitlines():
+                if line.startswith("actlab "):
+                    outcome = cli(*shlex.split(line, comments=True)[1:])
+                    assert outcome.code == 0, f"{line}\n{outcome.err}"
+
+
+@pytest.fixture
+def generated(monkeypatch) -> ModuleType:
+    """The module that writes the tables of the reference."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return import_module("generated")
+
+
+def test_each_key_of_a_study_file_has_a_meaning(generated):
+    found = generated.parts()
+    assert {"study", "select", "probes", "table", "figures", "panels", "published"} <= set(found)
+    assert [(part, key.name) for part, keys in found.items() for key in keys if not key.meaning] == []
+    known = {(part, key.name) for part, keys in found.items() for key in keys}
+    assert set(generated.MEANINGS) - known == set()
+
+
+def test_the_reference_has_each_command(generated):
+    text = generated.commands()
+    for name in COMMANDS.keys() - {*FITS}:
+        assert f"## actlab {name}\n" in text
+    for words in ("## actlab study run", "`--max-stack R`", "## actlab data check", "`--plot PICTURE`"):
+        assert words in text
+
+
+@pytest.mark.parametrize("package", ["activations", "networks", "tasks", "datamodules", "probes", "callbacks"])
+def test_the_reference_has_the_public_api(package):
+    text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    assert f".. automodule:: actlab.{package}\n" in text

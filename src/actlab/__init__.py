@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from actlab.api import StudyResults, load_study, results, run_study
     from actlab.tasks import Quantity, Task
 
-__version__ = "0.1.0"
+    __version__: str
+
 _HOMES = {
     **dict.fromkeys(["create", "factory", "names", "register"], "actlab.activations"),
     **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
@@ -51,7 +52,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on first use."""
+    """Load a public name on first use; ``__version__`` is the version that was installed."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("actlab")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

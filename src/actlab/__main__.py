@@ -1,4 +1,4 @@
-"""The command ``actlab``; each part loads when it is asked for."""
+"""Entry point of the command ``actlab``; the module of each command is imported on use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from actlab.cli.environment import ReaderGoneError, check_variables, printing
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.runtime.signals import Stopped, check, stopping
 
-LONGEST_LINE = 1_500  # characters that an error may take on the terminal
+LONGEST_LINE = 1_500  # in characters, of an error message on the terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv: the words after ``actlab``; those of the process when None.
+        argv: the arguments after ``actlab``; by default those of the process.
 
     Returns:
-        The exit code: 0; 1 when runs or probes of a study failed; 2 after one line about bad input; 130 or 143
-        when Ctrl-C or SIGTERM stopped it; 141 when the reader of its output has gone, as ``head`` does.
+        The exit code: 0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad
+        input; 130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as
+        ``head``, has exited.
     """
     if argv is None and sys.getfilesystemencoding() == "ascii":
         _restart_in_utf8()
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with stopping(), printing() as nobody_reads:
             check_variables()
-            return _whole(args, nobody_reads)
+            return _run_guarded(args, nobody_reads)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
@@ -40,13 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         how = (
             "the same command resumes"
             if args[:1] in (["study"], ["scoreboard"])
-            else "--ckpt_path last goes on"
+            else "--ckpt_path last resumes"
         )
         print(f"actlab: stopped; {how}", file=sys.stderr)
         return 128 + stop.number
     except ReaderGoneError:
         return 141
-    except OSError as error:  # a full or read-only disk, a file in the place of a folder
+    except OSError as error:  # full or read-only disk, or a file where a folder is expected
         print(f"actlab: error: {one_line(error) or type(error).__name__}", file=sys.stderr)
         return 2
 
@@ -54,33 +55,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _restart_in_utf8() -> None:
     """Replace this process by the same command in Python's UTF-8 mode.
 
-    In the locale C all names of files would be ASCII, and those that are not would be text that no file of ours
-    could hold.
+    In the C locale, Python decodes non-ASCII file names to text that cannot be written to our UTF-8 files.
     """
     os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
-def _whole(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
-    """Run a command to its end.
+def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
+    """Run a command and convert exits and signals to exceptions.
 
     Raises:
-        ActlabError: for bad input, and where code that the command calls asks the process to exit.
-        Stopped: for a signal, also one whose exception was swallowed or replaced by another.
+        ActlabError: for bad input, or if code called by the command exits the process.
+        Stopped: after a signal, even if other code swallowed or replaced the exception of the signal.
+        ReaderGoneError: if the reader of the output has exited.
     """
     try:
         return run(args)
     except Exception:
-        check()  # a C extension that is stopped while it is imported raises ImportError in its place
+        check()  # a C extension interrupted during import raises ImportError instead of Stopped
         raise
     except SystemExit as exit_:
         check()
         if nobody_reads():
-            raise ReaderGoneError from exit_  # which rich turns into an exit
+            raise ReaderGoneError from exit_  # rich turns a broken pipe into an exit
         if any(
             word in ("-h", "--help") or word.partition("=")[0].endswith(".help") or "--print" in word
             for word in args
         ):
-            raise  # a parser has printed what was asked for
+            raise  # a parser printed help or the config and exits regularly
         command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
         raise ActlabError(
             f"the process was asked to exit with code {exit_.code} while `{command}` ran: an activation, class "
@@ -91,8 +92,11 @@ def _whole(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
 def run(args: Sequence[str]) -> int:
     """Run a command in this process.
 
+    Args:
+        args: the arguments after ``actlab``.
+
     Returns:
-        0, or 1 when runs or probes of a study failed.
+        0, or 1 if runs or probes of a study failed.
 
     Raises:
         ActlabError: for bad input.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from actlab.analysis.results import Results
+from actlab.analysis.verdict import Verdict, verdicts
 from actlab.errors import ActlabError
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -198,6 +199,11 @@ class StudyResults:
             line |= {"time": cost.get("relative_to_reference"), "memory": cost.get("bytes_relative")}
             lines.append(line)
         return pd.DataFrame(lines)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """One sentence for each activation and test quantity, compared with the reference."""
+        return verdicts(self.stages[-1])
 
     @cached_property
     def values(self) -> pd.DataFrame:

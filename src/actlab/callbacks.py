@@ -1,6 +1,8 @@
-"""Callbacks of the experiments; they find what they need through public attributes.
+"""Callbacks: test metrics after every epoch, a progress bar and statistics of units.
 
-Shapes: ``R`` runs (1 alone), ``B`` batch, ``U`` units of all layers, ``S`` values of a unit.
+They use only public attributes of Trainer, task and datamodule.
+
+Shapes: ``R`` runs (1 for a single task), ``B`` batch, ``U`` units of all layers, ``S`` values of a unit.
 """
 
 from __future__ import annotations
@@ -29,18 +31,18 @@ from actlab.runtime.modules import evaluating
 
 
 class TestEveryEpoch(Callback):
-    """Log ``test/…`` after each training epoch, for held-out curves.
+    """Log ``test/…`` after each training epoch, for test curves as in the papers.
 
-    The papers plot test curves; nothing is selected by them. The task's ``test_step`` and ``collect`` are used
-    as they are in ``trainer.test``, with its ``limit_test_batches``, but without a second evaluation loop.
+    Nothing is selected by these metrics. The task's ``test_step`` and ``on_test_epoch_end`` are called as in
+    ``trainer.test``, with the Trainer's ``limit_test_batches``, but without a second evaluation loop.
     """
 
-    __test__ = False  # the name opens like a test class
-    splits = ("test",)  # whose metrics it records
-    stackable = True  # it calls what a stack has as well, and logs nothing itself
+    __test__ = False  # pytest would collect the class because of its name
+    splits = ("test",)  # splits whose metrics are logged
+    stackable = True  # stacks have the same hooks, and log the metrics themselves
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Look for callbacks beside it whose weights it would not test; see `refuse_averaging`."""
+        """Reject callbacks whose averaged weights would not be tested; see `refuse_averaging`."""
         refuse_averaging(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -51,20 +53,20 @@ class TestEveryEpoch(Callback):
         batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
         with looking(trainer, pl_module) as placed:
             for number, batch in enumerate(batches):
-                with _weighed(pl_module, given := placed(batch)):
+                with _weighted_by_batch_size(pl_module, given := placed(batch)):
                     pl_module.test_step(given, number)
         pl_module.on_test_epoch_end()
 
 
 class BestSoFar(RichProgressBar):
-    """Lightning's bar of a fit, with the best value so far of what a checkpoint is kept by."""
+    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors."""
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """What stands behind the bar."""
+        """Return the metrics shown next to the bar."""
         found: dict[str, Any] = super().get_metrics(trainer, pl_module)
         for kept in trainer.checkpoint_callbacks:
             if isinstance(kept, ModelCheckpoint) and kept.monitor:
-                # The checkpoint of this epoch may come after the bar's last look.
+                # This epoch's checkpoint may be saved after the last update of the bar.
                 seen = [kept.best_model_score, trainer.callback_metrics.get(kept.monitor)]
                 if values := [float(value) for value in seen if value is not None]:
                     best = max(values) if kept.mode == "max" else min(values)
@@ -73,25 +75,25 @@ class BestSoFar(RichProgressBar):
 
 
 def refuse_averaging(trainer: pl.Trainer) -> None:
-    """Refuse callbacks that keep averaged weights beside those in training: measured would be the wrong ones.
+    """Reject callbacks that average weights: metrics would be those of the weights in training instead.
 
     Raises:
-        ActlabError: for one of them.
+        ActlabError: for such a callback.
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
             raise ActlabError(
-                f"{type(callback).__name__} averages weights beside those that are trained: tests after each "
-                "epoch, and what a study records and keeps, would be of the latter. Leave it out, or train by "
+                f"{type(callback).__name__} keeps averaged weights, but tests after each epoch and the records "
+                "and checkpoints of a study would use the weights in training: leave it out, or train with "
                 "`actlab fit` without TestEveryEpoch"
             )
 
 
 @contextmanager
 def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callable[[Any], Any]]:
-    """Evaluation mode in the Trainer's precision; gives what moves a batch to the device.
+    """Enter evaluation mode in the Trainer's precision; yield a function that moves a batch to the device.
 
-    A batch is moved as one of a test, by which hooks of users know that it is not to be augmented.
+    Batches are moved in the testing stage, so that users' hooks do not augment them.
     """
     precision = trainer.precision_plugin
 
@@ -107,8 +109,8 @@ def looking(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[Callabl
 
 
 @contextmanager
-def _weighed(module: pl.LightningModule, batch: Any) -> Iterator[None]:
-    """Let what a module of others logs count by the size of a batch, as in a loop of Lightning's."""
+def _weighted_by_batch_size(module: pl.LightningModule, batch: Any) -> Iterator[None]:
+    """Weight metrics that a third-party module logs by the batch size, as Lightning's loops do."""
     plain = module.log
 
     def log(*args: Any, **options: Any) -> None:
@@ -122,11 +124,11 @@ def _weighed(module: pl.LightningModule, batch: Any) -> Iterator[None]:
 
 
 class UnitValues(NamedTuple):
-    """What was measured of every unit.
+    """Statistics of every unit.
 
     Args:
-        widths: number of units of each layer, in the order in which the layers act; U is their sum.
-        values: by statistic, ``(R, U)``.
+        widths: number of units of each layer, in the order in which the layers are called; U is their sum.
+        values: name of the statistic → ``(R, U)``.
     """
 
     widths: tuple[int, ...]
@@ -134,21 +136,21 @@ class UnitValues(NamedTuple):
 
 
 class UnitStatistics(Callback):
-    """Mean and median activation of every unit, after each training epoch, on fixed training samples.
+    """Measure mean and median activation of every unit after each training epoch, on fixed training samples.
 
     (ELU §4.1.1, Fig 2; appendix C.) A unit is one output of an activation function: a feature, or a channel
-    with its values at all places. Networks are looked at in evaluation mode, images as they are without
-    augmentation where they are in memory. What each unit shows is in
-    `latest`, and in a study's run folders in ``units.parquet``; medians over all units are logged as
-    ``units/median_of_means`` and ``units/median_of_medians``, their distances from zero as
-    ``units/distance_of_means`` and ``units/distance_of_medians``. A median of an even number of values is the
-    lower of the two in the middle.
+    with its values at all positions. Networks are in evaluation mode; images in memory are not augmented.
+
+    The values of each unit are in `latest`, and in ``units.parquet`` in the run folders of a study. Medians
+    over all units are logged as ``units/median_of_means`` and ``units/median_of_medians``, and their absolute
+    values as ``units/distance_of_means`` and ``units/distance_of_medians``. The median of an even number of
+    values is the lower of the two middle values.
 
     Args:
-        samples: the first training samples in file order; None takes all.
-        batch_size: samples of one forward pass.
-        memory: MiB of activations that are held at a time; where that is too little, the samples are passed
-            through the network several times.
+        samples: number of training samples, the first in file order; None means all.
+        batch_size: number of samples per forward pass.
+        memory: MiB of activations held at the same time; if this is not sufficient, the samples pass through
+            the network several times.
 
     Raises:
         ActlabError: for numbers below 1.
@@ -159,7 +161,7 @@ class UnitStatistics(Callback):
         f"units/{what}{name}s"
         for name in ("mean", "median")
         for what in (
-            *("median_of_", "distance_of_"),  # after each epoch; the others are of a whole run
+            *("median_of_", "distance_of_"),  # logged after each epoch; the others describe a whole run
             *("variance_of_", "variance_of_changes_of_", "always_zero_"),
         )
     )
@@ -167,17 +169,17 @@ class UnitStatistics(Callback):
     def __init__(self, samples: int | None = 1000, batch_size: int = 1000, memory: int = 512) -> None:
         for name, value in (("samples", samples), ("batch_size", batch_size), ("memory", memory)):
             if value is not None and value < 1:
-                raise ActlabError(f"{name} {value} of unit statistics: give a whole number from 1")
+                raise ActlabError(f"{name} {value} of unit statistics: give a whole number, at least 1")
         self.samples, self.batch_size, self.memory = samples, batch_size, memory
         self.latest: UnitValues | None = None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure and log."""
+        """Measure every unit and log the medians over units."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         source: Any = getattr(data, "training_samples", getattr(data, "train", None))
         if not hasattr(source, "__getitems__"):
             raise ActlabError(
-                f"unit statistics ask for training samples by number, which {type(data).__name__} has not: "
+                f"unit statistics require training samples by index, which {type(data).__name__} lacks: "
                 "its 'train' must be an actlab BatchSource"
             )
         number = min(self.samples or len(source), len(source))
@@ -185,13 +187,13 @@ class UnitStatistics(Callback):
         with looking(trainer, pl_module) as placed:
 
             def batches() -> Iterator[Any]:
-                """The samples anew, for each pass through the network."""
+                """Yield the batches of samples from the start, for each pass through the network."""
                 for index in torch.split(torch.arange(number), self.batch_size):
                     batch = source.__getitems__(Position((0,), 0, index))
                     if len(batch[0]) != len(index):
                         raise ActlabError(
-                            f"unit statistics ask for one row a sample; of {len(index)} samples "
-                            f"{type(data).__name__} makes {len(batch[0])}"
+                            f"unit statistics require one row per sample, but {type(data).__name__} returns "
+                            f"{len(batch[0])} rows for {len(index)} samples"
                         )
                     yield placed(batch)
 
@@ -203,20 +205,20 @@ class UnitStatistics(Callback):
 
 
 def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
-    """Values ``(R,)`` as a task alone, or a stack, logs them."""
+    """Return values ``(R,)`` as a module logs them: unchanged for a stack, a scalar for a single task."""
     return values if getattr(module, "stacked", False) else values[0]
 
 
 def unit_statistics(
     module: pl.LightningModule, batches: Callable[[], Iterator[Any]], samples: int, memory: int
 ) -> UnitValues:
-    """Mean and median of every unit over some samples.
+    """Compute mean and median of every unit over some samples.
 
     Args:
-        module: a task or a stack of tasks, in the mode in which it is to be looked at.
-        batches: gives the samples anew for each pass; all but the last batch are of one size.
-        samples: their number.
-        memory: bytes of activations to hold at a time, at least those of one unit.
+        module: a task or a stack of tasks, in the mode to be measured.
+        batches: returns an iterator over all samples, for each pass; all batches but the last have one size.
+        samples: number of samples.
+        memory: bytes of activations held at the same time; at least one unit is held.
     """
     first = next(iter(batches()))
     shapes = [values.shape for values in activations_of(module, first)]
@@ -242,12 +244,12 @@ def unit_statistics(
 
 
 def _mean_and_median(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Of ``(U, S)``, a unit's values side by side, ``(U,)`` each."""
+    """Return mean and median, ``(U,)`` each, of values ``(U, S)``."""
     return values.mean(-1, dtype=torch.float64).float(), values.median(-1).values
 
 
 def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -> list[list[tuple[int, slice]]]:
-    """Which units of which layers are held in each pass through the samples, in order."""
+    """Return for each pass through the samples the (layer, units) that it holds in memory, in order."""
     passes: list[list[tuple[int, slice]]] = [[]]
     left = memory
     for layer, ((runs, _, width), length) in enumerate(zip(shapes, lengths, strict=True)):
@@ -264,10 +266,10 @@ def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -
 
 
 def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
-    """What the units of each layer give for a batch that all runs share, in the order in which they act.
+    """Return the activations of each layer for a batch that all runs share, in call order.
 
     Returns:
-        ``(R, S, units of the layer)`` each; a layer is a call of a unit.
+        A tensor ``(R, S, units of the layer)`` for each layer; each call of an activation module is a layer.
     """
     stacked = getattr(module, "stacked", False)
     with watching(module.sites.values()) as seen:  # type: ignore[operator]
@@ -277,12 +279,12 @@ def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
 
 @contextmanager
 def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
-    """Note the output of each call of some modules."""
+    """Record the output of each call of the given modules."""
     seen: list[Tensor] = []
 
     def note(_: nn.Module, __: Any, output: Tensor) -> Tensor:
         seen.append(output)
-        return output.clone()  # which the network may overwrite
+        return output.clone()  # a copy, because the network may overwrite it
 
     handles = [module.register_forward_hook(note) for module in modules]
     try:
@@ -293,8 +295,8 @@ def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def by_unit(output: Tensor) -> Tensor:
-    """Activations ``(R, B, …)`` by unit: ``(R, S, U)``.
+    """Reshape activations ``(R, B, …)`` to ``(R, S, U)``.
 
-    The units of ``(R, B, C, H, W)`` are the C channels, those of ``(R, B, *, F)`` the F features.
+    The units of ``(R, B, C, H, W)`` are the C channels; the units of ``(R, B, *, F)`` are the F features.
     """
     return (output.movedim(2, -1) if output.dim() == 5 else output).flatten(1, -2)

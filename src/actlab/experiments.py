@@ -1,4 +1,4 @@
-"""A config becomes Trainer, task and data: what the command line, the engines and the probes build with."""
+"""Build Trainer, task and datamodule from a config, for the command line, the engines and the probes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
 
-# Tensors are in memory and a batch is one gather: loader workers would only copy.
+# Tensors are in memory and a batch is one gather: loader workers would only add copies.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
-# Workers that read files wait for disks: more of them than cores is no mistake.
+# Workers that read files wait for disks: more workers than cores are intended.
 warnings.filterwarnings("ignore", "This DataLoader will create")
-# Lightning 2.6 asks torch by a name that torch 2.13 deprecates.
+# Lightning 2.6 uses a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
-# What LightningCLI is told of model and data: their classes stand in the config, optimisers in the model.
+# Arguments of LightningCLI: the config names the classes of model and data, and models build their optimisers.
 ANY_CLASSES: dict[str, Any] = {
     **{"model_class": pl.LightningModule, "subclass_mode_model": True},
     **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
@@ -41,12 +41,12 @@ QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": 
 
 
 class ActlabCLI(LightningCLI):
-    """LightningCLI over one nested config, with the seed for task and data, and the data's shapes for the task.
+    """LightningCLI for one nested config; passes the seed to task and data, and the data's shapes to the task.
 
     Args:
         given: the config.
-        record: the callback that keeps the resolved config.
-        trainer_defaults: Trainer arguments where the config is silent.
+        record: the callback that saves the resolved config.
+        trainer_defaults: Trainer arguments for keys that the config does not set.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class ActlabCLI(LightningCLI):
         )
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Make a parser for what `actlab.config.parsing` has read, with a link for each shape left out."""
+        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
         self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
         self._link_shapes(self.parser)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Give each section its types."""
+        """Parse each section to the types of its class."""
         self.config = resolved(self.given, self.trainer_defaults)
 
     def _link_shapes(self, parser: LightningArgumentParser) -> None:
@@ -78,7 +78,7 @@ class ActlabCLI(LightningCLI):
             )
 
     def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
-        """A function that reads a shape off the data for the model; see `shape_for`."""
+        """Return a function that reads a shape of the data for the model; see `shape_for`."""
 
         def read(data: pl.LightningDataModule) -> Any:
             return shape_for(self._model, self._arguments, name, data)
@@ -88,27 +88,25 @@ class ActlabCLI(LightningCLI):
 
     @property
     def _model(self) -> type:
-        """The model's class."""
         found: type = locate(self.config.model.class_path)
         return found
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        """The model's arguments as parsed."""
         arguments = self.config.model.get("init_args")
         return dict(arguments.as_dict()) if arguments else {}
 
     def before_instantiate_classes(self) -> None:
-        """Raise an error for an unknown activation before a dataset is read for its shapes."""
-        self.config_dump = records.plain(self.config)  # Lightning would write YAML and read it
+        """Check the activation before a dataset is read for its shapes."""
+        self.config_dump = records.plain(self.config)  # else Lightning creates it by dumping and parsing YAML
         if issubclass(self._model, Task) and "activation" in self._arguments:
             activations.factory(self._arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Tell checkpoints what is trained.
+        """Set the training record for checkpoints, and check the shapes that the config sets.
 
         Raises:
-            ActlabError: where the config gives a task another shape than the data has.
+            ActlabError: if a shape in the config differs from the data's.
         """
         for name in sections.SHAPES if issubclass(self._model, Task) else ():
             if sections.gives(self.given, name):
@@ -120,7 +118,7 @@ class ActlabCLI(LightningCLI):
             writer.config = config
 
     def _linked_shapes(self) -> dict[str, Any]:
-        """The shapes that the model was given by the data."""
+        """Return the shapes that the model got from the data."""
         linked = [name for name in sections.linked_shapes(self.given) if name in self._arguments]
         return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
 
@@ -128,22 +126,22 @@ class ActlabCLI(LightningCLI):
         """Build data, task and Trainer.
 
         Raises:
-            ActlabError: for bad input, and for whatever a constructor raises.
+            ActlabError: for bad input, and for any exception in a constructor.
         """
         try:
             super().instantiate_classes()
         except ActlabError:
             raise
-        except Exception as error:  # another author's class may raise anything
+        except Exception as error:  # a third-party class may raise anything
             raise messages.bad_input(error) or messages.unbuilt(error) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer, which `actlab.runtime.guards` watch.
+        """Build the Trainer with the callbacks of `actlab.runtime.guards`.
 
-        It writes checkpoints by `AtomicCheckpointIO` unless a plugin of its own does.
+        It writes checkpoints with `AtomicCheckpointIO` unless another checkpoint plugin is given.
 
         Raises:
-            ActlabError: for a value that Lightning refuses, such as an unknown strategy.
+            ActlabError: for a value that Lightning rejects, such as an unknown strategy.
         """
         restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
         try:
@@ -157,11 +155,12 @@ class ActlabCLI(LightningCLI):
 
 
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
-    """A config with the types of its classes and all their defaults, and with the seed on both sides.
+    """Return a config parsed to the types of its classes, with all defaults and with the seed of task and data.
 
     Args:
         given: the config.
-        trainer_defaults: Trainer arguments where it is silent; callbacks, which are added, stay out.
+        trainer_defaults: Trainer arguments for keys that the config does not set. Callbacks are ignored here,
+            because Lightning adds them to those of the config.
     """
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
     found: Namespace = Namespace()  # type: ignore[no-untyped-call]
@@ -176,21 +175,20 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
-    """The data's ``num_classes`` or ``input_shape`` for a model whose config leaves it out.
+    """Return the data's ``num_classes`` or ``input_shape`` for a model whose config omits it.
 
     Args:
         model: the model's class.
-        arguments: of the model, with its defaults.
-        name: of the shape.
-        data: the datamodule; it does not have a shape that is None.
+        arguments: the model's arguments with their defaults.
+        name: name of the shape.
+        data: the datamodule; a shape that is None counts as absent.
 
     Returns:
-        The data's value; the default of a user's model where the data has none; None where the model does not
-        take it.
+        The data's value; if absent, the default of a user-defined model; None if the model lacks the argument.
 
     Raises:
-        ActlabError: where the data has none and the model has no default, or is a task: the default of a task
-            need not fit the data.
+        ActlabError: if the data has no value, and the model has no default or is a task, whose default need not
+            fit the data.
     """
     if name not in arguments:
         return None
@@ -202,10 +200,10 @@ def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.Lig
 
 
 def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
-    """Check a shape that the config gives a task against the data's, where the data has it.
+    """Check that a shape in the config of a task equals the data's, if the data has one.
 
     Raises:
-        ActlabError: where they differ.
+        ActlabError: if they differ.
     """
     found = getattr(data, name, None)
     same = list(given) == list(found) if isinstance(given, Sequence) and found else given == found
@@ -225,14 +223,14 @@ class Experiment(NamedTuple):
 
 
 def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
-    """Instantiate a config without running it; its Trainer is silent unless the config says otherwise.
+    """Instantiate a config without running it; by default the Trainer has no logger, progress bar or summary.
 
     Args:
         config: a complete LightningCLI config as nested values.
-        trainer_defaults: Trainer arguments where the config is silent.
+        trainer_defaults: Trainer arguments for keys that the config does not set.
 
     Raises:
-        ActlabError: for a key or value that the config cannot have.
+        ActlabError: for an invalid key or value in the config.
     """
     given = {key: value for key, value in config.items() if value is not None}
     sections.check(given)
@@ -243,10 +241,10 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
 
 @contextmanager
 def without_denormals() -> Iterator[None]:
-    """Round numbers below 1e-38 to 0: the moments of Adam fade into them where a gradient stays 0.
+    """Flush numbers below 1e-38 to 0, because Adam's moments reach them where a gradient stays 0.
 
-    The CPU computes with them a hundred times slower: after 2,000 updates of the MNIST classifier with ReLU
-    they cost a third of the time. Threads that torch starts later do the same.
+    CPU arithmetic with them is a hundred times slower: after 2,000 updates of the MNIST classifier with ReLU
+    they cost a third of the time. The setting also applies to threads that torch starts later.
     """
     torch.set_flush_denormal(True)
     try:

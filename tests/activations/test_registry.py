@@ -170,7 +170,7 @@ def test_parameters_reach_the_unit() -> None:
         ({"name": "elu", "alpha": True}, "'alpha' of elu must be float"),
         ({"name": "prelu", "channels": 1.5}, "'channels' of prelu must be int or null"),
         ({"name": "prelu", "channels": 0}, "'channels' of prelu must be positive"),
-        ({"name": "prelu", "channels": 3, "per_channel": True}, "without 'per_channel'"),
+        ({"name": "prelu", "channels": 3, "per_channel": True}, "cannot be combined with 'per_channel'"),
         ({"name": "gelu", "sigma": 0}, "'sigma' of gelu must be positive"),
         ({"name": "gelu", "channels": 3}, "need 'learnable'"),
         ({"name": "soi", "cdf": "normale"}, "'cdf' of soi must be 'normal' or"),
@@ -282,7 +282,7 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("./my_unit.py:Swash", "unknown attribute of .*my_unit.py 'Swash'; did you mean 'Swish'"),
         ("./my_unit.py:Odd", "needs a value for 'width'"),
         ("./my_unit.py:slope", "needs a value for 'channels'"),
-        ("./my_unit.py:shared", "is one ReLU object, which sites cannot share"),
+        ("./my_unit.py:shared", "is an instance of ReLU, which layers cannot share"),
         ("./broken.py:Swish", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
     ],
 )

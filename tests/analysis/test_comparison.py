@@ -316,7 +316,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"metric": "test/error", "value": 1, "sd": -1}, "'sd' is a number from 0 on, not -1"),
+        ({"metric": "test/error", "value": 1, "sd": -1}, "'sd' must be a finite number >= 0, not -1"),
         ({"metric": "test/error", "valu": 1}, "did you mean 'value'"),
         ({"metric": "test/error"}, "lacks 'value'"),
         ({"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}, "did you mean 'model.lr'"),

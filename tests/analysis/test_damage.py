@@ -97,5 +97,5 @@ def test_a_result_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
     write(tmp_path, run, curves_of(run))
     folder = RunFolder(tmp_path, run)
     write_sealed(folder.path / "result.json", {**folder.result(), "files": {"../../secret": "x"}})
-    with pytest.raises(DamagedError, match="no part of a run"):
+    with pytest.raises(DamagedError, match="not a file of a run"):
         folder.result()

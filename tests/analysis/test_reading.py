@@ -82,7 +82,7 @@ def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> No
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
     probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
-    assert "noise.parquet is damaged (it lacks the columns step, value" in line
+    assert "noise.parquet is damaged (missing columns step, value" in line
     probe_files.record_of(file).unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
     with pytest.raises(ActlabError, match=r"test\.parquet holds test/error, which training recorded too"):

@@ -163,7 +163,7 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
     probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
-    assert line.startswith(f"{file} is damaged (the column {next(iter(change))} is of ")
+    assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")
     assert results.load(plan, tmp_path).missing == 1
 
 

@@ -47,7 +47,7 @@ def test_the_value_of_a_run(tmp_path: Path, at: str | float, value: float | None
 
 
 def test_a_place_must_be_one_of_validation(tmp_path: Path) -> None:
-    with pytest.raises(ActlabError, match="no run is read where a test/error is best; give one of val/"):
+    with pytest.raises(ActlabError, match="'at: best test/error': test/error is not a validation metric"):
         column({"metric": "test/loss", "at": "best test/error"}, one_unit())
     plan = one_unit(table=({"metric": "test/error", "at": "best val/lost"},))
     write(tmp_path, plan.runs()[0], {"test/error": [0.8], "val/loss": [3.0]})
@@ -119,7 +119,7 @@ def test_the_choice_takes_the_median_of_the_best_values(tmp_path: Path) -> None:
 
 def test_selecting_on_test_is_refused(full: results.Results, tmp_path: Path) -> None:
     loaded = results.load(study(select=Selection((LR,), "test/error")), tmp_path)
-    with pytest.raises(ActlabError, match="no validation metric"):
+    with pytest.raises(ActlabError, match="not a validation metric"):
         comparison.rows(loaded)
 
 
@@ -155,7 +155,7 @@ def test_a_diverged_run_is_infinite_and_never_chosen_for_it(tmp_path: Path) -> N
         ({"metric": "test/error", "at": "lst"}, "did you mean 'last'"),
         ({"metric": "test/error", "procent": True}, "did you mean 'percent'"),
         ({"metric": "test/error", "mode": "mix"}, "unknown mode of test/error 'mix'"),
-        ({"metric": "test/error", "condition": "noise=1"}, "measured under none: leave 'condition' out"),
+        ({"metric": "test/error", "condition": "noise=1"}, "without a condition: leave 'condition' out"),
         ({"at": "last"}, "lacks 'metric'"),
     ],
 )

@@ -668,7 +668,7 @@ def test_a_fit_may_choose_the_route_of_products(fit, route):
     try:
         outcome = fit("--products", route)
         assert outcome.code == 0, outcome.err
-        assert "float32 products on the CPU: " in outcome.out
-        assert fit("--products", "mkl").err.startswith("actlab: error: unknown route of products 'mkl'")
+        assert "float32 matmul backend on the CPU: " in outcome.out
+        assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before

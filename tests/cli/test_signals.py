@@ -107,7 +107,7 @@ def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     outcome = cli(*WORDS)
     assert outcome.code == 143
-    assert outcome.err.strip().splitlines()[-1] == "actlab: stopped; --ckpt_path last goes on"
+    assert outcome.err.strip().splitlines()[-1] == "actlab: stopped; --ckpt_path last resumes"
     assert (tmp_path / "mark").read_text() == "x"  # no further batch
     assert cli(*WORDS, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
@@ -120,7 +120,7 @@ def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, mo
     outcome = cli(*WORDS)
     assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (
         143,
-        "actlab: stopped; --ckpt_path last goes on",
+        "actlab: stopped; --ckpt_path last resumes",
     )
 
 

@@ -104,7 +104,7 @@ def test_a_config_is_named_without_its_path():
         (["--data.sample", "true"], "--data CLASS"),
         (["--verbose", "true"], "'--verbose'"),  # of `validate`
         (["-c", "nowhere"], "'nowhere'"),
-        (["--print_config=skip_null"], "it stands alone"),
+        (["--print_config=skip_null"], "takes no value"),
         (["--model", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
@@ -125,5 +125,5 @@ def test_a_key_that_yaml_merges_in_is_not_there_twice(tmp_path):
 )
 def test_a_key_that_stands_twice_is_refused(text, tmp_path):
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ActlabError, match="line 3: a second 'x'"):
+    with pytest.raises(ActlabError, match="line 3: duplicate key 'x'"):
         read_mapping(tmp_path / "config.yaml")

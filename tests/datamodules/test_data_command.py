@@ -36,8 +36,8 @@ def test_a_copy_that_is_not_whole_is_told(cli, name, counts):
     outcome = cli("data", "check", name, resource("data/samples") / name)
     assert outcome.code == 2
     assert outcome.out.splitlines()[0] == counts
-    assert "expected are" in outcome.out
-    assert "is not whole" in outcome.err
+    assert ", expected " in outcome.out
+    assert "is incomplete or damaged" in outcome.err
 
 
 def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
@@ -52,7 +52,7 @@ def test_another_number_of_classes_is_told(cli, tmp_path, monkeypatch):
     digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1, 100))
     monkeypatch.setitem(DATA, "mnist", digits)
     outcome = cli("data", "check", "mnist", write_hub_folder(tmp_path))
-    assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected are 100"])
+    assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected 100"])
 
 
 def test_files_that_are_not_the_authors_are_told(cli, tmp_path, monkeypatch):
@@ -72,7 +72,7 @@ def test_files_that_are_not_the_authors_are_told(cli, tmp_path, monkeypatch):
     outcome = cli("data", "check", "twitter_pos", tmp_path)
     assert (outcome.code, outcome.out.splitlines()[1:]) == (
         2,
-        [f"{clusters} is not the authors' file: its lines are others"],
+        [f"{clusters} differs from the authors' file"],
     )
 
 
@@ -97,5 +97,5 @@ def test_fetch_puts_files_where_it_says(cli, monkeypatch):
     assert cli("data", "fetch", "twitter_pos").out == f"{twitter_pos.FOLDER}/a\n"
     assert cli("data", "fetch", "twitter_pos", "--folder", "there").out == "there/a\n"
     assert asked == [twitter_pos.FOLDER, "there"]
-    assert "not fetched by this command: it comes from the hub" in cli("data", "fetch", "mnist").err
-    assert "unknown data set 'mnst'; did you mean 'mnist'" in cli("data", "fetch", "mnst").err
+    assert "cannot fetch mnist: it is downloaded from the hub" in cli("data", "fetch", "mnist").err
+    assert "unknown dataset 'mnst'; did you mean 'mnist'" in cli("data", "fetch", "mnst").err

@@ -185,7 +185,7 @@ def test_training_does_not_resume_within_an_epoch(module: Build, tmp_path: Path)
     """What is not whole is still a checkpoint to test or to load."""
     within = Watch(tmp_path / "within.ckpt", after=6)
     trained(module(), within)
-    with pytest.raises(ActlabError, match=r"within an epoch, after 2 of its batches.*ends of epochs"):
+    with pytest.raises(ActlabError, match=r"within an epoch, after 2 batches.*only at the end of an epoch"):
         trained(module(), Watch(tmp_path / "none.ckpt"), ckpt_path=within.path, weights_only=True)
 
 
@@ -314,13 +314,13 @@ def nested(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda tree: shutil.rmtree(tree), {}, "is no folder"),
+        (lambda tree: shutil.rmtree(tree), {}, "is not a folder"),
         (lambda tree: shutil.rmtree(tree / "train"), {}, "has no folder 'train'; expected are train/CLASS"),
         (lambda tree: shutil.rmtree(tree / "val"), {}, "has no folder 'val' or 'validation'; expected are"),
         (without_classes, {}, "val has no class folders; .* Sort the files into folders"),
-        (lambda tree: shutil.rmtree(tree / "val" / "bee"), {}, "differ: 'bee' is in .*train alone, 1 of this"),
+        (lambda tree: shutil.rmtree(tree / "val" / "bee"), {}, r"differ: 'bee' is only in .*train \(1 such"),
         (empty, {}, "train has no pictures in its class folders"),
-        (nested, {}, r"train/bee has no pictures \(.*\), as 1 of \d classes; unpack them anew"),
+        (nested, {}, r"train/bee has no pictures \(.*\); 1 of \d class folders .* unpack them again"),
         (None, {"batch_size": 19}, "has 18 samples, fewer than one batch of 19; give a smaller batch_size"),
         (None, {"val_images": 9}, "val_images 9: .* has 9 validation images; give fewer, at least 1"),
         (None, {"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),

@@ -63,7 +63,7 @@ def test_layouts_that_are_read(laid_out: Callable[..., Path], tmp_path: Path, tr
             "more/train-00000-of-00001.parquet would be left out",
         ),
         ("data/train-00000-of-00002.parquet", TEST, "train-00001-of-00002.parquet is missing, 1 of 2 parts"),
-        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "holds 'train' in 1 and in 2 parts; take one"),
+        (f"{TRAIN} data/train-00000-of-00002.parquet", TEST, "holds 'train' in 1 and in 2 parts; keep"),
     ],
 )
 def test_layouts_that_would_be_read_wrongly(
@@ -95,5 +95,5 @@ def test_several_datasets_of_one_card_are_refused(laid_out: Callable[..., Path],
 def test_a_link_that_leads_nowhere_is_refused(hub_folder: HubFolder, tmp_path: Path) -> None:
     folder = hub_folder()
     (folder / "data" / "train-1.parquet").symlink_to("not-there")
-    with pytest.raises(ActlabError, match=r"train-1.parquet is a link to not-there, which is"):
+    with pytest.raises(ActlabError, match=r"train-1.parquet is a link to not-there, which does"):
         load(folder, tmp_path)

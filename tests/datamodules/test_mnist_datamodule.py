@@ -65,7 +65,7 @@ def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
     with pytest.raises(ActlabError) as caught:
         module(folder).train_dataloader()
     assert f"data.validation 6: class 0 is among the first 6 training images of {folder}" in str(caught.value)
-    assert "2 of this kind in all; the files seem sorted by class: shuffle the dataset" in str(caught.value)
+    assert "validation set: 2; the files seem sorted by class: shuffle the dataset" in str(caught.value)
     assert len(module(folder, validation=2).train_dataloader()) == 28 // 5
     assert len(module(folder, train_on_all=True).train_dataloader()) == 30 // 5
 

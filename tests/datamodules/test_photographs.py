@@ -54,7 +54,7 @@ def test_a_picture_of_another_mode_than_8_bits_a_channel_is_named(tmp_path: Path
     with pytest.raises(ActlabError) as caught:
         module(tmp_path / "pictures").setup("fit")
     assert str(caught.value).startswith(f"{path} cannot be decoded (Pillow mode '{mode}', not 1, L, P, RGB")
-    assert "convert it to 8 bits a channel" in str(caught.value)
+    assert "convert it to 8 bits per channel" in str(caught.value)
 
 
 def test_a_picture_of_16_bits_a_channel_is_named(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ([{"name": "gcn", "norm": "1"}], "norm of 'gcn' is '1'"),
         (["mean", "unit"], "'unit' takes pixels from 0 to 255; put it first"),
         (["unit", "scale"], "'scale' takes pixels from 0 to 255"),
-        (["gcn", "gcn"], "'gcn' stands twice"),
+        (["gcn", "gcn"], "'gcn' is given twice"),
         ("scale", "give a list of steps"),
         ({"name": "zca"}, "give a list of steps"),
     ],

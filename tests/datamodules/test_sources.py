@@ -230,12 +230,12 @@ def test_what_would_never_end_is_not_read(
     hub_folder: HubFolder, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is no folder" in refusal(tmp_path / "pipe", cache)
+    assert "is not a folder" in refusal(tmp_path / "pipe", cache)
     folder = hub_folder()
     os.mkfifo(folder / "data" / "more-00000-of-00001.parquet")
-    assert "more-00000-of-00001.parquet is not a regular file; take it out" in refusal(folder, cache)
+    assert "more-00000-of-00001.parquet is not a regular file; remove it" in refusal(folder, cache)
     monkeypatch.setattr(sources, "MOST_FILES", 1)
-    assert "more than 1 files; give the folder of the dataset alone" in refusal(folder, cache)
+    assert "more than 1 files; give a folder that holds only" in refusal(folder, cache)
 
 
 def test_folder_without_parquet_is_named(tmp_path: Path, cache: str) -> None:
@@ -269,7 +269,7 @@ def at(number: int, file: Any) -> Any:
         (b"", "damaged"),
         (b"no image at all", "damaged"),
         (png(np.full((8, 8), 77, np.uint8))[:50], "damaged"),
-        (png(np.zeros((8, 9), np.uint8)), "is of size (8, 9), the first one (8, 8)"),
+        (png(np.zeros((8, 9), np.uint8)), "has size (8, 9), the first image (8, 8)"),
         (png(np.zeros((8, 8, 3), np.uint8)), "has Pillow mode 'RGB'; 'L' is needed"),
         (png(np.zeros((8, 8, 4), np.uint8)), "has Pillow mode 'RGBA'"),
         (png(np.zeros((8, 8), np.uint16)), "has Pillow mode 'I;16'"),

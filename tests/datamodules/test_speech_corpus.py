@@ -115,7 +115,7 @@ def test_check_names_every_damaged_sentence(tmp_path):
     assert all(part in first for part in ("dr1-faaa0/sx1", "no .phn file"))
     assert all(part in second for part in ("dr1-faaa0/sx91", "no .wav file"))
     assert "unknown phone 'zz'" in third
-    assert "no recording" in fourth
+    assert "not a recording" in fourth
 
 
 def test_folders_of_something_else_are_refused(tmp_path):

@@ -111,7 +111,7 @@ def test_there_are_the_tags_of_the_paper() -> None:
         ("\n \n\n", ["empty"]),
         ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "not UTF-8"]),
         ("a\tN\n".encode("utf-16"), ["line 1", "not UTF-8"]),
-        (PACKED[:-9], ["damaged", "fetch it anew"]),
+        (PACKED[:-9], ["damaged", "fetch it again"]),
         (PACKED[:-8] + bytes(8), ["damaged", "CRC"]),
         (b"\x1f\x8b", ["damaged"]),
         (b"a" * (LONGEST + 1), ["line 1", f"more than {LONGEST} bytes"]),
@@ -132,4 +132,4 @@ def test_a_damaged_file_of_tweets_is_named_with_its_line(
 
 def test_a_folder_and_nothing_are_no_files(tmp_path: Path) -> None:
     assert "is a folder" in refusal(list, lines(tmp_path))
-    assert "is not there" in refusal(list, lines(tmp_path / "nothing"))
+    assert "is missing" in refusal(list, lines(tmp_path / "nothing"))

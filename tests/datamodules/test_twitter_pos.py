@@ -177,7 +177,7 @@ def test_mistakes_on_the_command_line_are_one_line(cli: Any, folder: Path, tmp_p
     (folder / "oct27.dev").write_text("a\tN\nb\n")
     for words, part in (
         (["--data.dataset", folder], "oct27.dev, line 2"),
-        (["--data.dataset", tmp_path / "nowhere"], "is no folder"),
+        (["--data.dataset", tmp_path / "nowhere"], "is not a folder"),
         (["--data.sample", "true", "--data.vectors", folder], "is a folder"),
         (["--data.sample", "true", "--data.test_set", "daily"], "test_set"),
     ):
@@ -225,9 +225,9 @@ def test_another_file_than_was_meant_is_not_kept(remotes: Copies, tmp_path: Path
 def test_a_network_that_fails_is_named(remotes: Copies, tmp_path: Path) -> None:
     remotes.folder = tmp_path / "nothing"
     message = refusal(fetch, tmp_path / "new", (), remotes)
-    assert all(part in message for part in ("oct27.train cannot be had", "check the network", str(tmp_path)))
+    assert all(part in message for part in ("oct27.train cannot be downloaded", "the network", str(tmp_path)))
     file = file_of(tmp_path, "", "file")
-    assert "cannot be had" in refusal(fetch, file / "below", (), Copies(SAMPLE))
+    assert "cannot be downloaded" in refusal(fetch, file / "below", (), Copies(SAMPLE))
 
 
 def test_extras_are_known_by_what_they_hold(remotes: Copies, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_extras_are_known_by_what_they_hold(remotes: Copies, tmp_path: Path) -> 
         shutil.copytree(SAMPLE, source, dirs_exist_ok=True)
         file_of(source, wrong, name)
         target = tmp_path / f"target-{name}"
-        assert "not the file that was meant" in refusal(fetch, target, [name], Copies(source))
+        assert "not the expected file" in refusal(fetch, target, [name], Copies(source))
         assert not (target / name).exists()
         if right:
             file_of(source, right, name)

@@ -116,7 +116,7 @@ def test_the_checkpoint_of_another_run_is_not_taken_up(tmp_path):
             execute([run], tmp_path, stacked=False, progress=kill_after(1))
     shutil.copy(RunFolder(tmp_path, one).checkpoint, RunFolder(tmp_path, other).checkpoint)
     execute([other], tmp_path, stacked=False)
-    assert f"it is of {one.id}" in RunFolder(tmp_path, other).failure
+    assert f"it belongs to {one.id}" in RunFolder(tmp_path, other).failure
 
 
 def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):

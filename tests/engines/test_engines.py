@@ -272,7 +272,7 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
         ("trainer.overfit_batches=2", "overfit_batches"),
         ("trainer.precision=bf16-mixed", None),
         ("data.class_path=actlab.datamodules.MNISTDataModule", None),
-        (f"trainer.callbacks=[{EARLY_STOPPING}]", "EarlyStopping does not say"),
+        (f"trainer.callbacks=[{EARLY_STOPPING}]", "EarlyStopping does not declare"),
         ("trainer.max_epochs=2", None),
     ],
 )

@@ -254,7 +254,7 @@ def test_a_class_that_a_config_names_has_its_own_defaults(here):
 
 def test_a_parameter_that_is_made_in_the_first_call_is_told(here):
     fault = activation_trial.fault_of(experiments.build(config_of(activation="mine:Late")), "mine:Late")
-    assert "makes a parameter in its first call" in fault
+    assert "creates a parameter in its first call" in fault
     assert "UninitializedParameter" in fault
 
 

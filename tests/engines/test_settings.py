@@ -90,5 +90,5 @@ def test_routes_are_measured_and_float32_stays_float32():
         assert torch.backends.cuda.matmul.fp32_precision == on_gpus
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before
-    with pytest.raises(ActlabError, match="unknown route of products 'mkl'"):
+    with pytest.raises(ActlabError, match="unknown matmul backend 'mkl'"):
         matmul.use("mkl")

@@ -271,7 +271,7 @@ def test_faulty_layers_are_found(runs, faulty):
         (f"model.class_path={__name__}.Pooled", "gradients differ"),
         (f"model.class_path={__name__}.SecondEpoch", "differ"),
         (f"model.class_path={__name__}.OnlyInTraining", "gradients differ"),
-        (f"model.class_path={__name__}.Logging", "val/norm is recorded not at all"),
+        (f"model.class_path={__name__}.Logging", "val/norm is not recorded"),
         (f"model.optimizer.class_path={__name__}.ClippedSGD", "differ"),
         ("model.optimizer.class_path=torch.optim.NAdam", None),
         ("model.network.middle=sound_twice", None),

@@ -86,13 +86,13 @@ seeds: 1
 """
 REASONS = {  # unit → what its run says
     "Exits": "activation Exits cannot be tried: the process exited with code 0",
-    "Doubles": "activation Doubles fails: an activation, network or task set torch's default type to",
-    "DoublesFirst": "activation DoublesFirst fails: an activation, network or task set torch's default type",
+    "Doubles": "activation Doubles fails: an activation, network or task set torch's default dtype to",
+    "DoublesFirst": "activation DoublesFirst fails: an activation, network or task set torch's default dtype",
     "Breaks": "activation Breaks fails: an activation, network or task raised BrokenPipeError",
     "Obscure": "activation Obscure fails: Strange, whose text raises KeyError",
     "Quits": "the process that trained it exited with code 0",
     "Ends": "an activation, network or task raised StopIteration",
-    "EndsBackward": "of 4 training batches, and nothing asked for that",
+    "EndsBackward": "of 4 training batches without a stop request",
 }
 FIT = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
@@ -129,11 +129,11 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
         (["--model.activation", "./units.py:Ends"], "raised StopIteration"),
         (
             ["--model.activation", "./units.py:EndsBackward"],
-            "of 4 training batches, and nothing asked for that",
+            "of 4 training batches without a stop request",
         ),
         (["--model.activation", "./units.py:Exits"], "asked to exit with code 0 while `actlab fit` ran"),
         (["--model.activation", "./units.py:Breaks"], "raised BrokenPipeError"),
-        (["--model.activation", "./units.py:DoublesFirst"], "set torch's default type"),
+        (["--model.activation", "./units.py:DoublesFirst"], "set torch's default dtype"),
         (["--model.optimizer.lr", ".inf"], "model.optimizer.lr is inf: give a finite number"),
     ],
 )

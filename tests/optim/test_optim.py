@@ -42,8 +42,8 @@ def test_equal_schedules_are_equal():
     [
         (lambda: Linear(5, 5), "'end' above 'start'"),
         (lambda: Cosine(0), "length 0"),
-        (lambda: Steps({}), "rise"),
-        (lambda: Steps({3: 1.0, 2: 0.5}), "rise"),
+        (lambda: Steps({}), "increasing"),
+        (lambda: Steps({3: 1.0, 2: 0.5}), "increasing"),
         (lambda: Plateau(shrink=1.5), "between 0 and 1"),
         (lambda: L2(-1.0), "must not be negative"),
         (lambda: L2(1.0, of=["weigths"]), "did you mean 'weights'"),

@@ -327,7 +327,7 @@ def test_of_what_it_cannot_be_measured():
         bias_shift.BiasShift(layers=[1, 2])
 
 
-@pytest.mark.parametrize(("last", "asked"), [((), r"logits \(B, K\)"), ((nn.Flatten(),), r"act on \(B, I\)")])
+@pytest.mark.parametrize(("last", "asked"), [((), r"logits \(B, K\)"), ((nn.Flatten(),), r"inputs \(B, I\)")])
 def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
     """Their units have a δ at each place, and the theorems are about one."""
     unit = factory("relu")
@@ -341,12 +341,12 @@ def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
         optimizer=torch.optim.SGD,
     )
     batch = torch.zeros(4, 5, 3), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(ActlabError, match=f"asks for .*{asked}"):
+    with pytest.raises(ActlabError, match=f"requires .*{asked}"):
         bias_shift.layers_of(task, batch)
 
 
 def test_layers_that_a_network_lacks_are_named(trained, layers):
     task, batch = trained
     assert list(bias_shift.layers_of(task, batch, [3])) == [3]
-    with pytest.raises(ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden ones"):
+    with pytest.raises(ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden layers"):
         bias_shift.layers_of(task, batch, [2, 4, 9])

@@ -253,7 +253,7 @@ def test_a_layer_that_draws_is_not_computed_again_in_the_backward_pass(reentrant
     stream.steps = True
     stream.move(0, 0)
     output = checkpoint(network.train(), torch.ones(8, 4, requires_grad=True), use_reentrant=reentrant)
-    with pytest.raises(ActlabError, match="leave layers with random units"):
+    with pytest.raises(ActlabError, match="layers with stochastic activations"):
         output.sum().backward()
 
 

@@ -380,7 +380,7 @@ def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None
         ("val/loss: heldout", "val/los: heldout", "did you mean 'val/loss'"),
         ("val/loss: heldout", "val/loss: heldot", "unknown published curve 'heldot'; did you mean 'heldout'"),
         ("relu: ReLU", "relu: RELU", "unknown name in published curves 'RELU'"),
-        ("    label: log", "    at: best\n    label: log", "'at' says where runs are read"),
+        ("    label: log", "    at: best\n    label: log", "'at' is allowed only with an 'x' of conditions"),
         ("    label: log", "    x: noise\n    label: log", "unknown key of conditions 'noise'"),
         (
             "    label: log",
@@ -400,7 +400,7 @@ def test_mistakes_in_a_figure_get_clear_errors(
 def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match="'published' of figure 'f' lacks 'file'"):
         read_curves({"names": {}}, "f")
-    with pytest.raises(ActlabError, match=r"there is no file 'mine\.csv' of published curves; needed is a CSV"):
+    with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
         read_curves({"file": "mine.csv"}, "f")
 
 
@@ -409,13 +409,13 @@ def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> No
     [
         (
             b"panel,act,epoch\nA,ReLU,1\n",
-            r"lacks the columns curve, value; needed is a CSV file with the columns",
+            r"lacks the columns curve, value; expected a CSV file with the columns",
         ),
         (b"", r"cannot be read as published curves \(No columns"),
         (b"\xff\xfe\x00", r"cannot be read as published curves \('utf-8' codec"),
         (b"panel,act,curve,epoch,value\n1,ReLU,c,1,.5\n1,ReLU,c,2,n/a\n", "value 'n/a' of data row 2 is no"),
-        (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "epoch 'inf' of data row 1 is no finite number"),
-        (b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n", "epoch '' of data row 1 is no finite number"),
+        (b"panel,act,curve,epoch,value\n1,ReLU,c,inf,.5\n", "epoch 'inf' of data row 1 is not a finite number"),
+        (b"panel,act,curve,epoch,value\n1,ReLU,c,,.5\n", "epoch '' of data row 1 is not a finite number"),
     ],
     ids=["missing columns", "empty", "not UTF-8", "a value", "an infinite epoch", "no epoch"],
 )

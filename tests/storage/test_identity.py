@@ -138,7 +138,9 @@ def test_of_very_many_files_names_and_sizes_count(ids, cli, tmp_path, monkeypatc
     with (tmp_path / "mine.yaml").open("a") as file:
         file.write("table: [{metric: val/loss}]\n")
     outcome = cli("study", "plan", str(tmp_path / "mine.yaml"))
-    assert f"{tmp_path}/digits: more than 3 files, of which names and sizes count" in outcome.out, outcome.err
+    assert f"{tmp_path}/digits: more than 3 files, so run ids depend on file names and sizes" in outcome.out, (
+        outcome.err
+    )
 
 
 def test_a_users_package_counts_with_what_it_imports(ids, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for
         ("&a [*a]", "deeper than 50"),
         ("&a {b: *a}", "deeper than 50"),
         (f"[{LAUGHS}]", "more than 100,000 values"),
-        ("{a: 1, a: 2}", "a second 'a'"),
+        ("{a: 1, a: 2}", "duplicate key 'a'"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path, text, message):

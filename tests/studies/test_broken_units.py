@@ -90,17 +90,17 @@ def test_a_unit_whose_gradient_vanishes_in_deep_networks_only_is_trained(study, 
     (tmp_path / "even.py").write_text("import torch\n\n\ndef even(x):\n    return torch.tanh(x) * x\n")
     deep = "model.network.hidden=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8]"
     outcome = study("run", "--activation", "./even.py:even", "--set", deep)
-    assert "lets no gradient pass" not in outcome.out
+    assert "has zero gradient" not in outcome.out
     assert "4 of 4 runs finished" in outcome.out
 
 
 BROKEN = {  # unit → what is said of it
     "Wider": "returned shape (8, 16) for an input of shape (8, 8)",
-    "Infinite": "returned values that are not finite",
-    "Cut": "lets no gradient pass",
+    "Infinite": "returned non-finite values",
+    "Cut": "has zero gradient with respect to its input",
     "Raises": "fails: KeyError: 'no such thing'",
-    "Jumpy": "gives another output in training than in evaluation",
-    "Listed": "learns a tensor of shape () that the optimiser is not given: make it a Parameter",
+    "Jumpy": "returns different outputs in training and in evaluation",
+    "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
     "Centred": "declares 'elementwise = True', but",
 }
 
@@ -123,7 +123,7 @@ def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path):
         (tmp_path / f"bent{name}.py").write_text(f"{text}        return x.relu()\n")
     units = [word for name in declared for word in ("--activation", f"./bent{name}.py:Bent{name}")]
     found = study("run", *units).out.splitlines()
-    hints = {line.split()[1]: line for line in found if "is called run by run" in line}
+    hints = {line.split()[1]: line for line in found if "is called separately for each run" in line}
     assert hints.keys() == {"Benta", "Bentb"}
     assert "'elementwise = True' and 'stochastic = False' on the class" in hints["Benta"]
     assert "'elementwise = True' on the class" in hints["Bentb"]

@@ -145,7 +145,7 @@ def test_plan_lists_runs_and_cost(study, tmp_path, trained):
     assert before.code == 0
     assert before.out.count("to run") == 8
     assert "16 epochs of training left" in before.out
-    assert "4 updates an epoch" in before.out
+    assert "4 updates per epoch" in before.out
     shutil.copytree(trained, tmp_path / "runs")
     after = study("plan").out
     assert after.count("finished ") >= 8

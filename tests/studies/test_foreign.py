@@ -164,7 +164,7 @@ def test_runs_of_a_study_have_the_same_devices(study):
     text = STUDY.replace("model.lr: [0.5, 0.01]", "trainer.devices: [1, 2]")
     outcome = study("run", text=text.replace("select: {tune: [model.lr]}\n", ""))
     assert outcome.code == 2
-    assert "the runs of a study have the same devices" in outcome.err
+    assert "the runs of a study must use the same devices" in outcome.err
 
 
 @pytest.mark.slow

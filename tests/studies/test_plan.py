@@ -63,7 +63,7 @@ def study(tmp_path):
         (
             TEXT + "figures: [{y: {val/loss: null}, panels: [{title: a}, {title: a, log: true}]}]\n",
             {},
-            "two panels of the figure 'curves' in .* are called 'a'",
+            "two panels of the figure 'curves' in .* have the same name 'a'",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
     [
         (TEXT + "seedz: 3", "unknown study key 'seedz'.*'seeds'"),
         ("grid: {model.activation: [relu]}", "lacks 'base'"),
-        ("base: mnist_classifier", "lacks 'grid'"),
+        ("base: mnist_classifier", "either 'grid' or 'blocks'"),
         ("base: mnist_clasifier\ngrid: {model.activation: relu}", "'mnist_classifier'"),
         ("base: mnist_classifier\ngrid: []", "must map config keys to lists of values, not be empty"),
         ("base: mnist_classifier\nblocks: []", "must map config keys to lists of values, not be empty"),
@@ -211,7 +211,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT.replace("seeds: 2", "seeds: [1, 1]"), "different whole numbers"),
         (TEXT.replace("seeds: 2", f"seeds: {10**30}"), "1 to 10000"),
         (TEXT.replace("seeds: 2", "seeds: 19-5"), "seeds '19-5'"),
-        (TEXT + "blocks: [{grid: {a.b: 1}}]", "'blocks' beside it"),
+        (TEXT + "blocks: [{grid: {a.b: 1}}]", "exactly one of the two"),
         (TEXT + "probes: [{name: ../out, class_path: a.B}]", "probes.0.name"),
         (TEXT + "probes: [{name: a, class_path: a.B, att: last}]", "key of 'probes' 'att'; did you mean 'at'"),
         (
@@ -221,18 +221,18 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "keep: [-1]", "after -1 epochs"),
         (TEXT + "figures: [{name: ../../out}]", "figures.0.name"),
         (TEXT + "stages: [{name: a}, {name: b}]", "nothing to select"),
-        (TEXT + "stages: [{name: a}, {name: a}]", "one name: a, a"),
+        (TEXT + "stages: [{name: a}, {name: a}]", "the same name: a, a"),
         (
             TEXT + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {model.activation: elu}}]",
-            "stage a of .* sets model.activation, of which the grid",
+            "stage a of .* sets model.activation, which is a grid key",
         ),
-        (TEXT + "stages: [{name: digest}]", r"seal of selection\.json is: rename"),
+        (TEXT + "stages: [{name: digest}]", r"reserved in selection\.json: rename"),
         (TEXT + "compare: model.network.dropot", "key to compare 'model.network.dropot'"),
         (TEXT + "select: {tune: [model.lr]}", "unknown tuned key 'model.lr'"),
         (TEXT + "select: {mode: low}", "'select.mode' in .*'min' or 'max'.*'low'"),
         (TEXT + "select: {metrik: val/loss}", "'metric'"),
-        ("just words", "holds no mapping"),
-        (TEXT + "seeds: 3", "line 6: a second 'seeds'"),
+        ("just words", "expected a YAML mapping"),
+        (TEXT + "seeds: 3", "line 6: duplicate key 'seeds'"),
         ("a: [", "cannot be read as YAML"),
         (TEXT + "set: {trainer.max_epochs.deep: 1}", "holds the value"),
         (
@@ -288,7 +288,7 @@ def test_mistakes_in_overrides_are_told(study, override):
         ("trainer.callbacks=[1]", r"trainer.callbacks \[1\]"),
         ("trainer.callbacks=[null]", r"trainer.callbacks \[None\]"),
         ("model.activation={name: relu, 1: 2}", "an activation is a name"),
-        ("model.activation=~no-one/x.py:Unit", "no path of a file"),
+        ("model.activation=~no-one/x.py:Unit", "not a valid path"),
     ],
 )
 def test_sections_and_values_of_another_kind_are_told(study, override, message):
@@ -298,7 +298,7 @@ def test_sections_and_values_of_another_kind_are_told(study, override, message):
 
 @pytest.mark.parametrize("unit", ["{name: 1}", "{name: null}", "{name: [], alpha: 1}", "~no-one/x.py:Unit"])
 def test_units_that_are_none_are_told(study, unit):
-    with pytest.raises(ActlabError, match=r"an activation is a name|no path of a file"):
+    with pytest.raises(ActlabError, match=r"an activation is a name|not a valid path"):
         checking.check(study(activations=[unit]))
 
 
@@ -373,7 +373,7 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("select: {tune: [model.network.dropout], metric: val/los}", "unknown metric 'val/los'"),
         (
             "select: {tune: [model.network.dropout], metric: test/error}",
-            "test/error' is no validation metric",
+            "test/error' is not a validation metric",
         ),
         ("figures: [{y: {val/los: null}}]", "unknown metric 'val/los'"),
         ("figures: [{y: {val/loss: null}, panels: [{where: {model.lr: 1}}]}]", "unknown grid key 'model.lr'"),
@@ -381,7 +381,7 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("published: {values: [{metric: a/b, value: x}]}", "'published.values.0.value' in .*should be"),
         ("reference: glu", "unknown reference 'glu'; did you mean 'elu' or 'relu'"),
         ("set: {model.network.hiden: [8]}", "unknown config key 'hiden'; did you mean 'hidden'"),
-        ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* wants"),
+        ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* expects"),
         ("set: {trainer.max_epochs: many}", "max_epochs 'many'"),
     ],
 )
@@ -411,13 +411,13 @@ def test_nothing_is_said_of_classes_from_outside(study):
     ("text", "options", "message"),
     [
         ("", {"activations": ["./nowhere.py:Unit"]}, r"there is no file '.*/nowhere\.py'"),
-        ("", {"activations": ["nowhere.units:Unit"]}, "'nowhere.units' is named, but there is no module"),
+        ("", {"activations": ["nowhere.units:Unit"]}, "'nowhere.units': there is no module"),
         (
             "set: {model.network: {class_path: nowhere.Net}}",
             {},
-            "'nowhere.Net' is named, but there is no module",
+            "'nowhere.Net': there is no module",
         ),
-        ("set: {model.class_path: ./mine.py:Task}", {}, "a class is named as package.module.Class"),
+        ("set: {model.class_path: ./mine.py:Task}", {}, "Give a class as package.module.Class"),
     ],
 )
 def test_what_is_not_there_is_told(study, text, options, message):

@@ -89,9 +89,7 @@ def test_runs_of_other_code_or_settings_are_left(former, cli, tmp_path, capsys):
     own = [folder.name for folder in renaming.former_in(former) if folder.name.startswith("Unit")]
     assert own
     assert renaming.main([str(former)]) == 1
-    left = [
-        line for line in capsys.readouterr().out.splitlines() if "is left: its settings, data or code" in line
-    ]
+    left = [line for line in capsys.readouterr().out.splitlines() if "is not renamed: its settings" in line]
     assert [folder.name for folder in renaming.former_in(former)] == own
     assert len(left) == len(own)
 

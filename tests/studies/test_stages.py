@@ -75,7 +75,7 @@ def trained(tmp_path_factory):
 def test_a_study_of_two_stages(study, tmp_path, trained):
     before = study(STAGED, "plan").out
     assert before.count("to run") == 8
-    assert "then stage compare: 2 grid points at what is selected × 3 seeds" in before
+    assert "then stage compare: 2 grid points at selected settings × 3 seeds" in before
     shutil.copytree(trained, tmp_path / "runs")
     out = (trained.parent / "out.txt").read_text()
     first, second = loaded(tmp_path)
@@ -103,9 +103,7 @@ def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, tr
     first, *others = root.glob("*-seed[01]-*")
     for path in others:
         shutil.rmtree(path)
-    said = (
-        f"6 finished runs of stage compare are not shown: it opens by {stages.FILE}, or when the 7 missing runs"
-    )
+    said = f"6 finished runs of stage compare are not shown: the stage requires {stages.FILE} or the 7 missing"
     for command in ("show", "plan"):
         assert said in study(STAGED, command).out, command
     shutil.rmtree(first)
@@ -142,7 +140,7 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
     assert outcome.code == 0, outcome.err
     words = " ".join(outcome.out.split())
     assert "2 of 2 settings were chosen by other runs than" in words
-    assert "are kept in selection.json: delete it to choose anew." in words
+    assert "are kept in selection.json: delete it to choose again." in words
 
 
 @pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])

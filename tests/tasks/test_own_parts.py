@@ -158,8 +158,11 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"optimizer": torch.optim.Rprop, "l2": L2(0.1)}, "Rprop has no 'weight_decay', by which 'l2' acts"),
-        ({"optimizer": partial(torch.optim.AdamW, weight_decay=0), "l2": L2(0.1)}, "AdamW decays apart from"),
+        ({"optimizer": torch.optim.Rprop, "l2": L2(0.1)}, "Rprop has no 'weight_decay', which 'l2' requires"),
+        (
+            {"optimizer": partial(torch.optim.AdamW, weight_decay=0), "l2": L2(0.1)},
+            "AdamW decouples weight decay",
+        ),
         (
             {
                 "optimizer": partial(torch.optim.SGD, lr=0.1),
@@ -316,7 +319,7 @@ def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, tmp_path, monk
     words += ["--model.network.hidden", "[8]", "--trainer.logger", "false"]
     found = cli("fit", "-c", "mnist_classifier", *words)
     assert found.code == 2
-    assert "learns a tensor of shape () that the optimiser is not given" in found.err
+    assert "learns a tensor of shape () that is not in the optimiser" in found.err
 
 
 class Plain(pl.LightningModule):

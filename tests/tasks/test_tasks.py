@@ -223,7 +223,7 @@ def test_a_task_without_quantities_cannot_be_made():
 
 
 def test_who_cannot_be_stacked_says_so():
-    assert "LightningModule of its own" in reason_against(pl.LightningModule())
+    assert "LightningModule, but not an actlab.tasks.Task" in reason_against(pl.LightningModule())
     assert reason_against(PlainFrameTask(0)) is None
 
 

@@ -1,6 +1,6 @@
-"""Non-linearities by name: deterministic units, stochastic maps and the user's own.
+"""Activation functions by name: deterministic, stochastic and user-defined.
 
-A name becomes a factory here, once; a network is given the factory and calls it at every site::
+`factory` turns a name into a factory; a network receives the factory and calls it once per site::
 
     act = factory({"name": "elu", "alpha": 0.5})
     network = nn.Sequential(nn.Linear(784, 128), act(), nn.Linear(128, 10))

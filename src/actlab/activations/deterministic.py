@@ -1,14 +1,19 @@
-"""The deterministic units: registered builders, one for each name.
+"""Builders of the deterministic activations, one per registered name.
 
-Where torch has the function, the builder returns torch's module, so costs compare torch's kernels. It keeps
-torch's behaviour: ``gelu``, ``gelu_tanh``, ``silu`` and ``gelu_sigmoid``, a scaled SiLU, may give nan at ±∞
-(0·∞); on the CPU ``gelu`` rounds the far left tail to 0 and overflows above half the largest number,
-``gelu_sigmoid`` above the largest ÷ 1.702; the slope of ``gelu_tanh`` is nan where x² overflows. This package's
-own modules return the limit at ±∞, pass nan on, and are finite for every finite input, value and gradient.
+Where torch has the function, the builder returns torch's module, so that timings compare torch's kernels.
+Torch's edge cases remain:
+
+- ``gelu``, ``gelu_tanh``, ``silu`` and ``gelu_sigmoid`` (a scaled SiLU) may return nan at ±∞ (0·∞).
+- On the CPU, ``gelu`` rounds the far left tail to 0 and overflows above half the largest float, and
+  ``gelu_sigmoid`` overflows above the largest float ÷ 1.702.
+- The gradient of ``gelu_tanh`` is nan where x² overflows.
+
+This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are finite for
+every finite input.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner & Hochreiter, "Fast
-and Accurate Deep Network Learning by Exponential Linear Units". All act elementwise, on any shape, the same
-in training and evaluation.
+and Accurate Deep Network Learning by Exponential Linear Units". All activations here act elementwise on any
+shape and do the same in training and evaluation.
 """
 
 from __future__ import annotations
@@ -24,14 +29,14 @@ from actlab.activations.learnt import GELU, LazyGELU, LazyPReLU, channel_count
 from actlab.activations.registry import register
 from actlab.errors import ActlabError
 
-SLOPE = 1.702  # of the logistic function that is near Φ (P §2)
+SLOPE = 1.702  # σ(1.702x) approximates Φ(x) (P §2)
 
 
 class Gate(nn.Module):
-    """x·P(X ≤ x) for a fixed distribution of X, with the limits at ±∞ (P §2, §5).
+    """The activation x·P(X ≤ x) for a fixed distribution of X, with its limits at ±∞ (P §2, §5).
 
     Args:
-        cdf: a name of `actlab.activations.gates.GATES`; location 0, scale 1.
+        cdf: distribution of X, a key of `actlab.activations.gates.GATES`; location 0, scale 1.
     """
 
     elementwise = True
@@ -42,41 +47,47 @@ class Gate(nn.Module):
         self.cdf = cdf
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape."""
+        """Return x·P(X ≤ x), elementwise on any shape."""
         return GATES[self.cdf](x)
 
     def extra_repr(self) -> str:
-        """The distribution."""
+        """Return the name of the distribution, for printing."""
         return self.cdf
 
 
 class SigmoidGELU(nn.Module):
-    """x·σ(1.702x) as torch's SiLU of 1.702x: it keeps half of what a product with a sigmoid keeps (P §2)."""
+    """The activation x·σ(1.702x), computed as SiLU(1.702x)/1.702 (P §2).
+
+    This form saves half as much for the backward pass as a product with a sigmoid.
+    """
 
     elementwise = True
     stochastic = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape; float16 and bfloat16 are computed in float32."""
+        """Return x·σ(1.702x), elementwise on any shape; float16 and bfloat16 are computed in float32."""
         z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
         return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
 
 
 @register("identity", formula="x", source="control, P §4")
 def identity() -> nn.Module:
-    """The linear unit."""
+    """Return the identity, the linear activation."""
     return nn.Identity()
 
 
 @register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")
 def relu() -> nn.Module:
-    """The rectified linear unit."""
+    """Return a rectified linear unit."""
     return nn.ReLU()
 
 
 @register("leaky_relu", formula="max(x, 0) + slope·min(x, 0)", source="Maas et al. 2013; E Fig. 1")
 def leaky_relu(slope: float = 0.1) -> nn.Module:
-    """The leaky ReLU, with the slope of E.
+    """Return a leaky ReLU.
+
+    Args:
+        slope: slope for negative inputs; the default is that of E.
 
     >>> leaky_relu(slope=0.25)(torch.tensor([-2.0, 2.0])).tolist()
     [-0.5, 2.0]
@@ -86,7 +97,7 @@ def leaky_relu(slope: float = 0.1) -> nn.Module:
 
 @register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")
 def srelu() -> nn.Module:
-    """The shifted ReLU.
+    """Return a shifted ReLU.
 
     >>> srelu()(torch.tensor([-2.0, -0.5, 2.0])).tolist()
     [-1.0, -0.5, 2.0]
@@ -96,7 +107,15 @@ def srelu() -> nn.Module:
 
 @register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
 def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = False) -> nn.Module:
-    """The parametric ReLU: one learnt slope, or one per channel (dim 1), from ``slope`` on.
+    """Return a parametric ReLU with one learnt slope for all elements or one per channel (dim 1).
+
+    Args:
+        slope: initial slope for negative inputs.
+        channels: number of channels, each with its own slope; None shares one slope.
+        per_channel: learn one slope per channel and infer the number of channels from the first input.
+
+    Raises:
+        ActlabError: ``channels`` is not positive or is combined with ``per_channel``.
 
     >>> prelu(slope=0.5, channels=3)
     PReLU(num_parameters=3)
@@ -107,7 +126,7 @@ def prelu(slope: float = 0.25, channels: int | None = None, per_channel: bool = 
 
 @register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
 def elu(alpha: float = 1.0) -> nn.Module:
-    """The exponential linear unit, saturating at −α.
+    """Return an exponential linear unit, which saturates at −α.
 
     >>> elu(alpha=0.5)(torch.tensor([-100.0, 2.0])).tolist()
     [-0.5, 2.0]
@@ -117,7 +136,7 @@ def elu(alpha: float = 1.0) -> nn.Module:
 
 @register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")
 def silu() -> nn.Module:
-    """The sigmoid linear unit."""
+    """Return a sigmoid linear unit."""
     return nn.SiLU()
 
 
@@ -129,17 +148,18 @@ def gelu(
     channels: int | None = None,
     per_channel: bool = False,
 ) -> nn.Module:
-    """The Gaussian error linear unit.
+    """Return a Gaussian error linear unit.
 
     Args:
         mu: μ of the Gaussian, or its initial value.
         sigma: σ > 0 of the Gaussian, or its initial value.
-        learnable: True learns both, a name one.
-        channels: one learnt value per channel (dim 1) for that many channels; one for all when not given.
-        per_channel: the same, with the number of channels read off the first input.
+        learnable: ``True`` learns μ and σ; ``"mu"`` or ``"sigma"`` learns only that parameter.
+        channels: number of channels (dim 1), each with its own learnt values; None shares one value.
+        per_channel: learn one value per channel and infer the number of channels from the first input.
 
     Raises:
-        ActlabError: ``sigma`` or ``channels`` is not positive, or channels are asked for with nothing learnt.
+        ActlabError: ``sigma`` or ``channels`` is not positive, ``channels`` is combined with ``per_channel``,
+            or either of these two is set while nothing is learnable.
 
     >>> gelu()
     GELU(approximate='none')
@@ -159,19 +179,21 @@ def gelu(
 
 @register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")
 def gelu_tanh() -> nn.Module:
-    """The tanh approximation of the GELU."""
+    """Return the tanh approximation of the GELU."""
     return nn.GELU(approximate="tanh")
 
 
 @register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")
 def gelu_sigmoid() -> nn.Module:
-    """The sigmoid approximation of the GELU."""
+    """Return the sigmoid approximation of the GELU."""
     return SigmoidGELU()
 
 
 @register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")
 def cauchy_lu() -> nn.Module:
-    """The Cauchy form: −1/π at −∞, asymptotic to ELU(α = 1/π), up to 1/π on the positive side.
+    """Return x·P(C ≤ x) for a Cauchy variable C.
+
+    It tends to −1/π at −∞ and is asymptotic to ELU(α = 1/π), up to 1/π on the positive side.
 
     >>> cauchy_lu()(torch.tensor([-1.0, 1.0])).tolist()
     [-0.25, 0.75]
@@ -181,17 +203,17 @@ def cauchy_lu() -> nn.Module:
 
 @register("laplace_lu", formula="x·P(L ≤ x), L ~ Laplace(0, 1)", source="P §5, Fig. 8")
 def laplace_lu() -> nn.Module:
-    """The Laplace form."""
+    """Return x·P(L ≤ x) for a Laplace variable L."""
     return Gate("laplace")
 
 
 @register("tanh", formula="tanh(x)", source="classic")
 def tanh() -> nn.Module:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return nn.Tanh()
 
 
 @register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")
 def sigmoid() -> nn.Module:
-    """The logistic function."""
+    """Return the logistic function."""
     return nn.Sigmoid()

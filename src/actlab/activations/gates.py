@@ -1,9 +1,11 @@
-"""x·P(X ≤ x): an input gated by how likely a random variable is to lie below it (P §2, §5).
+"""The gated input x·P(X ≤ x) for several distributions of X (P §2, §5).
 
-The value is accurate in both tails, has its limit at ±∞, passes nan on, and is finite for every finite input,
-as is the gradient; float16 and bfloat16 are computed in float32. Two have derivatives by formula, not by
-autograd: for the Cauchy distribution P + x·p subtracts nearly equal numbers in the left tail; for the Laplace
-distribution the plain form keeps six times as much for the backward. `benchmarks/forms.py` compares both ways.
+Values are accurate in both tails, equal their limits at ±∞ and propagate nan. Values and gradients are finite
+for every finite input. float16 and bfloat16 are computed in float32.
+
+Two distributions use closed-form derivatives instead of autograd. For Cauchy, P + x·p cancels nearly equal
+numbers in the left tail; for Laplace, the autograd form saves six times as much for the backward pass.
+`benchmarks/forms.py` compares both forms.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ CDF = Callable[[Tensor], Tensor]
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    """Φ(x) of N(0, 1); by erfc, which keeps the left tail (torch's ``ndtr`` rounds it to 0 below −8).
+    """Return Φ(x), the CDF of N(0, 1).
+
+    Computed by erfc, which keeps the left tail; torch's ``ndtr`` rounds it to 0 below −8.
 
     >>> normal_cdf(torch.tensor([0.0, 40.0])).tolist()
     [0.5, 1.0]
@@ -30,9 +34,9 @@ def normal_cdf(x: Tensor) -> Tensor:
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
-    """P(L ≤ x) for L ~ Laplace(0, 1): ½eˣ on the left, 1 − ½e⁻ˣ on the right.
+    """Return P(L ≤ x) for L ~ Laplace(0, 1): ½eˣ for x < 0, 1 − ½e⁻ˣ for x > 0.
 
-    One formula by the sign s, which is ±1 at ±0, is faster than ``torch.where``: [s = 1] − ½s·exp(−sx).
+    With the sign s of x (±1 at ±0), both cases are [s = 1] − ½s·exp(−sx), which is faster than ``torch.where``.
 
     >>> laplace_cdf(torch.tensor([-math.inf, 0.0, math.log(2)])).tolist()
     [0.0, 0.5, 0.75]
@@ -42,7 +46,9 @@ def laplace_cdf(x: Tensor) -> Tensor:
 
 
 def cauchy_cdf(x: Tensor) -> Tensor:
-    """P(C ≤ x) for C ~ Cauchy(0, 1): ½ + arctan(x)/π, as the angle of (−x, 1), which keeps the left tail.
+    """Return P(C ≤ x) = ½ + arctan(x)/π for C ~ Cauchy(0, 1).
+
+    Computed as the angle of the point (−x, 1), which keeps the left tail.
 
     >>> cauchy_cdf(torch.tensor([-1.0, 0.0, 1.0])).tolist()
     [0.25, 0.5, 0.75]
@@ -59,11 +65,11 @@ CDFS: dict[str, CDF] = {
 
 
 def widened(x: Tensor) -> Tensor:
-    """``x`` in float32 at least, and finite: ±∞ become the largest numbers, which no gradient passes."""
+    """Return ``x`` in float32 or wider, with ±∞ clamped to the largest finite numbers (zero gradient)."""
     return _bounded_above(_bounded_below(x))
 
 
-# torch's backward of `clamp` is a slow ``where``; those of `threshold` and `hardtanh` are single fast passes
+# torch's backward of `clamp` is a slow ``where``; `threshold` and `hardtanh` have fast single-pass backwards
 def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     least = torch.finfo(wide.dtype).min
@@ -76,33 +82,33 @@ def _bounded_above(x: Tensor) -> Tensor:
 
 
 def gate(x: Tensor, cdf: CDF) -> Tensor:
-    """x·P(X ≤ x), with its limits at ±∞; shape and dtype of ``x``.
+    """Return x·P(X ≤ x), with its limits at ±∞, in the shape and dtype of ``x``.
 
     Args:
         x: any shape.
-        cdf: P(X ≤ ·), elementwise.
+        cdf: elementwise function x → P(X ≤ x).
 
     >>> gate(torch.tensor([-1.0, 1.0]), cauchy_cdf).tolist()
     [-0.25, 0.75]
     >>> gate(torch.tensor([-math.inf, math.inf]), normal_cdf).tolist()
     [-0.0, inf]
     """
-    bounded = _bounded_below(x)  # ∞·1 is the limit, −∞·0 is not
+    bounded = _bounded_below(x)  # +∞·1 is the limit, but −∞·0 would be nan
     return (bounded * cdf(_bounded_above(bounded))).to(x.dtype)
 
 
-def _standardised(x: Tensor, mu: float, sigma: float) -> Tensor:
+def _standardise(x: Tensor, mu: float, sigma: float) -> Tensor:
     return x if (mu, sigma) == (0, 1) else (x - mu) / sigma
 
 
 def _plain(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
-    return gate(x, lambda finite: CDFS[name](_standardised(finite, mu, sigma)))
+    return gate(x, lambda finite: CDFS[name](_standardise(finite, mu, sigma)))
 
 
 class _Derivative(torch.autograd.Function):
-    """x·P((x − μ)/σ) for order 0, its slope for order 1; the derivative of each is the next order.
+    """x·P((x − μ)/σ) for order 0, its slope for order 1; the derivative of order n has order n + 1.
 
-    Nothing but x is kept for the backward.
+    Only x is saved for the backward pass.
     """
 
     generate_vmap_rule = True
@@ -111,7 +117,7 @@ class _Derivative(torch.autograd.Function):
     def forward(x: Tensor, name: str, mu: float, sigma: float, order: int) -> Tensor:
         if order == 0:
             return _plain(name, x, mu, sigma)
-        return SLOPES[name](_standardised(x, mu, sigma), mu / sigma)
+        return SLOPES[name](_standardise(x, mu, sigma), mu / sigma)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -121,17 +127,17 @@ class _Derivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * _next(*ctx.saved_tensors, *ctx.settings), None, None, None, None
+        return gradient * _next_derivative(*ctx.saved_tensors, *ctx.settings), None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return tangent * _next(*ctx.saved_tensors, *ctx.settings)
+        return tangent * _next_derivative(*ctx.saved_tensors, *ctx.settings)
 
 
-def _next(x: Tensor, name: str, mu: float, sigma: float, order: int) -> Tensor:
-    """The derivative of some order; the second is plain torch, from which higher ones follow."""
+def _next_derivative(x: Tensor, name: str, mu: float, sigma: float, order: int) -> Tensor:
+    """Return the slope for order 0, the curvature for order 1; autograd can differentiate the curvature."""
     if order == 1:
-        return CURVATURES[name](_standardised(x, mu, sigma), mu / sigma) / sigma
+        return CURVATURES[name](_standardise(x, mu, sigma), mu / sigma) / sigma
     slope: Tensor = _Derivative.apply(x, name, mu, sigma, 1)  # type: ignore[no-untyped-call]
     return slope
 
@@ -144,15 +150,17 @@ def _by_formula(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Te
     return y.to(x.dtype)
 
 
-# The slope of x·P(z), z = (x − μ)/σ, is P(z) + z·p(z) + (μ/σ)p(z). Both distributions are symmetric, so the
-# first two are an h(a) on the left and 1 − h(a) on the right, a = |z|: the left side has its own small numbers.
 def _where_above(y: Tensor, x: Tensor, bound: float) -> Tensor:
-    """``y`` where x > bound, else 0: ReLU's gradient; ``torch.where`` takes ten times as long on the CPU."""
+    """Return ``y`` where x > bound, else 0; ``torch.where`` takes ten times as long on the CPU."""
     picked: Tensor = torch.ops.aten.threshold_backward(y, x, bound)
     return picked
 
 
+# The slope of x·P(z), z = (x − μ)/σ, is P(z) + z·p(z) + (μ/σ)p(z). Both distributions are symmetric: with
+# a = |z|, the first two terms sum to h(a) for z < 0 and to 1 − h(a) for z > 0. Computing h directly keeps the
+# small values of the left tail accurate.
 def _mirrored(h: Tensor, z: Tensor) -> Tensor:
+    """Return 1 − h where z > 0, else h."""
     return _where_above(h.mul(-2).add_(1), z, 0).add_(h)
 
 
@@ -171,14 +179,14 @@ def _laplace_curvature(z: Tensor, ratio: float) -> Tensor:
     return (2 - a - ratio * z.sign()) * 0.5 * torch.exp(-a)
 
 
-FAR = 8  # where the two terms of h have come so near that their difference is summed as a series
-TERMS = {torch.float32: 4, torch.float64: 9}  # of the series, to the last bit beyond FAR
+FAR = 8  # above this a the two terms of h nearly cancel, so a series gives their difference
+TERMS = {torch.float32: 4, torch.float64: 9}  # of the series: exact to the last bit above FAR
 
 
 def _cauchy_slope(z: Tensor, ratio: float) -> Tensor:
     """h(a) = (arctan(1/a) − 1/(a + 1/a))/π = (⅔t³ − ⅘t⁵ + …)/π with t = 1/a, p(z) = 1/(π(1 + a²)).
 
-    Both forms of h are computed for every element, and each serves where it is accurate.
+    Both forms of h are computed for every element; the first is used up to `FAR`, the series above it.
     """
     a = z.abs()
     t = a.reciprocal()
@@ -198,9 +206,8 @@ def _series(t: Tensor) -> Tensor:
 
 def _cauchy_curvature(z: Tensor, ratio: float) -> Tensor:
     """2(1 − zμ/σ)/(π(1 + z²)²)."""
-    limit = (
-        torch.finfo(z.dtype).max ** 0.5
-    )  # beyond it the value is below every float, and at ∞ it would be ∞·0
+    # beyond this limit the value is below the smallest float, and at ∞ it would be ∞·0
+    limit = torch.finfo(z.dtype).max ** 0.5
     z = F.hardtanh(z, -limit, limit)
     return (1 - z * ratio) * (2 / math.pi) / (1 + z * z).square()
 
@@ -212,4 +219,4 @@ GATES: dict[str, Callable[..., Tensor]] = {
     **{name: partial(_plain, name) for name in CDFS},
     **{name: partial(_by_formula, name) for name in SLOPES},
 }
-"""x·P(X ≤ (x − μ)/σ) by the name of X's distribution; called with x, μ and σ > 0, elementwise on any shape."""
+"""Functions (x, μ, σ) → x·P(X ≤ (x − μ)/σ) by the name of X's distribution; σ > 0, elementwise, any shape."""

@@ -1,12 +1,12 @@
-"""The SOI map as one Triton kernel, for CUDA devices: reads x, writes x·m, and keeps nothing but x.
+"""The SOI map as a single Triton kernel for CUDA devices.
 
-The backward draws the mask again from the same keys. Its uniform numbers are those of
-`actlab.random.streams.uniform` to the bit; Φ is computed by another erf than torch's, so a mask may differ from
-the plain form's where u and Φ(x) agree to seven digits.
+The forward pass reads x, writes x·m and saves x, but no mask; the backward pass draws the mask again from the
+same keys. The uniform numbers equal those of `actlab.random.streams.uniform` bit for bit. Triton's erf differs
+from torch's, so a mask may differ from the plain form's where u and Φ(x) agree to seven digits.
 
-`actlab.activations.stochastic` imports this where a tensor lies on a CUDA device and Triton is installed. With
-``TRITON_INTERPRET=1`` in the environment Triton runs the kernel on the CPU, slowly: so it is tested without a
-GPU.
+`actlab.activations.stochastic` imports this module when a tensor is on a CUDA device and Triton is installed.
+With ``TRITON_INTERPRET=1`` in the environment, Triton runs the kernel slowly on the CPU; this allows tests
+without a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _mask_kernel(t, x, y, keys, size, per_run, runs, first, mu, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2), by `actlab.random.hashing.hash_words`."""
+    """Write t·m to y, m ~ Bernoulli(Φ((x − μ)/σ)), scale = 1/(σ√2); see `actlab.random.hashing.hash_words`."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offset < size
     run = offset // per_run
@@ -43,11 +43,10 @@ def _mask_kernel(t, x, y, keys, size, per_run, runs, first, mu, scale, BLOCK: tl
 
 
 class _Masked(torch.autograd.Function):
-    """t·m(x): linear in t, so its gradient is the same function of the gradient."""
+    """The product t·m(x). It is linear in t, so its backward applies the same kernel to the gradient."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, x: Tensor, keys: Tensor, first: int, mu: float, sigma: float) -> Tensor:
-        """One launch over all runs."""
         ctx.save_for_backward(x, keys)
         ctx.settings = first, mu, sigma
         t, x = t.contiguous(), x.contiguous()
@@ -66,17 +65,17 @@ class _Masked(torch.autograd.Function):
 
 
 def soi(x: Tensor, keys: Tensor, first: int, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
-    """x·m with m ~ Bernoulli(Φ((x − μ)/σ)); the gradient is m.
+    """Return x·m with m ~ Bernoulli(Φ((x − μ)/σ)); the gradient is m.
 
     Args:
         x: shape ``(R, *)``, float16, bfloat16 or float32, on a CUDA device.
-        keys: int32 ``(2, R, 1)``, contiguous: two words a run, from `actlab.random.streams.Uniform.position`.
-        first: number of a run's first element.
+        keys: int32 ``(2, R, 1)``, contiguous: two words per run, from `actlab.random.streams.Uniform.position`.
+        first: number of the first element of each run.
         mu: location of the normal distribution.
-        sigma: its scale.
+        sigma: scale of the normal distribution.
 
     Returns:
-        Shape and dtype of ``x``.
+        A tensor of the shape and dtype of ``x``.
     """
     y: Tensor = _Masked.apply(x, x.detach(), keys, first, mu, sigma)  # type: ignore[no-untyped-call]
     return y

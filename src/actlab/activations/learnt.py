@@ -1,6 +1,6 @@
-"""Units with parameters: the GELU of any Gaussian, and slopes and Gaussians learnt per channel.
+"""Activations with parameters: GELU for any Gaussian, and slopes and Gaussians learnt per channel.
 
-``B`` batch, ``C`` channels.
+Shapes: ``B`` batch, ``C`` channels.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from actlab.errors import ActlabError
 
 
 class GELU(nn.Module):
-    """x·Φ((x − μ)/σ), with μ and σ each fixed or learnt (P §2).
+    """The activation x·Φ((x − μ)/σ), with μ and σ each fixed or learnt (P §2).
 
-    σ is learnt as log σ, so it stays positive. Where the input has a channel axis it is dim 1.
+    σ is learnt as log σ, so it stays positive. Channels are dim 1 of the input.
 
     Args:
         mu: μ, or its initial value.
         sigma: σ > 0, or its initial value.
-        learnable: the learnt ones.
-        channels: how many values of each learnt one: 1, shared by all elements, or C for inputs (B, C, …).
+        learnable: names of the learnt parameters, of ``"mu"`` and ``"sigma"``.
+        channels: values per learnt parameter: 1, shared by all elements, or C for inputs (B, C, …).
 
     Raises:
-        ActlabError: σ is not positive.
+        ActlabError: ``sigma`` is not positive.
     """
 
     stochastic = False
@@ -52,39 +52,40 @@ class GELU(nn.Module):
 
     @property
     def elementwise(self) -> bool:
-        """True when nothing is learnt."""
+        """Whether the module acts elementwise without parameters: True when nothing is learnt."""
         return not self.learnt
 
     def _value(self, name: str, x: Tensor) -> Tensor | float:
-        """μ or log σ, shaped to broadcast along dim 1 of ``x``."""
+        """Return μ or log σ, shaped to broadcast along dim 1 of ``x``."""
         value = self._parameters.get(name)
         if value is None:
             return self.initial[name]
         return value if value.numel() == 1 else value.view(-1, *[1] * (x.dim() - 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (B, C, …), or any when nothing is learnt per channel, to the same shape."""
+        """Return x·Φ((x − μ)/σ) for (B, C, …), or for any shape when nothing is learnt per channel."""
         mu, log_sigma = self._value("mu", x), self._value("log_sigma", x)
-        # a product with 1/σ: the gradient of a quotient is 0·∞ where (x − μ)/σ overflows
+        # multiply by 1/σ: the gradient of a quotient would be 0·∞ where (x − μ)/σ overflows
         precision = math.exp(-log_sigma) if isinstance(log_sigma, float) else torch.exp(-log_sigma)
         return gate(x, lambda finite: normal_cdf((finite - mu) * precision))
 
     def extra_repr(self) -> str:
-        """μ, σ and what is learnt."""
+        """Return μ, σ and the names of the learnt parameters, for printing."""
         mu, log_sigma = self.initial.values()
         return f"mu={mu:.4g}, sigma={math.exp(log_sigma):.4g}, learnt={self.learnt}"
 
 
 class _PerChannel(LazyModuleMixin):
-    """Learnt parameters whose number of channels is read off dim 1 of the first input."""
+    """Infers the number of channels of learnt parameters from dim 1 of the first input."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with warnings.catch_warnings():  # torch calls its lazy modules new; `UninitializedParameter` is stable
+        # torch warns that its lazy modules are new, but `UninitializedParameter` is stable
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(*args, **kwargs)  # type: ignore[misc]
 
     def initialize_parameters(self, x: Tensor) -> None:
-        """Gives each parameter the C channels of ``x`` (B, C, …)."""
+        """Give each parameter C values, for ``x`` of shape (B, C, …)."""
         for name, parameter in self._parameters.items():  # type: ignore[attr-defined]
             if isinstance(parameter, UninitializedParameter):
                 with torch.no_grad():
@@ -93,7 +94,7 @@ class _PerChannel(LazyModuleMixin):
 
 
 class LazyGELU(_PerChannel, GELU):
-    """A `GELU` with one value per channel, and itself a `GELU` after the first input."""
+    """A `GELU` with one value per channel; it becomes a plain `GELU` at the first input."""
 
     cls_to_become: ClassVar[type[nn.Module]] = GELU  # type: ignore[misc]
 
@@ -102,7 +103,7 @@ class LazyGELU(_PerChannel, GELU):
 
 
 class LazyPReLU(_PerChannel, nn.PReLU):
-    """A ``torch.nn.PReLU`` with one slope per channel, and itself one after the first input."""
+    """A ``torch.nn.PReLU`` with one slope per channel; it becomes a plain ``PReLU`` at the first input."""
 
     cls_to_become: ClassVar[type[nn.Module]] = nn.PReLU  # type: ignore[misc]
     stochastic = False
@@ -113,23 +114,29 @@ class LazyPReLU(_PerChannel, nn.PReLU):
         self.weight = UninitializedParameter()  # type: ignore[assignment]
 
     def initialize_parameters(self, x: Tensor) -> None:
-        """Gives the slope the C channels of ``x`` (B, C, …)."""
+        """Give the slope C values, for ``x`` of shape (B, C, …)."""
         super().initialize_parameters(x)
         self.num_parameters = x.shape[1]
 
 
 def channel_count(unit: str, channels: int | None, per_channel: bool) -> int:
-    """The number of learnt values that ``channels`` asks for; 1 when it is None.
+    """Return the number of values per learnt parameter: ``channels``, or 1 when it is None.
+
+    Args:
+        unit: name of the activation, for messages.
+        channels: number of channels, or None.
+        per_channel: whether the number is inferred from the first input instead.
 
     Raises:
-        ActlabError: not positive, or given along with ``per_channel``.
+        ActlabError: ``channels`` is not positive or is combined with ``per_channel``.
 
     >>> channel_count("prelu", None, per_channel=True), channel_count("prelu", 64, per_channel=False)
     (1, 64)
     """
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
-            f"parameter 'channels' of {unit} must be positive and without 'per_channel', which reads it off "
-            f"the first input; got channels: {channels}, per_channel: {str(per_channel).lower()}"
+            f"parameter 'channels' of {unit} must be positive and cannot be combined with 'per_channel', which "
+            f"infers the number from the first input; got channels: {channels}, "
+            f"per_channel: {str(per_channel).lower()}"
         )
     return channels or 1

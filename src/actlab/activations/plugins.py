@@ -1,4 +1,4 @@
-"""A user's own unit: found by an importable name or in a file, checked, and built with clear errors."""
+"""User-defined activations: import from a module or file, check the parameters and build a module."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from actlab.storage.files import regular
 
 
 class Function(nn.Module):
-    """A plain function tensor → tensor as a module.
+    """A module that calls a plain function tensor → tensor.
 
-    The function may carry attributes ``elementwise`` and ``stochastic``; what it does not say is unknown.
+    The function may declare attributes ``elementwise`` and ``stochastic``; otherwise these are unknown.
 
     Args:
-        function: called with the input, of any shape, and ``params``.
+        function: receives the input, of any shape, and ``params``.
         params: keyword arguments of each call.
     """
 
@@ -40,38 +40,38 @@ class Function(nn.Module):
 
     @property
     def elementwise(self) -> bool:
-        """What the function declares; False when it declares nothing."""
+        """The function's declaration; False when it declares nothing."""
         return getattr(self.function, "elementwise", False) is True
 
     @property
     def stochastic(self) -> bool:
-        """What the function declares; True, the cautious answer, when it declares nothing."""
+        """The function's declaration; True, the safe assumption, when it declares nothing."""
         return getattr(self.function, "stochastic", True) is not False
 
     def forward(self, x: Tensor) -> Tensor:
-        """The function's value; the same in training and evaluation."""
+        """Return the function's value; the same call in training and evaluation."""
         return self.function(x, **self.params)
 
     def extra_repr(self) -> str:
-        """The function's name and parameters."""
+        """Return the function's name and parameters, for printing."""
         name = getattr(self.function, "__name__", repr(self.function))
         return ", ".join([name, *(f"{key}={value!r}" for key, value in self.params.items())])
 
 
 @calling
 def resolve(name: str) -> Any:
-    """What ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
+    """Return the object that ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
 
-    A file is imported once per path and content, whichever way the path is written.
+    A file is imported once per resolved path and content.
 
     Raises:
-        ActlabError: no such module, file or attribute, or the import itself fails (the cause is chained).
+        ActlabError: the module, file or attribute does not exist, or the import fails (the cause is chained).
 
     >>> resolve("torch.nn:ReLU")
     <class 'torch.nn.modules.activation.ReLU'>
     """
     source, _, attribute = name.rpartition(":")
-    module = _file_module(Path(source)) if source.endswith(".py") else _module(source)
+    module = _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
@@ -81,7 +81,7 @@ def resolve(name: str) -> Any:
 
 
 def absolute(name: str) -> str:
-    """``name`` with the path of a user's file made absolute, so it still holds in another folder.
+    """Return ``name`` with a file path made absolute, so that it is valid in any working directory.
 
     >>> absolute("/units/../my_unit.py:Unit"), absolute("torch.nn:ReLU")
     ('/my_unit.py:Unit', 'torch.nn:ReLU')
@@ -90,19 +90,19 @@ def absolute(name: str) -> str:
     return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
 
 
-def _module(source: str) -> types.ModuleType:
+def _import_module(source: str) -> types.ModuleType:
     try:
         return importlib.import_module(source)
-    except Exception as error:  # another author's module may raise anything while it is imported
-        remedy = "Install it, or write ./file.py:Name for a file of yours."
+    except Exception as error:  # a third-party module may raise anything on import
+        remedy = "Install it, or write ./file.py:Name for your own file."
         raise ActlabError(f"cannot import {source!r}: {described(error)}. {remedy}") from error
 
 
-def _file_module(path: Path) -> types.ModuleType:
+def _import_file(path: Path) -> types.ModuleType:
     path = path.resolve()
     if not path.is_file():
-        raise ActlabError(f"no such file: {path}. Paths of units are relative to the current folder.")
-    content = regular(path).read_bytes()  # an edited file is another module
+        raise ActlabError(f"no such file: {path}. Paths of activations are relative to the current folder.")
+    content = regular(path).read_bytes()  # an edited file becomes a new module
     told = hashlib.blake2b(os.fsencode(path) + content, digest_size=4)
     name = f"actlab_user_{path.stem}_{told.hexdigest()}"
     if name in sys.modules:
@@ -111,7 +111,7 @@ def _file_module(path: Path) -> types.ModuleType:
     if spec is None or spec.loader is None:
         raise ActlabError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: pickle and dataclasses look a class's module up there
+    sys.modules[name] = module  # before execution: pickle and dataclasses look up a class's module here
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
@@ -121,15 +121,16 @@ def _file_module(path: Path) -> types.ModuleType:
 
 
 def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
-    """A fresh module from a module class, a function returning a module, or a function tensor → tensor.
+    """Build a module from a module class, a function returning a module, or a function tensor → tensor.
 
     Args:
-        label: what messages call the unit.
+        label: name of the activation in messages.
         target: the class or function.
-        params: keyword arguments; of each call, for a function tensor → tensor.
+        params: keyword arguments of ``target``; a function tensor → tensor receives them at each call.
 
     Raises:
-        ActlabError: a parameter is unknown, missing or of the wrong type, or ``target`` is none of these.
+        ActlabError: a parameter is unknown, missing or of the wrong type, ``target`` is neither a module class
+            nor a function, or the call fails.
 
     >>> module_from("hardtanh", nn.Hardtanh, {"max_val": 6.0})
     Hardtanh(min_val=-1.0, max_val=6.0)
@@ -138,13 +139,13 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
     """
     if isinstance(target, nn.Module):
         raise ActlabError(
-            f"{label} is one {type(target).__name__} object, which sites cannot share; name its class"
+            f"{label} is an instance of {type(target).__name__}, which layers cannot share; name its class"
         )
     if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
         raise ActlabError(f"{label} is {target!r}, neither an nn.Module class nor a function")
-    missing = _check(label, target, params)
-    if not isinstance(target, type) and (missing is None or _takes_input(target, missing)):
-        return _wrapped(label, target, params, missing)
+    missing = _check_params(label, target, params)
+    if not isinstance(target, type) and (missing is None or _accepts_input(target, missing)):
+        return _wrap_function(label, target, params, missing)
     if missing:
         example = f"{{name: {label}, {missing[0]}: …}}"
         raise ActlabError(f"{label} needs a value for {', '.join(map(repr, missing))}; write {example}")
@@ -155,7 +156,7 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The named parameters of a class or function by name; None when it has no signature to read.
+    """Return the parameters of a class or function by name, or None when it has no readable signature.
 
     >>> list(parameters(nn.ELU))
     ['alpha', 'inplace']
@@ -167,8 +168,8 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | Non
     return dict(signature.parameters)
 
 
-def _check(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> list[str] | None:
-    """Compares names and types of ``params`` with the signature; returns what is missing, None if unknown."""
+def _check_params(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> list[str] | None:
+    """Check ``params`` against the signature; return missing parameters, or None without a signature."""
     known = parameters(target)
     if known is None:
         return None
@@ -178,8 +179,8 @@ def _check(label: str, target: Callable[..., Any], params: Mapping[str, Any]) ->
     for key, value in params.items():
         if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise unknown(f"parameter of {label}", key, named, "" if named else f"{label} takes none.")
-        if not _fits(value, hints.get(key, Any)):
-            wanted, given = _wording(hints[key]), f"{value!r} ({type(value).__name__})"
+        if not _matches_hint(value, hints.get(key, Any)):
+            wanted, given = _hint_text(hints[key]), f"{value!r} ({type(value).__name__})"
             allowed = ", ".join(named)
             raise ActlabError(
                 f"parameter {key!r} of {label} must be {wanted}, not {given}. Allowed parameters: {allowed}."
@@ -188,22 +189,22 @@ def _check(label: str, target: Callable[..., Any], params: Mapping[str, Any]) ->
     return [p.name for p in required if p.default is p.empty and p.name not in params]
 
 
-def _takes_input(function: Any, missing: list[str]) -> bool:
-    """Whether the one thing a function still lacks may be its input."""
+def _accepts_input(function: Any, missing: list[str]) -> bool:
+    """Whether the only missing parameter of a function can be its input tensor."""
     return len(missing) == 1 and _hints(function).get(missing[0]) not in (bool, int, float, str)
 
 
 def _hints(target: Any) -> dict[str, Any]:
     try:
         return get_type_hints(vars(target).get("__init__", target) if isinstance(target, type) else target)
-    except (NameError, TypeError):  # annotations that only a type checker can read
+    except (NameError, TypeError):  # annotations that cannot be evaluated at run time
         return {}
 
 
-def _fits(value: object, hint: Any) -> bool:
-    """Whether ``value`` is of the annotated type; True where the annotation is beyond this check."""
+def _matches_hint(value: object, hint: Any) -> bool:
+    """Whether ``value`` has the annotated type; True for annotations that this check does not cover."""
     if get_origin(hint) in (Union, types.UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
+        return any(_matches_hint(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return any(value == option and type(value) is type(option) for option in get_args(hint))
     if hint in (int, float):
@@ -211,16 +212,16 @@ def _fits(value: object, hint: Any) -> bool:
     return isinstance(value, hint) if hint in (bool, str, type(None)) else True
 
 
-def _wording(hint: Any) -> str:
+def _hint_text(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(map(repr, get_args(hint)))
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(map(_wording, get_args(hint)))
+        return " or ".join(map(_hint_text, get_args(hint)))
     return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
-def _wrapped(label: str, target: Any, params: Mapping[str, Any], missing: list[str] | None) -> nn.Module:
-    """A function tensor → tensor in a `Function`, tried on a small input."""
+def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: list[str] | None) -> nn.Module:
+    """Wrap a function tensor → tensor in a `Function` after a trial on a small input."""
     x = torch.zeros(2, 4)
     with torch.no_grad():
         y = _call(label, partial(target, x), params)
@@ -229,7 +230,7 @@ def _wrapped(label: str, target: Any, params: Mapping[str, Any], missing: list[s
         needs = f", or give a value for {missing[0]!r}" if missing else ""
         raise ActlabError(
             f"{label}, given a (2, 4) tensor, returned {what}, not a (2, 4) tensor; "
-            f"return one of the input's shape{needs}"
+            f"return a tensor of the input's shape{needs}"
         )
     return Function(target, params)
 
@@ -240,5 +241,5 @@ def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> 
         return target(**params)
     except ActlabError:
         raise
-    except Exception as error:  # another author's code may raise anything
+    except Exception as error:  # third-party code may raise anything
         raise ActlabError(f"cannot build {label} with {dict(params)}: {described(error)}") from error

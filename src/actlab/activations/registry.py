@@ -1,4 +1,4 @@
-"""The units by name: each entry holds formula, parameters and source; a name becomes a factory here."""
+"""The registry of activations: formula, parameters and source by name, and factories for networks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from actlab.errors import ActlabError, unknown
 from actlab.random.streams import Uniform
 
 Spec = str | Mapping[str, Any]
-"""``elu``, or ``{name: elu, alpha: 0.5}``; or an importable name: ``pkg.mod:Unit``, ``./file.py:Unit``."""
+"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Unit``, ``./file.py:Unit``."""
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered unit.
+    """One registered activation.
 
     Attributes:
         name: the registry key.
         build: class or function that returns a fresh module.
-        formula: value of the unit, as text.
+        formula: value of the activation, as text.
         source: paper and section. ``P`` is the GELU paper, ``E`` the ELU paper.
-        stochastic: whether it draws random numbers in training.
+        stochastic: whether the activation draws random numbers in training.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the unit with their defaults; ``inspect.Parameter.empty`` where one must be given."""
+        """Parameters with their defaults; ``inspect.Parameter.empty`` marks a required parameter."""
         return {key: p.default for key, p in (plugins.parameters(self.build) or {}).items()}
 
 
@@ -49,19 +49,19 @@ _ENTRIES: dict[str, Entry] = {}
 def register(
     name: str, *, formula: str, source: str = "user", stochastic: bool = False
 ) -> Callable[[_Target], _Target]:
-    """Decorates a module class, or a function that returns a fresh module, so that ``name`` creates it.
+    """Register the decorated module class, or function that returns a fresh module, under ``name``.
 
     Args:
-        name: the registry key; free and without a colon.
-        formula: value of the unit, as text.
+        name: the registry key; not taken and without a colon.
+        formula: value of the activation, as text.
         source: paper and section.
-        stochastic: whether it draws random numbers in training.
+        stochastic: whether the activation draws random numbers in training.
 
     Raises:
-        ActlabError: the name is taken or holds a colon.
+        ActlabError: the name is taken or contains a colon.
     """
     if name in _ENTRIES or ":" in name:
-        why = "is taken" if name in _ENTRIES else "holds a colon, which marks importable names"
+        why = "is taken" if name in _ENTRIES else "contains a colon, which marks importable names"
         raise ActlabError(f"cannot register an activation as {name!r}: the name {why}; choose another")
 
     def add(target: _Target) -> _Target:
@@ -72,7 +72,7 @@ def register(
 
 
 def names() -> tuple[str, ...]:
-    """All registered names, in order of registration.
+    """Return all registered names, in order of registration.
 
     >>> "gelu" in names(), "GELU" in names()
     (True, False)
@@ -81,10 +81,10 @@ def names() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """The entry of a registered name.
+    """Return the entry of a registered name.
 
     Raises:
-        ActlabError: not registered; names the nearest ones.
+        ActlabError: the name is not registered; the message suggests similar names.
 
     >>> entry("elu").parameters, entry("soi").stochastic
     ({'alpha': 1.0}, True)
@@ -96,16 +96,17 @@ def entry(name: str) -> Entry:
 
 
 def create(spec: Spec, **params: Any) -> nn.Module:
-    """A fresh module.
+    """Return a fresh activation module.
 
     Args:
         spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or importable:
             ``package.module:Unit``, ``./my_unit.py:Unit`` (relative to the current folder), where ``Unit`` is
             a module class, a function that returns a module, or a function tensor → tensor.
-        params: more parameters; they win over those of the mapping.
+        params: further parameters; they override parameters of the mapping.
 
     Raises:
-        ActlabError: unknown name, unknown or unfit parameter, or a unit that cannot be imported or built.
+        ActlabError: the name or a parameter is unknown, a parameter has the wrong type, or the activation
+            cannot be imported or built.
 
     >>> create("relu")
     ReLU()
@@ -114,7 +115,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     >>> create("torch.nn:Hardtanh", max_val=6.0)
     Hardtanh(min_val=-1.0, max_val=6.0)
     """
-    name, params = _split(spec, params)
+    name, params = _parse_spec(spec, params)
     if ":" in name:
         return plugins.module_from(name, plugins.resolve(name), params)
     found = entry(name)
@@ -124,7 +125,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     return module
 
 
-def _split(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
     if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
@@ -134,24 +135,23 @@ def _split(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes a fresh module at each call. Made by `factory`; compares, prints and pickles by its spec."""
+    """Returns a fresh module at each call; built by `factory`. Compares, prints and pickles by its spec."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> nn.Module:
-        """A fresh module."""
+        """Return a fresh module."""
         return create(self.name, **self.params)
 
 
 def factory(spec: Spec) -> Factory:
-    """A picklable factory without arguments for ``spec`` (see `create`), tried once before it is returned.
+    """Return a picklable factory without arguments for ``spec`` (see `create`), after one trial call.
 
-    Neither the trial nor a unit's constructor moves torch's global generator here. The path of a user's file
-    is made absolute.
+    The trial leaves torch's global CPU generator unchanged. The path of a user's file becomes absolute.
 
     Raises:
-        ActlabError: as `create`.
+        ActlabError: see `create`.
 
     >>> act = factory({"name": "elu", "alpha": 0.5})
     >>> act, act()
@@ -159,7 +159,7 @@ def factory(spec: Spec) -> Factory:
     >>> act() is act()
     False
     """
-    name, params = _split(spec, {})
+    name, params = _parse_spec(spec, {})
     made = Factory(plugins.absolute(name) if ":" in name else name, params)
     with torch.random.fork_rng(devices=[]):
         made()
@@ -175,10 +175,10 @@ _DETERMINISTIC = {*_ELEMENTWISE, nn.PReLU, nn.GLU, nn.Softmax, nn.Linear, nn.Fla
 
 
 def is_elementwise(module: nn.Module) -> bool:
-    """Whether a unit is known to act on each element alone, without parameters or buffers.
+    """Whether an activation is known to act elementwise, without parameters or buffers.
 
-    Then one module serves a tensor with one more leading axis. Known are torch's own units and classes that
-    set ``elementwise = True``, as this package's do.
+    Such a module also accepts a tensor with an additional leading axis. The known activations are torch's own
+    and classes that set ``elementwise = True``, such as this package's.
 
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
@@ -199,9 +199,10 @@ def _draws_uniform(module: nn.Module) -> bool:
 
 
 def declared(module: nn.Module, name: str) -> Any:
-    """What a module, or its class, says about its own ``forward``; None where it says nothing.
+    """Return what a module or its class declares for ``name``, such as ``elementwise``; None if undeclared.
 
-    A declaration speaks of the ``forward`` that its class has: a subclass with another one has to say it anew.
+    A declaration describes the ``forward`` of its class: a subclass that overrides ``forward`` must declare the
+    attribute again.
     """
     if name in vars(module):
         return vars(module)[name]
@@ -214,7 +215,7 @@ def declared(module: nn.Module, name: str) -> Any:
 
 
 def left_open(module: nn.Module) -> list[str]:
-    """What a user's unit could say of itself and does not, of ``elementwise`` and ``stochastic``.
+    """Return which of ``elementwise`` and ``stochastic`` a user-defined activation does not declare.
 
     >>> left_open(create("gelu")), left_open(factory("torch.special:expit")())
     ([], ['elementwise', 'stochastic'])
@@ -229,10 +230,10 @@ def left_open(module: nn.Module) -> list[str]:
 
 
 def is_stochastic(module: nn.Module) -> bool:
-    """Whether a unit may draw random numbers in training: True unless it is known not to.
+    """Whether an activation may draw random numbers in training: True unless known to be deterministic.
 
-    Known are torch's own units and modules with an attribute ``stochastic = False``: this package's classes
-    and whatever a registered name creates.
+    The known modules are torch's own activations and modules that declare ``stochastic``; this package's
+    classes and all modules created from a registered name do.
 
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)

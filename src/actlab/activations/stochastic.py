@@ -1,10 +1,10 @@
-"""The stochastic units: random in training, their expectation or mean slope in evaluation.
+"""The stochastic activations: random in training, expectation or mean slope in evaluation.
 
-Each draws ``u`` in [0, 1) from its `actlab.random.streams.Uniform`, one number an element. Within a study a
-draw is a function of the run's seed, the site, the step and the element. Comparisons are in float32 at least,
-for float64 inputs in float64.
+Each activation draws one ``u`` in [0, 1) per element from its `actlab.random.streams.Uniform`. Within a study a
+draw is a function of the run's seed, the site, the step and the element. Comparisons use float32, or float64
+for float64 inputs.
 
-Sources as in `actlab.activations.deterministic`; any shape to the same shape.
+The sources P and E are those of `actlab.activations.deterministic`. All activations accept any shape.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 
 
 def _soi(source: Source | None, x: Tensor, cdf: str, mu: float, sigma: float) -> tuple[Tensor, Tensor]:
-    """x·m and m ~ Bernoulli(F((x − μ)/σ))."""
+    """Return x·m and m ~ Bernoulli(F((x − μ)/σ))."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if cdf == "normal":  # erf rounds the left tail where uniform numbers do, at a quarter of erfc's cost
+    if cdf == "normal":  # a quarter of erfc's cost; rounds the left tail as the uniform numbers do
         z = wide - mu if mu else wide
         probability = z.mul(1 / (sigma * math.sqrt(2))).erf_().mul_(0.5).add_(0.5)
     else:
         probability = CDFS[cdf]((wide - mu) / sigma)
-    return _drawn(source, x, probability)
+    return _apply_mask(source, x, probability)
 
 
 def _standout(source: Source | None, y: Tensor, x: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
-    """y·m and m ~ Bernoulli(σ(αx + β))."""
-    return _drawn(source, y, _standout_probability(x, alpha, beta))
+    """Return y·m and m ~ Bernoulli(σ(αx + β))."""
+    return _apply_mask(source, y, _standout_probability(x, alpha, beta))
 
 
 def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
@@ -47,18 +47,18 @@ def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
-    """x·a and a: 1, or for negative elements from U(lower, upper)."""
+    """Return x·a and a, which is from U(lower, upper) for negative elements and 1 for all others."""
     drawn = uniform(source, x).mul_(upper - lower).add_(lower)
-    negative = x.sign().neg_().relu_().to(drawn.dtype)  # 0 or 1, where lerp gives either end to the bit
+    negative = x.sign().neg_().relu_().to(drawn.dtype)  # 0 or 1, for which lerp is exact
     slope = torch.lerp(drawn.new_ones(()), drawn, negative).to(x.dtype)
     return x * slope, slope
 
 
-def _drawn(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-    """x·m, with 0 for a masked −∞, and m as bytes.
+def _apply_mask(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x·m, with 0 for a masked −∞, and m as int8.
 
-    What is fast on the CPU was measured: ``torch.where`` costs twenty times a product, a product with bools
-    five times one with floats, and a compiled pass that writes bools thirty times one that writes bytes.
+    This form is the fastest measured on the CPU: ``torch.where`` costs 20 times a product, a product with bools
+    five times a product with floats, and a compiled pass that writes bools 30 times a pass that writes bytes.
     """
     kept = (uniform(source, x) < probability).to(x.dtype)
     return x.clamp_min(torch.finfo(x.dtype).min).mul_(kept), kept.to(torch.int8)
@@ -69,14 +69,14 @@ def _times(gradient: Tensor, kept: Tensor) -> Tensor:
 
 
 def _kernels_for(x: Tensor) -> ModuleType | None:
-    """The Triton kernels where they serve ``x``: on CUDA devices, outside transforms, up to float32."""
+    """Return the Triton kernels if they support ``x`` (CUDA, no transform, not float64), else None."""
     if not (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") or x.dtype == torch.float64:
         return None
-    return None if _transformed(x) else _kernels()
+    return None if _is_transformed(x) else _kernels()
 
 
-def _transformed(x: Tensor) -> bool:
-    """Whether ``torch.compile``, or a function of ``torch.func``, is at work on ``x``."""
+def _is_transformed(x: Tensor) -> bool:
+    """Whether ``torch.compile`` is tracing or a ``torch.func`` transform wraps ``x``."""
     return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
@@ -90,17 +90,17 @@ def _kernels() -> ModuleType | None:
 
 
 class _Masked(torch.autograd.Function):
-    """x·m, already drawn, as a function of x: the gradient is m, which is kept, a mask in one byte an element.
+    """Returns the given product x·m as a function of x, with gradient m; a mask m takes one byte per element.
 
-    What was drawn is the output, without a copy ("dirty", for autograd); a copy is it for the transforms, which
-    do not know that.
+    The output is the given tensor itself, marked as dirty for autograd, without a copy. ``torch.compile`` and
+    ``torch.func`` do not support dirty outputs, so there the output is a copy.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, masked: Tensor, kept: Tensor) -> Tensor:
-        return masked.clone() if _transformed(masked) else masked
+        return masked.clone() if _is_transformed(masked) else masked
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
@@ -118,18 +118,18 @@ class _Masked(torch.autograd.Function):
     "soi", formula="x·m, m ~ Bernoulli(Φ(x)); evaluation x·Φ(x)", source="P §2, §4 (SOI map)", stochastic=True
 )
 class SOI(nn.Module):
-    """The stochastic zero-or-identity map: masks its input, the larger the likelier to stay (P §2, §4).
+    """The stochastic zero-or-identity map: keeps x with probability F(x), else returns 0 (P §2, §4).
 
     Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask. Evaluation:
-    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞ both are 0
-    for all but the Cauchy distribution, whose evaluation goes to −sigma/π. nan stays nan.
+    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞ both modes
+    return 0, except that the Cauchy form in evaluation tends to −sigma/π. nan stays nan.
 
-    F is Φ in the paper; any of the named distributions gives a member of the family.
+    F is Φ in the paper; the other distributions give variants.
 
     Args:
-        cdf: the distribution of F.
-        mu: its location.
-        sigma: its scale, positive.
+        cdf: name of the distribution with CDF F.
+        mu: location of the distribution.
+        sigma: scale of the distribution, positive.
 
     Raises:
         ActlabError: ``sigma`` is not positive.
@@ -151,24 +151,24 @@ class SOI(nn.Module):
         self.uniform = Uniform()
 
     def probability(self, x: Tensor) -> Tensor:
-        """F(x): the probability that ``x`` stays."""
+        """Return F(x), the probability that ``x`` is kept."""
         return CDFS[self.cdf]((x - self.mu) / self.sigma)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Random in training; its expectation in evaluation."""
+        """Return x·m in training, x·F(x) in evaluation."""
         if not self.training:
             return GATES[self.cdf](x, self.mu, self.sigma)
         y: Tensor
         if self.cdf == "normal" and (kernels := _kernels_for(x)):
             y = kernels.soi(x, *self.uniform.position(x), self.mu, self.sigma)
             return y
-        with torch.no_grad():  # the mask is a constant of the step
+        with torch.no_grad():  # the mask has no gradient
             masked, kept = self.uniform.draw(_soi, x, self.cdf, self.mu, self.sigma)
         y = _Masked.apply(x, masked, kept)  # type: ignore[no-untyped-call]
         return y
 
     def extra_repr(self) -> str:
-        """The distribution."""
+        """Return the distribution and its parameters, for printing."""
         return f"cdf={self.cdf}, mu={self.mu:.4g}, sigma={self.sigma:.4g}"
 
 
@@ -179,14 +179,14 @@ class SOI(nn.Module):
     stochastic=True,
 )
 class AdaptiveDropout(nn.Module):
-    """Adaptive dropout ("standout"): masks the output of a nonlinearity f by its input (Ba & Frey 2013).
+    """Adaptive dropout ("standout"): keeps f(x) with a probability that depends on x (Ba & Frey 2013).
 
     Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx + β)``, the
-    expectation of training when f is deterministic. The keep probability shares the unit's own weights, up
-    to α and β, as in Ba & Frey; in training no gradient passes through it.
+    expectation of training when f is deterministic. As in Ba & Frey, the keep probability uses the unit's own
+    weights, up to α and β. In training the keep probability has no gradient.
 
     Args:
-        activation: the nonlinearity f, a name or a mapping as for `create`.
+        activation: the nonlinearity f, as a spec for `create`.
         alpha: α.
         beta: β.
 
@@ -202,15 +202,15 @@ class AdaptiveDropout(nn.Module):
 
     @property
     def elementwise(self) -> bool:
-        """What the nonlinearity is."""
+        """Whether the nonlinearity f is elementwise."""
         return is_elementwise(self.activation)
 
     def probability(self, x: Tensor) -> Tensor:
-        """σ(αx + β): the probability that f(x) stays."""
+        """Return σ(αx + β), the probability that f(x) is kept."""
         return _standout_probability(x, self.alpha, self.beta)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Random in training; its expectation in evaluation."""
+        """Return f(x)·m in training, f(x)·σ(αx + β) in evaluation."""
         y: Tensor = self.activation(x.clone())  # f may overwrite x
         if not self.training:
             return (y * self.probability(x)).to(y.dtype)
@@ -220,7 +220,7 @@ class AdaptiveDropout(nn.Module):
         return z
 
     def extra_repr(self) -> str:
-        """α and β."""
+        """Return α and β, for printing."""
         return f"alpha={self.alpha:.4g}, beta={self.beta:.4g}"
 
 
@@ -233,8 +233,9 @@ class AdaptiveDropout(nn.Module):
 class RReLU(nn.Module):
     """The randomised leaky ReLU (Xu et al. 2015 §2.4).
 
-    Training: each negative element has a slope of its own from U(lower, upper). Evaluation: the mean slope,
-    which is the expectation of training. Bounds default to torch's, the paper's x/a with a ~ U(3, 8).
+    Training: each negative element has its own slope from U(lower, upper). Evaluation: the mean slope, so the
+    output is the expectation of training. The default bounds are torch's, which match the paper's x/a with
+    a ~ U(3, 8).
 
     Args:
         lower: smallest slope.
@@ -257,14 +258,14 @@ class RReLU(nn.Module):
         self.uniform = Uniform()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Random in training; its expectation in evaluation."""
+        """Return x with random slopes in training and the mean slope in evaluation, for negative elements."""
         if not self.training:
             return nn.functional.leaky_relu(x, (self.lower + self.upper) / 2)
-        with torch.no_grad():  # the slopes are constants of the step
+        with torch.no_grad():  # the slopes have no gradient
             y, slope = self.uniform.draw(_rrelu, x, self.lower, self.upper)
         z: Tensor = _Masked.apply(x, y, slope)  # type: ignore[no-untyped-call]
         return z
 
     def extra_repr(self) -> str:
-        """The bounds."""
+        """Return the bounds, for printing."""
         return f"lower={self.lower:.4g}, upper={self.upper:.4g}"

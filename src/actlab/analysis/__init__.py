@@ -1,1 +1,1 @@
-"""What finished runs say: values, chosen settings, medians, tests. Reads files only."""
+"""Values, selected settings, medians and tests of finished runs; only reads files."""

@@ -1,4 +1,4 @@
-"""The columns of a study's table: which metric, measured under which condition, read where in a run."""
+"""The columns of a study's table: metric, condition, and where in a run the value is read."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
 _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
-_WHERE = re.compile(r"best (?P<metric>\S+)")
-_OVER = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
-SUMMED = ("last", "best", "best_epoch")  # what the summary of a series says
-_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked", "chance")
+_BEST_OF = re.compile(r"best (?P<metric>\S+)")
+_AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
+SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
+_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked", "chance", "margin")
+_RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity: a metric, and where in a run its value is read.
+    """A table column: a metric, and where in a run its value is read.
 
     Args:
         metric: ``split/metric``, or ``probe/split/metric``.
-        at: ``last``; ``best``, the best value reached; ``best_epoch``, when it was reached; ``selected``, the
-            value at the epoch where the selection metric is best; ``best val/error``, where that one is; an
-            epoch, the value then or last before; ``mean`` of all values, or ``mean 5-50`` of those of some
-            epochs; ``below 0.1``, the first epoch with a value below it, inf where there is none.
-        percent: printed in percent; values stay fractions.
+        at: ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best value;
+            ``selected``, the value at the epoch with the best selection metric; ``best val/error``, the value
+            at the epoch with the best val/error; an epoch, the value at that epoch or the last one before;
+            ``mean`` of all values, or ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first
+            epoch with a value below 0.1, inf without such an epoch.
+        percent: whether to print percent; values stay fractions.
         mode: ``min`` or ``max``: whether low or high values are good.
-        condition: such as ``noise=0.5``; empty for what was measured under none.
-        ranked: whether units may be ranked by it over studies; the first such column of a table is.
-        chance: what guessing gives, such as an error of 0.9 with ten classes; a unit that is no better has no
-            rank. None where that is not known.
+        condition: such as ``noise=0.5``; empty for values measured without a condition.
+        ranked: whether activations may be ranked by this column across studies; the first such column of a
+            table is used.
+        chance: the value of random guessing, such as an error of 0.9 with ten classes; an activation that is no
+            better has no rank. None if unknown.
+        margin: largest difference to the reference that counts as equivalent, fixed before the runs; None
+            claims no equivalence.
+        relative: whether the margin is a fraction of the reference's median.
     """
 
     metric: str
@@ -47,10 +53,12 @@ class Column:
     condition: str = ""
     ranked: bool = True
     chance: float | None = None
+    margin: float | None = None
+    relative: bool = False
 
     @property
     def name(self) -> str:
-        """The column in words, for the head of a table.
+        """The column in words, for the header of a table.
 
         >>> Column("noise/test/error", percent=True, condition="noise=0.5").name
         'noise test error % (noise=0.5, last)'
@@ -71,11 +79,11 @@ class Column:
 
     @property
     def in_percent(self) -> bool:
-        """Whether the printed value is the value times 100; an epoch never is."""
+        """Whether the value is printed times 100; an epoch never is."""
         return self.percent and not self.is_epoch
 
     def guesses(self, value: float) -> bool:
-        """Whether a value is no better than chance, in the precision in which runs record values.
+        """Return whether a value is no better than chance, in float32, the precision of recorded values.
 
         >>> [Column("test/error", chance=0.9).guesses(value) for value in (0.89, float(np.float32(0.9)), 0.93)]
         [False, True, True]
@@ -87,53 +95,54 @@ class Column:
 
     @property
     def worst(self) -> float:
-        """The value of a diverged run."""
+        """The value that a diverged run counts as."""
         return -math.inf if self.mode == "max" and not self.is_epoch else math.inf
 
 
 def place(at: str | float) -> str:
-    """Where in a run a value is read, in words.
+    """Return where in a run a value is read, in words.
 
     >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1", "best val/error")]
     ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1', 'at best val error']
     """
-    if found := _WHERE.fullmatch(str(at)):
+    if found := _BEST_OF.fullmatch(str(at)):
         return f"at best {found['metric'].replace('/', ' ').replace('_', ' ')}"
-    if found := _OVER.fullmatch(str(at)):
+    if found := _AGGREGATE.fullmatch(str(at)):
         few = f" of epochs {found['first']}-{found['last']}" if found["first"] else " of all epochs"
         return f"first epoch {at}" if found["level"] else f"mean{few}"
     return _AT.get(str(at), f"epoch {at}")
 
 
 def last_epoch(at: str | float) -> float | None:
-    """The epoch that a run must have been trained to for its value to be read there; None where any will do."""
+    """Return the epoch to which a run must be trained for a value at ``at``; None if any length will do."""
     if isinstance(at, int | float):
         return float(at)
-    found = _OVER.fullmatch(at)
+    found = _AGGREGATE.fullmatch(at)
     return float(found["last"]) if found and found["last"] else None
 
 
 def is_epoch(at: str | float) -> bool:
-    """Whether what is read there is an epoch."""
+    """Return whether the value read at ``at`` is an epoch."""
     return at == "best_epoch" or str(at).startswith("below ")
 
 
 def watched(at: str | float, study: Study) -> Column | None:
-    """The column whose best epoch says where a run is read; None where ``at`` names no metric."""
+    """Return the column whose best epoch determines where a run is read; None if ``at`` names no metric."""
     if at == "selected":
         return Column(study.select.metric, "best_epoch", mode=study.select.mode)
-    found = _WHERE.fullmatch(str(at))
+    found = _BEST_OF.fullmatch(str(at))
     return Column(found["metric"], "best_epoch", mode=mode_of(found["metric"], study.modes)) if found else None
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
-    """A column from an entry of the study file's ``table``.
+    """Return the column of an entry of the study file's ``table``.
 
-    Without ``mode`` it is as the selection or another column says of this metric, or of one with the same last
-    part, such as ``f1`` of ``test/f1``; else high values are good of an accuracy alone.
+    An entry without ``mode`` has the mode that the selection or another column gives for this metric, or for a
+    metric with the same last part, such as ``f1`` of ``test/f1``. Without these, high values are good for
+    accuracies only.
 
     Raises:
-        ActlabError: for an unknown key, mode or place in the run, or without a metric.
+        ActlabError: for an unknown key, mode or ``at``, or an entry without a metric.
     """
     for key in entry:
         if key not in _KEYS:
@@ -142,30 +151,43 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
         raise ActlabError(f"table column {dict(entry)!r} lacks 'metric', such as test/error")
     at, metric = entry.get("at", "last"), str(entry["metric"])
     where = watched(at, study)
-    if not (at in _AT or isinstance(at, int | float) or _OVER.fullmatch(str(at)) or where):
+    if not (at in _AT or isinstance(at, int | float) or _AGGREGATE.fullmatch(str(at)) or where):
         remedy = "Or give the number of an epoch, 'mean', 'mean 5-50', 'below 0.1' or 'best val/error'."
         raise unknown("value of 'at'", str(at), _AT, remedy)
     if where and not where.metric.startswith("val/"):
-        raise ActlabError(f"'at: {at}': no run is read where a {where.metric} is best; give one of val/…")
+        raise ActlabError(f"'at: {at}': {where.metric} is not a validation metric: give one, such as val/loss")
     mode = entry.get("mode") or mode_of(metric, study.modes)
     if mode not in ("min", "max"):
         raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
     condition, percent = str(entry.get("condition") or ""), bool(entry.get("percent", False))
     chance = None if entry.get("chance") is None else float(entry["chance"])
-    return Column(metric, at, percent, mode, condition, bool(entry.get("ranked", True)), chance)
+    margin, relative = _margin(entry.get("margin"), metric)
+    ranked = bool(entry.get("ranked", True))
+    return Column(metric, at, percent, mode, condition, ranked, chance, margin, relative)
+
+
+def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
+    """Return a margin of equivalence, and whether it is a fraction of the reference's median."""
+    if given is None:
+        return None, False
+    found = _RELATIVE.fullmatch(str(given))
+    number = float(found[1]) / 100 if found else given
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        raise ActlabError(f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'")
+    return float(number), bool(found)
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
-    """One number from the values of one run; a nan counts as the worst value.
+    """Return one number from the values of one run; nan counts as the worst value.
 
     Args:
         epochs: shape ``[E]``, ascending.
         values: shape ``[E]``.
-        at: as in a `Column`, but for ``selected``.
-        column: says which values are good.
+        at: as in a `Column`, except ``selected`` and ``best <metric>``.
+        column: determines whether low or high values are good.
 
     Returns:
-        None at an epoch before the first one.
+        None without a value up to the epoch, or within the range of epochs, given by ``at``.
 
     >>> epochs, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.2, 0.4])
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]
@@ -173,7 +195,7 @@ def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> fl
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("mean 2-3", "below 0.3", "below 0.1")]
     [0.30000000000000004, 2.0, inf]
     """
-    if found := _OVER.fullmatch(str(at)):
+    if found := _AGGREGATE.fullmatch(str(at)):
         if found["level"]:
             below = np.flatnonzero(values < float(found["level"]))
             return float(epochs[below[0]]) if below.size else math.inf

@@ -1,7 +1,8 @@
-"""The table of a study: each group at its chosen setting, beside published values and against the reference."""
+"""The table of a study: groups at their selected settings, published values, tests against the reference."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,18 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import FEWEST, Interval, holm, mean_and_sd, median, median_interval, wilcoxon_p
+from actlab.analysis.statistics import (
+    FEWEST,
+    Interval,
+    equivalent,
+    holm,
+    mean_and_sd,
+    median,
+    median_interval,
+    paired_differences,
+    rounding,
+    wilcoxon_p,
+)
 from actlab.config.keys import canonical, in_full, priced, same, without
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
@@ -20,21 +32,27 @@ from actlab.studies.plan import Study
 
 @dataclass(frozen=True)
 class Cell:
-    """One quantity of one group at its chosen setting.
+    """One table column of one group, at the group's selected setting.
 
     Args:
-        column: which quantity.
-        values: by seed; not finite where a run diverged.
-        median: of the values; None without any.
-        interval: of the median; None without any value.
-        published: what a paper gives, if it does.
-        paired: difference to the reference over the seeds that both have, with p and interval.
-        p_wilcoxon: of Wilcoxon's signed-rank test over the same pairs; None when they are too few.
-        planned: whether the table plans a test of it: there is a reference that the group is compared with, and
-            the quantity did not choose either's setting.
-        tuned_on: whether it did: then the chosen values are the best of several and would be tested on that.
-        p_holm: the p of ``paired`` corrected over all tests that the table plans.
-        diverged: whether any of its runs did; else a value that is infinite was measured so.
+        column: the table column.
+        values: values by seed; not finite where a run diverged.
+        median: median of the values; None without values.
+        interval: interval of the median; None without values.
+        published: the published value, if there is one.
+        paired: differences to the reference over the seeds that both have, with p-value and interval.
+        p_wilcoxon: p-value of Wilcoxon's signed-rank test over the same pairs; None with fewer than `FEWEST`
+            pairs, or if ``tuned_on``.
+        planned: whether the table plans a test of this cell: the group has a reference, and ``tuned_on`` is
+            False.
+        tuned_on: whether the column selected the setting of the group or of its reference. The values are then
+            the best of several, and a test on them would be biased.
+        p_holm: the p-value of ``paired``, corrected over all tests that the table plans.
+        diverged: whether any run diverged; if none did, an infinite value was measured.
+        differences: to the reference, by pair; infinite where one run of the pair diverged.
+        margin: the column's margin of equivalence in the unit of the values; None without one.
+        p_equivalent: p-value of the two one-sided tests against the margin, corrected by Holm over all planned
+            comparisons with a margin.
     """
 
     column: Column
@@ -48,12 +66,15 @@ class Cell:
     tuned_on: bool = False
     p_holm: float | None = None
     diverged: bool = False
+    differences: tuple[float, ...] = ()
+    margin: float | None = None
+    p_equivalent: float | None = None
 
     @property
     def beyond_published(self) -> float | None:
-        """Our median minus the published value; our mean where that is a mean, as one with a deviation is.
+        """Our median minus the published value; our mean minus it if the paper also gives a standard deviation.
 
-        None where there is no mean, since a run diverged: a median is no better for it.
+        None if our mean does not exist because a run diverged; the median is not compared in its place.
         """
         if self.median is None or self.published is None:
             return None
@@ -63,7 +84,7 @@ class Cell:
 
     @property
     def mean_and_sd(self) -> tuple[float, float] | None:
-        """Ours, where the paper published a standard deviation."""
+        """Our mean and standard deviation, if the paper published a standard deviation."""
         return mean_and_sd(self.values.values()) if self.published and self.published.sd is not None else None
 
 
@@ -72,16 +93,16 @@ class TableRow:
     """A group in the table.
 
     Args:
-        point: what is compared.
-        chosen: the tuned values chosen; empty as long as no run has ended.
-        tried: number of settings the group was given.
-        reference_tried: the same of the reference; None without one.
-        planned: number of runs at the chosen setting.
-        finished: how many of them reached their end.
-        diverged: how many of them diverged.
-        provisional: whether the choice was made while runs of the group were missing.
-        cells: one a column.
-        cost: the entry of ``cost.json`` for what is compared.
+        point: the grid point without its tuned values.
+        chosen: the selected tuned values; empty until a run has ended.
+        tried: number of settings tried for the group.
+        reference_tried: number of settings tried for its reference; None without a reference.
+        planned: number of runs at the selected setting.
+        finished: how many of these runs finished without diverging.
+        diverged: how many of these runs diverged.
+        provisional: whether the setting was selected while runs of the group were missing.
+        cells: one cell per column.
+        cost: the entry of ``cost.json`` for the group.
     """
 
     point: dict[str, Any]
@@ -97,23 +118,27 @@ class TableRow:
 
 
 def rows(results: Results) -> list[TableRow]:
-    """The table of a study, one row for each group, in the order of its file.
+    """Return the table of a study: one row per group, in the order of the study's file.
 
     Raises:
-        ActlabError: for a column or published value that is not understood, or that no run recorded; for a
-            reference that the grid lacks.
+        ActlabError: for a malformed column or published value, for one that no run recorded, or for a reference
+            that the grid lacks.
     """
     check_reference(results)
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
-    return [
-        replace(row, cells=tuple(replace(c, p_holm=next(corrected)) if c.planned else c for c in row.cells))
-        for row in plain
-    ]
+    margins = [cell.p_equivalent for row in plain for cell in row.cells if cell.planned and cell.column.margin]
+    matching = iter(holm(margins))
+
+    def with_holm(cell: Cell) -> Cell:
+        p_equivalent = next(matching) if cell.column.margin else None
+        return replace(cell, p_holm=next(corrected), p_equivalent=p_equivalent)
+
+    return [replace(row, cells=tuple(with_holm(c) if c.planned else c for c in row.cells)) for row in plain]
 
 
 def hypotheses(rows: Iterable[TableRow]) -> int:
-    """Number of comparisons with the reference that the table plans, whatever has finished or diverged."""
+    """Return the number of planned comparisons with the reference, whether or not their runs have finished."""
     return sum(cell.planned for row in rows for cell in row.cells)
 
 
@@ -137,15 +162,16 @@ def _row(results: Results, group: Group) -> TableRow:
 
 
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """The cost of a group at its chosen setting, relative to the reference at the one that is chosen for it.
+    """Return the cost of a group at its selected setting, relative to the reference at its selected setting.
 
-    Where nothing of the reference was measured it is relative to what it was measured beside.
+    If no run of the reference was measured, the recorded ratios are returned, relative to the run measured
+    along with the group.
     """
     mine, reference = _own_cost(results, group), _reference(results, group)
     if mine is None:
         return None
-    if reference is None:  # the reference may be another than the one that it was measured beside
-        itself = {"relative_to_reference": 1.0, "bytes_relative": 1.0} if _refers(results, group) else {}
+    if reference is None:  # the study's reference may have changed since the measurement
+        itself = {"relative_to_reference": 1.0, "bytes_relative": 1.0} if _is_reference(results, group) else {}
         return {**mine, **itself}
     if (theirs := _own_cost(results, reference)) is None:
         measured = {cost["run"] for cost in results.costs}
@@ -159,12 +185,12 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 
 
 def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Of what was timed in the same turns; none for measurements of another number of parts."""
+    """Return the ratio for each part of the rounds; empty if the numbers of parts differ."""
     return [a / b for a, b in zip(mine, theirs, strict=True)] if len(mine) == len(theirs) else []
 
 
 def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """What was measured at the chosen setting, or at one that differs from it in a learning rate alone."""
+    """Return the cost measured at the selected setting, or at one that differs only in a learning rate."""
     if not results.costs:
         return None
     wanted = canonical(priced((results.chosen(group) or group.settings[0]).tuned))
@@ -172,17 +198,17 @@ def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     return next((cost for cost in results.costs if cost["run"] in runs), None)
 
 
-def _costs_of(results: Results, cost: Mapping[str, Any]) -> Any:
-    """Whose an entry of ``cost.json`` is."""
+def _value_of(results: Results, cost: Mapping[str, Any]) -> Any:
+    """Return the compared value of an entry of ``cost.json``."""
     return cost["point"].get(results.study.compare)
 
 
 def cost_base(results: Results) -> str | None:
-    """What the costs are relative to: the reference where it was measured; None where no entry says so."""
-    reference = [cost for cost in results.costs if same(_costs_of(results, cost), results.study.reference)]
+    """Return what costs are relative to: the reference if measured, else the entry of ratio 1, or None."""
+    reference = [cost for cost in results.costs if same(_value_of(results, cost), results.study.reference)]
     beside = (cost for cost in results.costs if cost.get("relative_to_reference") == 1)
     base = next(iter([*reference, *beside]), None)
-    return None if base is None else results.text(results.study.compare, _costs_of(results, base))
+    return None if base is None else results.text(results.study.compare, _value_of(results, base))
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
@@ -190,6 +216,8 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     reference = _reference(results, group)
     mine, theirs = _pairs(results, reference, values, column)
     paired, tuned_on = paired_difference(mine, theirs), _tuned_on(results, group, reference, column)
+    differences, margin = paired_differences(mine, theirs), _margin(column, theirs)
+    tested = margin is not None and len(mine) >= FEWEST and not tuned_on
     return Cell(
         column,
         values,
@@ -201,19 +229,30 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         planned=reference is not None and not tuned_on,
         tuned_on=tuned_on,
         diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
+        differences=tuple(differences.tolist()),
+        margin=margin,
+        p_equivalent=equivalent(differences, margin, rounding(mine, theirs)) if tested and margin else None,
     )
 
 
+def _margin(column: Column, theirs: Sequence[float]) -> float | None:
+    """Return the margin of equivalence in the unit of the values; None without one."""
+    if column.margin is None or not theirs:
+        return None
+    scale = abs(median(theirs)) if column.relative else 1.0
+    return column.margin * scale if 0 < scale < math.inf else None
+
+
 def _tried(results: Results, group: Group) -> int:
-    """Number of settings that a group was given, in this stage or an earlier one."""
+    """Return the number of settings tried for a group, in this stage or an earlier one."""
     return results.study.tried.get(canonical(group.point), len(group.settings))
 
 
 def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
-    """Whether a column is the metric by which the setting of a group or of its reference was chosen.
+    """Return whether a column is the metric that selected the setting of a group or of its reference.
 
-    The epoch of its best value is another quantity: nothing was chosen for being early. Nor do the runs of a
-    later stage count as chosen that have other seeds than those that chose.
+    The epoch of the best value is a different quantity: no setting is selected for being early. In a later
+    stage with other seeds than those of the selection, no column counts as the one that selected.
     """
     study = results.study
     chose = (column.metric, column.condition) == (study.select.metric, "") and not column.is_epoch
@@ -224,26 +263,26 @@ def _tuned_on(results: Results, group: Group, reference: Group | None, column: C
 
 
 def _reference(results: Results, group: Group) -> Group | None:
-    """The group of the reference at the same point; None for that group itself, and where it is absent."""
-    here = _beside_compared(results, group)
-    candidates = (g for g in results.groups if _refers(results, g) and _beside_compared(results, g) == here)
+    """Return the reference group at the same point; None for the reference itself, and where it is absent."""
+    here = _point_key(results, group)
+    candidates = (g for g in results.groups if _is_reference(results, g) and _point_key(results, g) == here)
     found = next(candidates, None)
     return None if found is group else found
 
 
-def _beside_compared(results: Results, group: Group) -> str:
+def _point_key(results: Results, group: Group) -> str:
     return canonical(without(group.point, [results.study.compare]))
 
 
-def _refers(results: Results, group: Group) -> bool:
+def _is_reference(results: Results, group: Group) -> bool:
     return same(group.point.get(results.study.compare), results.study.reference)
 
 
 def check_reference(results: Results) -> None:
-    """Raise an ActlabError for a reference that was asked for and that the grid lacks."""
+    """Raise an ActlabError for a requested reference that the grid lacks."""
     study = results.study
     asked = study.reference_given or study.reference != Study.reference
-    if not asked or any(_refers(results, group) for group in results.groups):
+    if not asked or any(_is_reference(results, group) for group in results.groups):
         return
     values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
     remedy = f"'reference' names a value of {study.compare}."
@@ -251,15 +290,17 @@ def check_reference(results: Results) -> None:
 
 
 def reference_text(results: Results) -> str:
-    """The reference as the table writes it."""
-    values = [group.point.get(results.study.compare) for group in results.groups if _refers(results, group)]
+    """Return the reference as the table writes it."""
+    values = [
+        group.point.get(results.study.compare) for group in results.groups if _is_reference(results, group)
+    ]
     return results.text(results.study.compare, values[0] if values else results.study.reference)
 
 
 def _pairs(
     results: Results, reference: Group | None, values: Mapping[int, float], column: Column
 ) -> tuple[list[float], list[float]]:
-    """The values of a group and those of its reference, seed by seed."""
+    """Return the values of a group and of its reference for the seeds that both have."""
     setting = results.chosen(reference) if reference else None
     theirs = results.values(setting, column) if setting else {}
     seeds = [seed for seed in values if seed in theirs]

@@ -1,4 +1,4 @@
-"""Conditions of measured values: ``noise=0.5,layer=3`` is under noise of 0.5, in layer 3."""
+"""Conditions of measured values: ``noise=0.5,layer=3`` means under noise of 0.5, in layer 3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actlab.errors import ActlabError, unknown
 
 
 def parse(condition: str) -> dict[str, str]:
-    """The parts of a condition by their keys, as text.
+    """Return the parts of a condition as text, by key.
 
     Raises:
         ActlabError: for a part that is not ``key=value``.
@@ -29,16 +29,16 @@ def parse(condition: str) -> dict[str, str]:
 
 
 def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, str]:
-    """The conditions that lie along an axis, by their numbers on it, ascending.
+    """Return the conditions along an axis by their number on it, in ascending order.
 
     Args:
-        conditions: under which a metric was measured.
-        key: what the axis shows, such as ``noise``.
-        others: the further parts that a condition must have, and no more, such as ``layer=3``.
+        conditions: the conditions under which a metric was measured.
+        key: the key that the axis shows, such as ``noise``.
+        others: exactly the other parts that a condition must have, such as ``layer=3``.
 
     Raises:
-        ActlabError: when no condition has the key or those other parts, when a value of the key is no number,
-            or when two conditions have the same number.
+        ActlabError: if no condition has the key or the other parts, if a value of the key is not a number, or
+            if two conditions have the same number.
 
     >>> along(["noise=1,layer=2", "noise=0.5,layer=2", "noise=0.5,layer=3"], "noise", "layer=2")
     {0.5: 'noise=0.5,layer=2', 1.0: 'noise=1,layer=2'}
@@ -52,12 +52,12 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     fitting = {c: parts for c, parts in with_key.items() if _without(key, parts) == wanted}
     if not fitting:
         rests = {",".join(f"{k}={v}" for k, v in _without(key, parts).items()) for parts in with_key.values()}
-        raise _unfit(key, others, rests)
+        raise _no_match(key, others, rests)
     places: dict[float, str] = {}
     for condition, parts in fitting.items():
         place = _number(key, parts[key], condition)
         if place in places:
-            raise ActlabError(f"conditions {places[place]!r} and {condition!r} are the same place of an axis")
+            raise ActlabError(f"conditions {places[place]!r} and {condition!r} have the same number on an axis")
         places[place] = condition
     return dict(sorted(places.items()))
 
@@ -66,8 +66,8 @@ def _without(key: str, parts: dict[str, str]) -> dict[str, str]:
     return {k: v for k, v in parts.items() if k != key}
 
 
-def _unfit(key: str, others: str, rests: Iterable[str]) -> ActlabError:
-    """The error when no condition with the key has just the ``others``; ``rests`` are what there is."""
+def _no_match(key: str, others: str, rests: Iterable[str]) -> ActlabError:
+    """Return the error for ``others`` that no condition with the key has; ``rests`` are the existing ones."""
     allowed = [rest for rest in rests if rest]
     if others and allowed:
         return unknown(f"condition beside {key}", others, allowed)
@@ -85,7 +85,7 @@ def _number(key: str, text: str, condition: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise ActlabError(
-            f"condition {condition!r}: {text!r} is no number, and an axis shows numbers only; "
-            f"make a table column of it, or give {key} numbers"
+            f"condition {condition!r}: {text!r} is not a number, and an axis shows only numbers; "
+            f"show it in a table column, or use numbers for {key}"
         )
     return number

@@ -1,4 +1,4 @@
-"""Curves of a group: median and interval over its runs, at each epoch or at each number in a condition."""
+"""Curves of a group: median and interval over its runs, at each epoch or each number in a condition."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Curve:
     """A line with a band around it.
 
     Args:
-        x: places on the horizontal axis, ascending.
-        band: median, low and high over the runs at each place.
+        x: positions on the horizontal axis, ascending, shape ``[E]``.
+        band: median, low and high over the runs at each position.
         n: number of runs.
-        cut: whether it ends before the last place of some of its runs, since another has ended there.
+        cut: whether the curve ends before the last position of some of its runs because another run ended
+            earlier.
     """
 
     x: Array
@@ -36,12 +37,12 @@ class Curve:
 
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
-    """The settings of a group that have the ``fixed`` tuned values."""
+    """Return the settings of a group that have the ``fixed`` tuned values."""
     return tuple(s for s in group.settings if matches(fixed, s.tuned))
 
 
 def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting | None:
-    """The setting to draw: the chosen one among those with the ``fixed`` tuned values."""
+    """Return the setting to draw: the selected one among those with the ``fixed`` tuned values."""
     fits = fitting(group, fixed)
     return fits[0] if len(fits) == 1 else results.chosen(Group(group.point, fits))
 
@@ -49,18 +50,19 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
 def over_epochs(
     results: Results, group: Group, column: Column, fixed: Mapping[str, Any] | None = None
 ) -> Curve | None:
-    """How a quantity develops; after a run has diverged its value is the worst one.
+    """Return the curve of a metric over epochs; after a run has diverged, its value is the worst one.
 
-    A run that diverged before it recorded anything is the worst from the start on, as it is in the table.
+    A run that diverged before it recorded anything has the worst value from the start, as in the table.
 
     Args:
-        results: of the study.
+        results: results of the study.
         group: one of its groups.
-        column: metric, condition and mode; ``at`` has no meaning here.
-        fixed: tuned values to draw in place of the chosen ones.
+        column: metric, condition and mode; ``at`` is ignored.
+        fixed: tuned values to draw instead of the selected ones.
 
     Returns:
-        None when no run of the setting recorded the quantity or diverged. Epochs that a run lacks are left out.
+        The curve at the epochs that all runs have. None if no run of the setting recorded the metric or
+        diverged.
     """
     drawn = setting(results, group, fixed or {})
     key = column.metric, column.condition
@@ -70,7 +72,7 @@ def over_epochs(
 
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
-    """The epochs at which the runs recorded a column; where all diverged, those of any run of the study."""
+    """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
     key = column.metric, column.condition
     own = [(run.id, *key) for run in runs if (run.id, *key) in results.series]
     ended = all(results.has_diverged(run) for run in runs)
@@ -79,9 +81,9 @@ def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
-    """A run's values at given epochs; nan where it has none, the worst one for a recorded nan.
+    """Return a run's values at given epochs: nan where it has none, the worst value for a recorded nan.
 
-    Of a run that diverged it is the worst one after the last recorded epoch too.
+    A diverged run also has the worst value after its last recorded epoch.
     """
     nothing = np.empty(0), np.empty(0)
     epochs, values = results.series.get((run.id, column.metric, column.condition), nothing)
@@ -94,21 +96,23 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
 def over_conditions(
     results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] | None = None
 ) -> Curve | None:
-    """How a quantity depends on the number after ``key=`` in the conditions it was measured under.
+    """Return the curve of a metric over the number after ``key=`` in the conditions of its measurements.
 
     Args:
-        results: of the study.
+        results: results of the study.
         group: one of its groups.
-        column: metric, where in a run it is read, mode; and as ``condition`` the parts beside the key.
+        column: metric, where in a run it is read, and mode; ``condition`` contains the parts other than the
+            key.
         key: such as ``noise``.
-        fixed: tuned values to draw in place of the chosen ones.
+        fixed: tuned values to draw instead of the selected ones.
 
     Returns:
-        None when no run of the setting was measured so. Places that a run lacks are left out; a diverged run
-        has the worst value at each.
+        The curve at the positions that all runs have; a diverged run has the worst value at each of them. None
+        if no run of the setting was measured under such conditions.
 
     Raises:
-        ActlabError: when the metric was not measured under such conditions, or a value of the key is no number.
+        ActlabError: if the metric was not measured under such conditions, or a value of the key is not a
+            number.
     """
     drawn = setting(results, group, fixed or {})
     if not drawn or column.metric not in results.conditions:
@@ -121,7 +125,7 @@ def over_conditions(
 
 
 def _curve(places: Array, runs: Sequence[Array]) -> Curve | None:
-    """Median and interval at the places where every run has a value; None without any."""
+    """Return median and interval at the positions where every run has a value; None without any."""
     if not runs:
         return None
     values = np.stack(runs)

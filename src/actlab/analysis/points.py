@@ -1,4 +1,4 @@
-"""Grid points, which map grid keys to values: compared, and put in words."""
+"""Compare grid points, which map grid keys to values, and format them as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from actlab.config.keys import in_full, label, same
 
 Text = Callable[[str, Any], str]
-"""Writes a value of a grid key for people."""
+"""Formats a value of a grid key for people."""
 
 
 def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
-    """Whether a point has all values of ``where``, as `same` compares them.
+    """Return whether a point has all values of ``where``, compared by `same`.
 
     >>> point = {"model.activation": {"name": "elu", "alpha": 2}, "model.lr": 0.1}
     >>> matches({"model.activation": "elu(alpha=2)"}, point), matches({"model.lr": 0.2}, point)
@@ -22,7 +22,7 @@ def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
 
 
 def printer(values: Iterable[Any]) -> Callable[[Any], str]:
-    """A function that writes grid values for people: by label, in full where two values have the same one.
+    """Return a function that formats grid values: by label, or in full if two values have the same label.
 
     >>> text = printer(["relu", "./mine.py:relu", "./mine.py:bent"])
     >>> [text("relu"), text("./mine.py:relu"), text("./mine.py:bent")]
@@ -35,13 +35,13 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Each dotted key with the shortest ending that no other key has.
+    """Return for each dotted key its shortest ending that no other key has.
 
     >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
     {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
     """
     listed = list(dict.fromkeys(keys))
-    return {key: next(end for end in _endings(key) if _is_own(end, key, listed)) for key in listed}
+    return {key: next(end for end in _endings(key) if _is_unique(end, key, listed)) for key in listed}
 
 
 def _endings(key: str) -> list[str]:
@@ -50,17 +50,18 @@ def _endings(key: str) -> list[str]:
     return [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
 
 
-def _is_own(ending: str, key: str, keys: Iterable[str]) -> bool:
+def _is_unique(ending: str, key: str, keys: Iterable[str]) -> bool:
     return ending == key or not any(f".{other}".endswith(f".{ending}") for other in keys if other != key)
 
 
 def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = None) -> str:
-    """A point for people; the value of the compared key stands without the key.
+    """Return a grid point as text, with the compared value written without its key.
 
     Args:
         point: values by grid key.
         compare: the compared key.
-        text: writes the value of a key, so that values that would look alike are told apart; else by label.
+        text: formats the value of a key so that values with equal labels can be distinguished; default: by
+            label.
 
     >>> in_words({"model.activation": "relu", "model.dropout": 0.5}, compare="model.activation")
     'relu, dropout 0.5'
@@ -71,7 +72,7 @@ def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = No
 
 
 def printers(points: Iterable[Mapping[str, Any]]) -> Text:
-    """A function that writes the values of each key as `printer` does."""
+    """Return a function that formats the values of each key as `printer` does."""
     values: dict[str, list[Any]] = {}
     for point in points:
         for key, value in point.items():

@@ -1,4 +1,4 @@
-"""The values that papers published, as a study file gives them."""
+"""Published values of a study's paper, as given in the study file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _KEYS = ("where", "metric", "at", "condition", "value", "sd")
 
 
 class Published(NamedTuple):
-    """A value, and the standard deviation over runs where the paper gives one: then the value is a mean."""
+    """A published value; if the paper gives a standard deviation over runs, ``value`` is the mean over them."""
 
     value: float
     sd: float | None = None
 
 
 def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
-    """The published value of a column at a point.
+    """Return the published value of a column at a grid point, or None if there is none.
 
-    An entry fits when its ``where`` does; of several that fit, the one with most keys in ``where`` counts. In
-    runs that are longer or shorter than the paper's, only entries at a stated epoch are of the same training;
-    on samples none is.
+    An entry matches if its ``where`` matches the point. If several entries match, the one with the most keys in
+    ``where`` is used. For runs that are longer or shorter than the paper's, only entries at a given epoch are
+    comparable; for runs on samples, no entry is.
 
     Raises:
         ActlabError: for an entry with an unknown key, without metric or value, or with an ``sd`` below 0.
@@ -50,7 +50,7 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
 
 
 def check(study: Study) -> None:
-    """Raise an ActlabError for a published value that is not understood, or that no column shows."""
+    """Raise an ActlabError for a malformed published value, or for one that no table column shows."""
     shown = [(c["metric"], c.get("at", "last"), c.get("condition") or "") for c in study.table if "metric" in c]
     for entry in study.published.get("values", ()):
         _check(entry, study)
@@ -69,7 +69,7 @@ def _check(entry: Mapping[str, Any], study: Study) -> None:
             raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
     sd = entry.get("sd")
     if sd is not None and not (isinstance(sd, int | float) and 0 <= sd < math.inf):
-        raise ActlabError(f"published value {dict(entry)!r}: 'sd' is a number from 0 on, not {sd!r}")
+        raise ActlabError(f"published value {dict(entry)!r}: 'sd' must be a finite number >= 0, not {sd!r}")
     for key in entry.get("where", {}):
         if key not in study.keys:
             raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

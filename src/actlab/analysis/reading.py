@@ -1,4 +1,4 @@
-"""Finished runs as they lie on disk: what training recorded, what probes measured, and how each run ended."""
+"""Read finished runs from disk: recorded series, probe measurements, and how each run ended."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from actlab.studies.plan import Run
 
 @dataclass
 class Recorded:
-    """What one run recorded.
+    """The series of one run.
 
     Args:
-        rows: the file of what training recorded, which is read when a series of it is asked for.
-        probed: what probes measured.
-        summaries: of all of it.
+        rows: file of the series recorded in training; read lazily, on first access to such a series.
+        probed: series measured by probes.
+        summaries: summaries of all series.
     """
 
     rows: Path
@@ -35,7 +35,7 @@ class Recorded:
 
     @cached_property
     def trained(self) -> Mapping[Key, Series]:
-        """What training recorded."""
+        """The series recorded in training."""
         return series.read(self.rows, Row._fields)
 
     def __getitem__(self, key: Key) -> Series:
@@ -43,7 +43,7 @@ class Recorded:
 
 
 class AllSeries(Mapping[tuple[str, str, str], Series]):
-    """The series of all runs by run id, name and condition; which there are is known without reading any."""
+    """The series of all runs by run id, name and condition; listing the keys reads no series."""
 
     def __init__(self, runs: Mapping[str, Recorded]) -> None:
         self.runs = runs
@@ -62,19 +62,19 @@ class AllSeries(Mapping[tuple[str, str, str], Series]):
         return sum(len(recorded.summaries) for recorded in self.runs.values())
 
     def summary(self, run: str, name: str, condition: str) -> Summary | None:
-        """What sums up a series; None where there is none."""
+        """Return the summary of a series; None if there is no such series."""
         return self.runs[run].summaries.get((name, condition)) if run in self.runs else None
 
 
 class Read(NamedTuple):
-    """What lies on disk.
+    """The finished runs found on disk.
 
     Args:
-        series: what training and probes recorded. A name is ``split/metric``, or the metric alone where there
-            is no split; in front of it, for a probe, the name of its file and a slash.
-        results: the ``result.json`` of each run, without the summaries.
-        left_out: a line about each run that is left out because a file of it is damaged, and about each probe
-            that asks something else now, with the remedy.
+        series: series of training and probes. A name is ``split/metric``, or the metric alone if it has no
+            split; for a probe, the name is prefixed with the name of the probe's file and a slash.
+        results: ``result.json`` of each run, without the summaries.
+        left_out: one line, with the remedy, for each run that is left out because of a damaged file, and for
+            each probe whose definition has changed.
     """
 
     series: AllSeries
@@ -83,15 +83,17 @@ class Read(NamedTuple):
 
 
 def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:
-    """The series and results of the finished runs among ``runs``.
+    """Return the series and results of the finished runs among ``runs``.
 
     Args:
         root: the study's folder.
-        runs: planned ones, finished or not.
-        asked: what the study's probes ask, by name; what they measured when they asked otherwise is left out.
+        runs: planned runs, finished or not.
+        asked: the current definition of each probe, by name; measurements made with another definition are left
+            out.
 
     Raises:
-        ActlabError: for a file without the columns of a row, or a probe with a name that training recorded.
+        ActlabError: for a file that lacks the columns of a row, or a probe that measured a name recorded in
+            training.
     """
     recorded, results, left_out = {}, [], []
     outdated: Counter[str] = Counter()
@@ -118,19 +120,19 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
 
 
 def costs(root: Path) -> list[Cost]:
-    """The entries of a study's ``cost.json``, empty without one; those of runs that are gone are left out.
+    """Return the entries of a study's ``cost.json`` whose runs still exist; empty without the file.
 
     Raises:
-        DamagedError: when it is damaged.
+        DamagedError: if the file is damaged.
     """
-    file, remedy = root / COSTS, "delete it; the next run measures anew"
+    file, remedy = root / COSTS, "delete it; the next run measures the costs again"
     entries = read_json(file, list[Cost], remedy) if file.exists() else []
     runs = {path.name for path in root.iterdir() if path.is_dir()} if entries else set()
     return [entry for entry in entries if entry["run"] in runs]
 
 
 def _recorded(folder: RunFolder, entry: Mapping[str, Any] | None, outdated: Container[str]) -> Recorded:
-    """What a run recorded, its rows unread where its result sums them up; those from before do not."""
+    """Return the series of a run; read its rows only if its result is too old to contain summaries."""
     found = Recorded(folder.metrics, {}, {})
     trained = series.summaries(found.trained) if entry is None else series.from_entry(entry)
     found.probed = dict(_probed(folder.path, {name for name, _ in trained}, outdated))
@@ -139,7 +141,11 @@ def _recorded(folder: RunFolder, entry: Mapping[str, Any] | None, outdated: Cont
 
 
 def _probed(folder: Path, trained: Container[str], outdated: Container[str]) -> Iterator[tuple[Key, Series]]:
-    """What probes measured in a run, whose training recorded other names; without outdated ones."""
+    """Yield the series that probes measured in a run, without outdated probes.
+
+    Raises:
+        ActlabError: if a series has a name recorded in training.
+    """
     for name in sorted(record.stem for record in (folder / "probes").glob("[!.]*.json")):
         if name in outdated:
             continue

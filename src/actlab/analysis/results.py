@@ -1,8 +1,8 @@
-"""The finished runs of a study: their values, and the settings chosen on validation data.
+"""The finished runs of a study: their values, and the settings selected on validation data.
 
-The points of a study's grid fall into groups: points of one group differ in the tuned keys alone. The tuned
-values of a point are its setting. In each group the setting is chosen whose runs have the best median over
-seeds of the selection metric.
+The points of a study's grid fall into groups. Points of one group differ only in the tuned keys, and the tuned
+values of a point are its setting. In each group, the setting whose runs have the best median over seeds of the
+selection metric is selected.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ _RECORDED = "The finished runs recorded these."
 
 @dataclass(frozen=True)
 class Results:
-    """The finished runs of a study. Made by `load`.
+    """The finished runs of a study, as returned by `load`.
 
     Args:
-        study: what was planned.
+        study: the study as planned.
         root: the study's folder.
         results: ``result.json`` of each finished run, by run id.
         series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
-        costs: entries of ``cost.json`` of these runs, empty without one.
-        costed: whether it was tried to measure costs; what could not be timed has no entry in ``costs``.
-        left_out: a line about each damaged file, and what else is left out, with the remedy.
-        declared: the metrics that runs will record, where that is known before any has.
+        costs: entries of ``cost.json`` for these runs; empty without the file.
+        costed: False if the study's costs have not been measured yet; settings that could not be timed are
+            absent from ``costs``.
+        left_out: one line for each damaged file and everything else that is left out, with the remedy.
+        declared: the metrics that the runs will record, if known before any run has finished.
     """
 
     study: Study
@@ -63,17 +64,17 @@ class Results:
 
     @cached_property
     def text(self) -> Text:
-        """Writes a value of a grid key for people; values that would look alike in full."""
+        """Formats a value of a grid key for people; values with equal labels are written in full."""
         return printers(group.point | setting.tuned for group in self.groups for setting in group.settings)
 
     @cached_property
     def diverged(self) -> int:
-        """Number of runs that ended by diverging."""
+        """Number of runs that diverged."""
         return sum(result["status"] == DIVERGED for result in self.results.values())
 
     @property
     def finished(self) -> int:
-        """Number of runs that reached their end."""
+        """Number of runs that finished without diverging."""
         return len(self.results) - self.diverged
 
     @property
@@ -83,7 +84,7 @@ class Results:
 
     @cached_property
     def conditions(self) -> dict[str, list[str]]:
-        """What any finished run recorded: each metric and the conditions it was measured under."""
+        """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
         for _, metric, condition in self.series:
             conditions = found.setdefault(metric, [])
@@ -95,7 +96,8 @@ class Results:
         """The table's columns, without those whose metric no finished run recorded; see `unrecorded`.
 
         Raises:
-            ActlabError: for one that is not understood or declared, or was not measured under its condition.
+            ActlabError: for a malformed column, or for a metric that is not declared or was not measured under
+                the column's condition.
         """
         columns = [c for c in self._planned if not self._unrecorded(c)]
         for c in columns:
@@ -106,26 +108,26 @@ class Results:
 
     @cached_property
     def unrecorded(self) -> list[str]:
-        """A line about each metric of the study's table that no finished run recorded, with the remedy."""
+        """One line for each metric of the study's table that no finished run recorded, with the remedy."""
         metrics = dict.fromkeys(metric for c in self._planned for metric in self._unrecorded(c))
         errors = [unknown_metric(metric, self.conditions, _RECORDED) for metric in metrics]
         return [f"The table leaves out what no finished run recorded: {error}" for error in errors]
 
     @cached_property
     def _planned(self) -> list[Column]:
-        """The columns that the study's file gives."""
+        """The columns given in the study file."""
         return [column(entry, self.study) for entry in self.study.table]
 
     def _unrecorded(self, column: Column) -> list[str]:
-        """The metrics that a column reads and that no finished run recorded; none before a run has finished."""
+        """Return the metrics of a column that no finished run recorded; empty before a run has finished."""
         where = watched(column.at, self.study)
         read = [column.metric, *([where.metric] if where else [])]
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
-        """Whether a metric is a probe's and no run has been probed that way yet.
+        """Return whether a metric belongs to a probe that has not been evaluated on any run yet.
 
-        It is ``probe/split/metric``, or ``probe/metric`` of what belongs to no split.
+        Such a metric is named ``probe/split/metric``, or ``probe/metric`` if it belongs to no split.
         """
         probe, slash, rest = metric.partition("/")
         ours = "/" in rest or any(probe == one.name for one in self.study.probes)
@@ -134,7 +136,8 @@ class Results:
     def check(self, metric: str, condition: str = "") -> None:
         """Raise an ActlabError for a metric or condition that no finished run recorded.
 
-        Before a run has finished, what is not declared is refused; before a probe has been made, nothing of it.
+        Before any run has finished, metrics that are not declared are rejected. Metrics of a probe of the study
+        are accepted until that probe has been evaluated.
         """
         if self.awaits(metric):
             probe, probes = metric.partition("/")[0], [p.name for p in self.study.probes]
@@ -151,18 +154,18 @@ class Results:
             if not condition:
                 listed = ", ".join(known)
                 raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
-            remedy = "" if any(known) else "It was measured under none: leave 'condition' out."
+            remedy = "" if any(known) else "It was measured without a condition: leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
 
     def has_diverged(self, run: Run) -> bool:
-        """Whether a run ended by diverging."""
+        """Return whether a run diverged."""
         return run.id in self.results and self.results[run.id]["status"] == DIVERGED
 
     def value(self, run: Run, column: Column) -> float | None:
-        """One run's value of a column; the worst one for a diverged run, None where there is none.
+        """Return one run's value of a column: the worst value for a diverged run, None if there is no value.
 
-        There is none at an epoch that the run was not trained to, nor where another metric was best long before
-        this one was first measured.
+        There is no value at an epoch to which the run was not trained. There is also none at the best epoch of
+        another metric if this metric was first recorded a whole recording interval later.
         """
         if run.id not in self.results:
             return None
@@ -180,7 +183,7 @@ class Results:
             at = self.value(run, where)
             if at is None or math.isinf(at):
                 return None if at is None else column.worst
-            # A metric that is recorded less often may have no value yet at an early epoch: then its first one.
+            # A metric recorded less often may have no value yet at an early epoch; then use its first value.
             begins = float(epochs[0])
             late = begins > at and (len(epochs) == 1 or begins - at >= float(epochs[1]) - begins)
             return None if late else read_at(epochs, values, max(at, begins), column)
@@ -192,13 +195,15 @@ class Results:
         return groups(self.study)
 
     def chosen(self, group: Group) -> Setting | None:
-        """The setting whose runs have the best median of the selection metric, each run's best value counting.
+        """Return the setting of a group whose runs have the best median of the selection metric.
+
+        Each run counts with its best value.
 
         Returns:
-            None as long as no run of the group has ended.
+            None if no run of the group has ended.
 
         Raises:
-            ActlabError: when the selection metric is not a validation quantity, or was not recorded.
+            ActlabError: if the selection metric is not a validation metric, or was not recorded.
         """
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
@@ -208,18 +213,18 @@ class Results:
 
     @property
     def selected_by(self) -> Column | None:
-        """The column by whose median over seeds settings are chosen; None for a study that tunes nothing."""
+        """The column whose median over seeds selects the settings; None for a study that tunes nothing."""
         select = self.study.select
         return Column(select.metric, "best", mode=select.mode) if select.tune else None
 
     def scores(self, settings: Iterable[Setting]) -> list[float]:
-        """The median of the selection metric at each setting, each run's best value counting.
+        """Return the median of the selection metric at each setting; each run counts with its best value.
 
         Returns:
-            The worst value, which is infinite, where no run has one.
+            One value per setting; the worst value, which is infinite, where no run has a value.
 
         Raises:
-            ActlabError: when the selection metric is not a validation quantity, or was not recorded.
+            ActlabError: if the selection metric is not a validation metric, or was not recorded.
         """
         select = self.study.select
         check_selection(select.metric)
@@ -228,13 +233,19 @@ class Results:
         return [median(self.values(s, best).values(), best.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
-        """Values by seed, of the runs that have ended and have one."""
+        """Return the values by seed of the runs of a setting that have ended and have a value."""
         found = {run.seed: self.value(run, column) for run in setting.runs}
         return {seed: value for seed, value in found.items() if value is not None}
 
 
 def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabError:
-    """The error for a metric that is not among those recorded, with the remedy; ``which`` names those."""
+    """Return the error for a metric that was not recorded, with the remedy.
+
+    Args:
+        metric: the unknown metric.
+        recorded: the recorded metrics.
+        which: sentence that describes ``recorded``.
+    """
     recorded = list(recorded)
     tested = any(name.startswith("test/") for name in recorded)
     remedy = f" {TESTED}" if metric.startswith("test/") and not tested else ""
@@ -242,21 +253,21 @@ def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabEr
 
 
 def check_selection(metric: str) -> None:
-    """Raise an ActlabError for a metric by which nothing may be chosen."""
+    """Raise an ActlabError for a selection metric that is not a validation metric."""
     if not metric.startswith("val/"):
-        raise ActlabError(f"'select: metric: {metric}' is no validation metric: give one that begins with val/")
+        raise ActlabError(f"'select: metric: {metric}' is not a validation metric: give one, such as val/loss")
 
 
 def load(study: Study, root: Path) -> Results:
-    """Gather the finished runs of a study.
+    """Load the finished runs of a study.
 
     Args:
-        study: which runs there should be.
-        root: the folder that holds their folders.
+        study: defines the planned runs.
+        root: the folder that contains the run folders.
 
     Raises:
-        ActlabError: for a file of measured values that cannot be used, and for runs on different revisions of a
-            hub dataset.
+        ActlabError: for an unusable file of measured values, or for runs on different revisions of a hub
+            dataset.
     """
     runs = study.runs()
     asked = {probe.name: probe_files.asked(probe, study.keep) for probe in study.probes}
@@ -278,7 +289,7 @@ def load(study: Study, root: Path) -> Results:
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
-    """Raise an ActlabError where runs were trained on different revisions of a hub dataset."""
+    """Raise an ActlabError if runs were trained on different revisions of a hub dataset."""
     first: dict[str, tuple[str, str]] = {}
     for result in results:
         for dataset, revision in result.get("revisions", {}).items():

@@ -1,4 +1,4 @@
-"""All studies of a folder side by side: each unit's median and rank in each task, from their ``table.json``."""
+"""All studies of a folder in one table: median and rank of each activation per task, from ``table.json``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
-from annotated_types import MinLen  # comes with pydantic, and is imported in no time
+from annotated_types import MinLen  # a dependency of pydantic; imports fast
 from scipy.stats import rankdata
 from typing_extensions import TypedDict
 
@@ -22,11 +22,11 @@ from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
-_REMEDY = "delete it, and let `actlab study report` write it anew"
+_REMEDY = "delete it, and let `actlab study report` write it again"
 
 
 class Cell(TypedDict):
-    """One value of a row of a table: a column of the study, over the runs of a grid point."""
+    """One value of a table row: a column of the study over the runs of a grid point."""
 
     metric: str
     at: str | float
@@ -41,14 +41,14 @@ class Cell(TypedDict):
 
 
 class TableRow(TypedDict):
-    """A row of a table: a grid point."""
+    """A row of a table: one grid point."""
 
     point: dict[str, Any]
     columns: list[Cell]
 
 
 class Table(TypedDict):
-    """``table.json``, as far as it is read; older ones lack some of it."""
+    """The keys of ``table.json`` that the scoreboard reads; older files lack some of them."""
 
     study: str
     title: str
@@ -65,11 +65,11 @@ class Table(TypedDict):
 
 @dataclass(frozen=True)
 class Record:
-    """A study's table, as it was written last.
+    """The most recently written table of a study.
 
     Args:
-        folder: of the study.
-        table: what ``table.json`` holds.
+        folder: the study's folder.
+        table: the contents of ``table.json``.
     """
 
     folder: Path
@@ -77,27 +77,27 @@ class Record:
 
     @property
     def smoke(self) -> bool:
-        """Whether it ran with ``--smoke``: such values say nothing about units."""
+        """Whether the study ran with ``--smoke``; its values say nothing about activations."""
         return str(self.table["study"]).endswith(SMOKE_SUFFIX)
 
     @property
     def on_samples(self) -> bool:
-        """Whether its runs saw a part of their data alone."""
+        """Whether the runs used only a part of their data."""
         return self.smoke or bool(self.table.get("samples"))
 
     @property
     def compare(self) -> str:
-        """The grid key that it compares; older tables do not say it, theirs is the first of a point."""
+        """The compared grid key; for older tables, which do not store it, the first key of a point."""
         first = next(iter(self.table["rows"][0]["point"]), "")
         return str(self.table.get("compare", first))
 
 
 class Read(NamedTuple):
-    """The tables of some studies.
+    """The tables of several studies.
 
     Args:
-        records: those that can be read.
-        left_out: a line about each that is damaged, with the remedy.
+        records: the tables that can be read.
+        left_out: one line for each damaged table, with the remedy.
     """
 
     records: list[Record]
@@ -105,15 +105,15 @@ class Read(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One unit in one task.
+    """One activation in one task.
 
     Args:
-        median: ``inf`` or ``-inf`` where the median run diverged, or measured that.
-        rank: among the units that the board ranks; ties share their mean rank. nan in a task that does not
-            count, for a unit that is not ranked, and where the median is no better than guessing.
-        n: its runs.
-        most: the runs of the unit that has most of them.
-        diverged: whether any of its runs has; older tables do not say it.
+        median: ``inf`` or ``-inf`` if the median run diverged or measured this value.
+        rank: rank among the ranked activations of the board; ties share their mean rank. nan in a task that
+            does not count, for an activation that is not ranked, and for a median no better than guessing.
+        n: number of runs.
+        most: the largest number of runs of any activation in the task.
+        diverged: whether any run diverged; True for older tables, which do not store it.
         guessing: whether the median is no better than the column's ``chance``.
     """
 
@@ -127,14 +127,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A column of the scoreboard: the first ranked one of a table, at one point of what is not compared.
+    """A column of the scoreboard: the first ranked column of a table at one point of the other grid keys.
 
     Args:
         record: the study.
-        point: the rest of the point, in words, and the runs' length where that is not the study's own.
-        column: what was measured.
-        places: of each unit that has a value, by its text.
-        counted: whether all ranked units have as many runs here, and one of them is better than guessing.
+        point: this point in words, and the length of the runs if it is not the study's own.
+        column: the measured column.
+        places: each activation that has a value, by its label.
+        counted: whether all ranked activations have all their runs here, and at least one is better than
+            guessing.
     """
 
     record: Record
@@ -145,21 +146,21 @@ class Task:
 
     @property
     def whole(self) -> frozenset[str]:
-        """The units that have as many runs as any other; none where all of them guess."""
+        """The activations with the most runs; empty if all activations of the task are guessing."""
         guess = all(place.guessing for place in self.places.values())
         return frozenset() if guess else frozenset(u for u, p in self.places.items() if p.n == p.most)
 
 
 @dataclass(frozen=True)
 class Board:
-    """A scoreboard over the studies that compare the same key.
+    """A scoreboard of the studies that compare the same key.
 
     Args:
-        compare: that key.
+        compare: the compared key.
         tasks: in the order of the studies' names.
-        beaten: what share of the other ranked units a unit beats, a mean over the counted tasks of a study,
-            then over studies; by its text, the highest first. A tie counts half, and a unit that guesses beats
-            none. nan for a unit that is not ranked.
+        beaten: share of the other ranked activations that an activation beats, by its label, highest first. It
+            is averaged over the counted tasks of a study, then over studies. A tie counts half; an activation
+            that is guessing beats none. nan for an activation that is not ranked.
     """
 
     compare: str
@@ -168,7 +169,7 @@ class Board:
 
     @property
     def notes(self) -> list[str]:
-        """What does not count in the shares, and why."""
+        """Which tasks and activations the shares leave out, and why."""
         out = [unit for unit, share in self.beaten.items() if math.isnan(share)]
         others = ", ".join(unit for unit in self.beaten if unit not in out)
         left, number = sum(not task.counted for task in self.tasks), len(self.tasks)
@@ -184,7 +185,7 @@ class Board:
 
 
 def read(runs: Path) -> Read:
-    """The tables of all studies that have a folder in ``runs``, in the order of their names."""
+    """Read the tables of all studies that have a folder in ``runs``, in the order of their names."""
     records, left_out = [], []
     for file in sorted(runs.glob(f"*/{TABLE}")):
         try:
@@ -195,15 +196,15 @@ def read(runs: Path) -> Read:
 
 
 def common_notes(records: Sequence[Record]) -> list[str]:
-    """The notes that several studies all have, such as that they ran on samples."""
+    """Return the notes that all of several studies have, such as that they ran on samples."""
     first, *others = [record.table.get("notes", []) for record in records] or [[]]
     return [note for note in first if others and all(note in notes for notes in others)]
 
 
 def boards(records: Iterable[Record]) -> list[Board]:
-    """A scoreboard for each key that studies compare, the one over most studies first.
+    """Return a scoreboard for each key that studies compare, the one with the most tasks first.
 
-    Smoke runs are left out, and runs on samples beside others.
+    Smoke runs are left out. Runs on samples are left out if any study ran on its full data.
     """
     by_key: dict[str, list[Record]] = {}
     known = [record for record in records if not record.smoke]
@@ -217,7 +218,7 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     points = [row["point"] for record in records for row in record.table["rows"]]
     known: dict[str, Any] = {}
     for value in (plain_unit(point[compare]) for point in points if compare in point):
-        known.setdefault(_who(value), value)
+        known.setdefault(_value_key(value), value)
     write = printer(known.values())
     texts = {who: write(value) for who, value in known.items()}
     tasks = [task for record in records for task in _tasks(record, compare, texts)]
@@ -235,11 +236,11 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
 
 
 def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
-    """The units to rank; none where no two have a task in common.
+    """Return the activations to rank; empty if no two have a task in common.
 
-    Ranks over tasks that some units lack would say which tasks a unit was given. So the ranked units are those
-    with at least some number of tasks, the number for which their common tasks compare the most pairs of units:
-    k·(k − 1)/2 a task of k units.
+    With ranks over tasks that some activations lack, the result would depend on which tasks an activation ran.
+    So all activations with at least m complete tasks are ranked. m is the number for which the tasks that they
+    all have compare the most pairs: k·(k − 1)/2 pairs per task of k activations.
     """
     whole = [task.whole for task in tasks]
     number = Counter(unit for units in whole for unit in units)
@@ -253,23 +254,23 @@ def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
 
 
 def _ranked(task: Task, units: frozenset[str]) -> Task:
-    """A task that counts: with the ranks of some units, of those that do not guess."""
+    """Return a task with ranks for those ``units`` that are better than guessing; with any, the task counts."""
     better = [unit for unit in units if not task.places[unit].guessing]
     sign = 1 if task.column.worst > 0 else -1
-    # As precise as runs record values.
+    # float32 is the precision of recorded values.
     medians = [np.float32(sign * task.places[unit].median) for unit in better]
     ranks = dict(zip(better, map(float, rankdata(medians)), strict=True))
     places = {u: p._replace(rank=ranks.get(u, math.nan)) for u, p in task.places.items()}
     return replace(task, places=places, counted=bool(better))
 
 
-def _who(value: Any) -> str:
-    """A text that is the same for equal compared values, however a study names them."""
+def _value_key(value: Any) -> str:
+    """Return a text that is the same for equal compared values, however a study writes them."""
     return canonical(located(plain_unit(value)))
 
 
 def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]:
-    """The tasks of a study: rows that differ in what is compared alone are one."""
+    """Return the tasks of a study; rows that differ only in the compared value form one task."""
     write = printers(row["point"] for row in record.table["rows"])
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     points: dict[str, str] = {}
@@ -278,7 +279,7 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
         points[canonical(rest)] = in_words(rest, text=write)
         cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
         if compare in row["point"] and cell and cell["n"]:
-            found.setdefault(canonical(rest), {})[texts[_who(row["point"][compare])]] = cell
+            found.setdefault(canonical(rest), {})[texts[_value_key(row["point"][compare])]] = cell
     cut = record.table.get("cut", "")
     return [_task(record, ", ".join(filter(None, (points[r], cut))), cells) for r, cells in found.items()]
 
@@ -286,7 +287,7 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
 def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) -> Task:
     first = next(iter(cells.values()))
     metric, at = first["metric"], first["at"]
-    mode = first.get("mode") or mode_of(metric)  # older tables do not say it
+    mode = first.get("mode") or mode_of(metric)  # older tables lack it
     condition, chance = first.get("condition", ""), first.get("chance")
     column = Column(metric, at, bool(first.get("percent")), mode, condition, chance=chance)
     most = max(cell["n"] for cell in cells.values())

@@ -1,9 +1,9 @@
-"""Medians, intervals and tests for a handful of paired runs: pure functions of numbers.
+"""Medians, confidence intervals and tests for a small number of paired runs; pure functions.
 
-What holds for all of them: the input has no nan. A run that diverged is ``inf``, the worst value (``-inf``
-where large values are good), and worse than any other run: its paired difference is infinite, 0 where both
-diverged. Medians, their intervals and Wilcoxon's ranks take that, the sign-flip test of the mean does not. A p
-that does not exist is None, never nan.
+The input contains no nan. A diverged run counts as ``inf``, the worst value (``-inf`` where large values are
+good), and as worse than any other run: its paired difference is infinite, or 0 where both runs diverged.
+Medians, their intervals and Wilcoxon's ranks accept infinite values; the sign-flip test of the mean does not.
+An undefined p-value is None, never nan.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from actlab.errors import ActlabError, unknown
 Array = npt.NDArray[np.float64]
 Alternative = Literal["two-sided", "less", "greater"]
 
-FLOATS = 1e-12  # of the largest difference: what sums of floats may be off by
-FEWEST = 6  # 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
+FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
+FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
 
-EXACT = 20  # 2^20 patterns take 8 MB; of more differences they are drawn
+EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
 _DRAWS = 100_000
-_AT_ONCE = 5_000  # of these in a product, which takes them as floats: for the sake of memory
+_BATCH = 5_000  # patterns per matmul, which converts them to float; limits the memory
 
 
 class Interval(NamedTuple):
-    """Where a median lies: between two of the sorted values.
+    """The interval of a median between two order statistics.
 
-    ``kind`` is ``interval`` where ``coverage``, the chance that such an interval holds the true median, is as
-    high as was asked for. With too few values for that it is ``range``: the smallest and the largest.
+    ``kind`` is ``interval`` if ``coverage``, the probability that such an interval contains the true median,
+    reaches the requested confidence. With too few values for that, ``kind`` is ``range``: from the smallest to
+    the largest value.
     """
 
     low: float
@@ -43,7 +44,10 @@ class Interval(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A median and its interval at each of E places; arrays of shape ``[E]``; the rest as in `Interval`."""
+    """A median and its interval at each of E positions.
+
+    ``median``, ``low`` and ``high`` have shape ``[E]``; ``kind`` and ``coverage`` are as in `Interval`.
+    """
 
     median: Array
     low: Array
@@ -53,7 +57,7 @@ class Band(NamedTuple):
 
 
 def median(values: Iterable[float], default: float = math.nan) -> float:
-    """The median, or ``default`` without any value.
+    """Return the median, or ``default`` if there are no values.
 
     >>> median([3, 1, 2]), median([1, 2, math.inf]), median([], default=0)
     (2.0, 2.0, 0)
@@ -63,7 +67,10 @@ def median(values: Iterable[float], default: float = math.nan) -> float:
 
 
 def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
-    """Mean and standard deviation (n - 1); None with fewer than two values or one that is not finite.
+    """Return the mean and the sample standard deviation (n - 1).
+
+    Returns:
+        None for fewer than two values, or if a value is not finite.
 
     >>> mean_and_sd([1, 2, 3]), mean_and_sd([1, math.inf])
     ((2.0, 1.0), None)
@@ -75,17 +82,18 @@ def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
 
 
 def median_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
-    """The interval of a median between two order statistics, whatever the distribution.
+    """Return the distribution-free interval of a median between two order statistics.
 
     Args:
-        values: one number a run; ``inf`` is allowed, nan is not.
+        values: one number per run; ``inf`` is allowed, nan is not.
         confidence: lowest coverage, in (0, 1).
 
     Returns:
-        The narrowest symmetric one that covers enough, from `FEWEST` values on at 95 %; else the range.
+        The narrowest symmetric interval with at least this coverage, which at 95 % needs `FEWEST` values; with
+        fewer values, the range.
 
     Raises:
-        ActlabError: without any value.
+        ActlabError: if there are no values.
 
     >>> median_interval([3, 1, 2])
     Interval(low=1.0, high=3.0, kind='range', coverage=0.75)
@@ -97,14 +105,14 @@ def median_interval(values: Iterable[float], confidence: float = 0.95) -> Interv
 
 
 def median_band(values: Array, confidence: float = 0.95) -> Band:
-    """The median and its interval along a curve.
+    """Return the median and its interval at each epoch of a curve.
 
     Args:
         values: shape ``[n, E]``: n runs at E epochs, without nan.
-        confidence: lowest coverage, in (0, 1), at each epoch by itself.
+        confidence: lowest coverage at each single epoch, in (0, 1).
 
     Raises:
-        ActlabError: without any run.
+        ActlabError: if there are no runs.
 
     >>> median_band(np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 9.0]])).median.tolist()
     [2.0, 5.0]
@@ -119,7 +127,9 @@ def median_band(values: Array, confidence: float = 0.95) -> Band:
 
 
 def coverage(n: int, k: int) -> float:
-    """Chance that the median lies from the k-th smallest to the k-th largest of n: 1 - 2 P(Bin(n, 1/2) < k).
+    """Return the probability that the median lies between the k-th smallest and the k-th largest of n values.
+
+    The probability is 1 - 2 P(Bin(n, 1/2) < k).
 
     >>> coverage(6, 1), coverage(10, 2)
     (0.96875, 0.978515625)
@@ -128,7 +138,7 @@ def coverage(n: int, k: int) -> float:
 
 
 def order_statistic(n: int, confidence: float = 0.95) -> int:
-    """The largest k whose `coverage` reaches ``confidence``; 1 where none does.
+    """Return the largest k whose `coverage` reaches ``confidence``, or 1 if no k does.
 
     >>> [order_statistic(n) for n in (5, 6, 8, 9, 11, 12, 20)]
     [1, 1, 1, 2, 2, 3, 6]
@@ -142,20 +152,21 @@ def sign_flip_p(
     seed: int = 0,
     tie: float | Array = 0.0,
 ) -> float | None:
-    """Sign-flip permutation test that paired differences are symmetric about 0, by their mean.
+    """Return the p-value of the sign-flip permutation test on the mean of paired differences.
 
-    Exact over all 2^n patterns up to n = 20, beyond that 100,000 drawn ones with the observed one counted in.
-    Sums that tie with the observed one count as extreme, so the p is never too small; a zero difference only
-    ties. All differences zero give 1.
+    The null hypothesis is that the differences are symmetric about 0. The test is exact over all 2^n sign
+    patterns up to n = 20. For larger n it uses 100,000 random patterns and also counts the observed one. Sums
+    that tie with the observed sum count as extreme, so p is never too small; flipping a zero difference always
+    gives a tie. If all differences are zero, p is 1.
 
     Args:
         differences: one per pair.
-        alternative: ``two-sided``, or that the mean is ``less`` or ``greater`` than 0.
-        seed: of the drawn patterns.
-        tie: what each difference, or every one, may be off by; see `rounding`.
+        alternative: ``two-sided``, or ``less`` or ``greater`` for a mean below or above 0.
+        seed: seed of the random patterns.
+        tie: largest rounding error of each difference, as an array, or of all, as a number; see `rounding`.
 
     Returns:
-        p in (0, 1], or None without differences or with one that is not finite.
+        p in (0, 1]; None without differences, or if a difference is not finite.
 
     Raises:
         ActlabError: for an unknown alternative.
@@ -175,43 +186,49 @@ def sign_flip_p(
     if alternative == "less":
         d = -d
     observed, sums = float(d.sum()), flipped_sums(d, seed)
-    apart = off.sum() - flipped_sums(off, seed)  # twice what the differences that turn may be off by
+    apart = off.sum() - flipped_sums(off, seed)  # twice the rounding error of the flipped differences
     if alternative == "two-sided":
-        apart = np.where(sums * observed < 0, 2 * off.sum() - apart, apart)  # there the others turn
+        # A sum of opposite sign is compared through its mirrored pattern, which flips the complement.
+        apart = np.where(sums * observed < 0, 2 * off.sum() - apart, apart)
         observed, sums = abs(observed), np.abs(sums)
     extreme = int((sums >= observed - apart - FLOATS * d.size).sum())
     return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
 
 
 def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Wilcoxon's signed-rank test of paired values, two-sided, as the ELU paper uses it.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test on paired values, as used in the ELU paper.
 
-    Pairs that are equal are dropped, as Wilcoxon did; when all are, the p is 1. Differences that are equal up
-    to `rounding` share their rank. A pair of which one diverged has the largest rank. Exact as `sign_flip_p`
-    is, with ties and equal pairs too, where scipy's takes a normal distribution from 14 pairs on.
+    Equal pairs are dropped, as in Wilcoxon's original test; if all pairs are equal, p is 1. Differences that
+    are equal up to `rounding` share their rank. A pair in which one run diverged has the largest rank. The test
+    is exact up to `EXACT` unequal pairs (see `sign_flip_p`), also with ties and equal pairs, for which scipy
+    uses a normal approximation from 14 pairs on.
+
+    Args:
+        a: values of one side; ``inf`` where a run diverged.
+        b: values of the other side, in the same order.
 
     Returns:
         p, or None without pairs.
 
     Raises:
-        ActlabError: when ``a`` and ``b`` are not of one length.
+        ActlabError: if ``a`` and ``b`` differ in length.
 
     >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     0.03125
     """
-    from scipy.stats import rankdata  # takes half a second, which tables without a test do without
+    from scipy.stats import rankdata  # imported lazily: it takes half a second
 
     d = paired_differences(a, b)
     if d.size == 0:
         return None
     off = rounding(a, b)
     unequal = np.abs(d) > off
-    sizes = _tied(np.abs(d[unequal]), off[unequal])
+    sizes = _tie_groups(np.abs(d[unequal]), off[unequal])
     return sign_flip_p(np.sign(d[unequal]) * rankdata(sizes)) if unequal.any() else 1.0
 
 
-def _tied(sizes: Array, off: Array) -> Array:
-    """Ascending numbers for values, the same for neighbours no further apart than one of them may be off."""
+def _tie_groups(sizes: Array, off: Array) -> Array:
+    """Return ascending group numbers; neighbours no further apart than their rounding error share a number."""
     order = np.argsort(sizes)
     ascending, apart = sizes[order], off[order]
     found = np.zeros(sizes.size)
@@ -220,9 +237,10 @@ def _tied(sizes: Array, off: Array) -> Array:
 
 
 def rounding(a: Sequence[float], b: Sequence[float]) -> Array:
-    """How far the difference of each pair may lie from an equal one, or from 0, since runs record float32.
+    """Return, for each pair, how far float32 rounding may move its difference from an equal one or from 0.
 
-    Three mistakes more of 10,000 are not always the same number: each value is rounded by up to 2⁻²⁴ of itself.
+    Runs record float32, which rounds each value by up to 2⁻²⁴ of itself. Therefore three more errors out of
+    10,000 do not always give the same difference.
 
     >>> (rounding([0.5, math.inf, 2.0], [0.25, 1.0, 4.0]) * 2**22).tolist()
     [0.5, 1.0, 4.0]
@@ -232,23 +250,25 @@ def rounding(a: Sequence[float], b: Sequence[float]) -> Array:
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
-    """``a - b`` pair by pair; infinite where one of them diverged, 0 where both did.
+    """Return ``a - b`` pair by pair: infinite where one run diverged, 0 where both did.
 
     Raises:
-        ActlabError: when ``a`` and ``b`` are not of one length.
+        ActlabError: if ``a`` and ``b`` differ in length.
 
     >>> paired_differences([3, math.inf, 1, math.inf], [1, 1, math.inf, math.inf]).tolist()
     [2.0, inf, -inf, 0.0]
     """
     if len(a) != len(b):
-        raise ActlabError(f"paired values must be as many on both sides, not {len(a)} and {len(b)}")
+        raise ActlabError(f"paired values must have the same length on both sides, not {len(a)} and {len(b)}")
     x, y = np.asarray(a, float), np.asarray(b, float)
     with np.errstate(invalid="ignore"):
         return np.where(x == y, 0.0, x - y)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction over what was planned: a hypothesis without a p counts as 1, and stays None.
+    """Return Holm's step-down correction of p-values over all planned hypotheses.
+
+    A hypothesis without a p-value (None) counts as p = 1 and stays None.
 
     >>> holm([0.01, None, 0.04])
     [0.03, None, 0.08]
@@ -263,7 +283,11 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
-    """The fewest pairs whose smallest two-sided sign-flip p survives Holm over so many hypotheses.
+    """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction.
+
+    Args:
+        hypotheses: number of hypotheses that the correction covers.
+        level: significance level.
 
     >>> pairs_needed(), pairs_needed(hypotheses=12)
     (6, 9)
@@ -272,15 +296,17 @@ def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
 
 
 def equivalent(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
-    """The p of equivalence: two one-sided sign-flip tests that the mean difference lies within ±``margin``.
+    """Return the p-value of an equivalence test: the mean difference lies within ±``margin``.
+
+    The test consists of two one-sided sign-flip tests.
 
     Args:
         differences: one per pair, in the unit of ``margin``.
-        margin: above 0; set before the runs.
-        tie: as of `sign_flip_p`.
+        margin: above 0; fixed before the runs.
+        tie: as in `sign_flip_p`.
 
     Returns:
-        The larger of the two p, or None where `sign_flip_p` has none; equivalent when below 0.05.
+        The larger of the two p-values, below 0.05 if equivalent; None where `sign_flip_p` returns None.
 
     Raises:
         ActlabError: for a margin that is not above 0.
@@ -291,13 +317,15 @@ def equivalent(differences: Iterable[float], margin: float, tie: float | Array =
     False
     """
     d = list(differences)
-    above = sign_flip_p([x + _positive(margin) for x in d], "greater", tie=tie)
+    above = sign_flip_p([x + _checked_margin(margin) for x in d], "greater", tie=tie)
     below = not_worse(d, margin, tie)
     return None if above is None or below is None else max(above, below)
 
 
 def not_worse(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
-    """The p of non-inferiority of a quantity that should be small: mean difference below ``margin``.
+    """Return the p-value of a non-inferiority test: the mean difference lies below ``margin``.
+
+    The tested quantity is one for which low values are good.
 
     Raises:
         ActlabError: for a margin that is not above 0.
@@ -305,19 +333,19 @@ def not_worse(differences: Iterable[float], margin: float, tie: float | Array = 
     >>> not_worse([-1, -2, 0, -1, -3, -2], margin=0.5)
     0.015625
     """
-    return sign_flip_p([x - _positive(margin) for x in differences], "less", tie=tie)
+    return sign_flip_p([x - _checked_margin(margin) for x in differences], "less", tie=tie)
 
 
-def _positive(margin: float) -> float:
+def _checked_margin(margin: float) -> float:
     if not 0 < margin < math.inf:
-        raise ActlabError(f"a margin of {margin!r} cannot be tested against: give a number above 0")
+        raise ActlabError(f"margin {margin!r}: expected a finite number above 0")
     return margin
 
 
 def flipped_sums(d: Array, seed: int) -> Array:
-    """The sum of the differences under every pattern of signs, or under drawn ones when those are too many."""
+    """Return the sum of the differences under all sign patterns, or random ones if d.size > EXACT."""
     if d.size > EXACT:
-        return np.asarray(d.sum() - 2 * _sums_of_turned(d, seed), float)
+        return np.asarray(d.sum() - 2 * _random_subset_sums(d, seed), float)
     sums = np.zeros(1)
     for value in d:
         sums = np.concatenate([sums + value, sums - value])
@@ -325,9 +353,9 @@ def flipped_sums(d: Array, seed: int) -> Array:
 
 
 def parts(d: Array, seed: int) -> tuple[Array, Array]:
-    """Sum and size of every part of the differences, or of drawn ones when those are too many."""
+    """Return sum and size of all subsets of the differences, or of random ones if d.size > EXACT."""
     if d.size > EXACT:
-        return _sums_of_turned(d, seed), _sizes(d.size, seed)
+        return _random_subset_sums(d, seed), _random_subset_sizes(d.size, seed)
     sums, sizes = np.zeros(1), np.zeros(1)
     for value in d:
         sums = np.concatenate([sums, sums + value])
@@ -335,19 +363,19 @@ def parts(d: Array, seed: int) -> tuple[Array, Array]:
     return sums, sizes
 
 
-@lru_cache(maxsize=1)  # the tests of a table mostly have as many pairs
+@lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
 def drawn(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
-    """Drawn patterns for n differences: which of them turn, a row each."""
+    """Return random sign patterns for n differences, one per row; True marks a flipped difference."""
     return np.asarray(np.random.default_rng(seed).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
-def _sums_of_turned(d: Array, seed: int) -> Array:
-    """The sum of the differences that turn, for each of the drawn patterns."""
+def _random_subset_sums(d: Array, seed: int) -> Array:
+    """Return the sum of the flipped differences for each random pattern."""
     turned = drawn(d.size, seed)
-    return np.concatenate([turned[i : i + _AT_ONCE] @ d for i in range(0, _DRAWS, _AT_ONCE)])
+    return np.concatenate([turned[i : i + _BATCH] @ d for i in range(0, _DRAWS, _BATCH)])
 
 
 @lru_cache(maxsize=1)
-def _sizes(n: int, seed: int) -> Array:
-    """How many differences turn, for each of the drawn patterns."""
-    return _sums_of_turned(np.ones(n), seed)
+def _random_subset_sizes(n: int, seed: int) -> Array:
+    """Return the number of flipped differences for each random pattern."""
+    return _random_subset_sums(np.ones(n), seed)

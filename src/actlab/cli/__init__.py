@@ -1,1 +1,1 @@
-"""The command ``actlab``: one module a command."""
+"""The command line ``actlab``, with one module per command."""

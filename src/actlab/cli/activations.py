@@ -1,4 +1,4 @@
-"""``actlab activations``: the registered units as a table or a figure."""
+"""``actlab activations``: print or plot the registered activations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from actlab.reports.units import plot_units
 
 
 def main(argv: Sequence[str]) -> None:
-    """``actlab activations``: print the table, and draw the units where ``--plot`` says.
+    """Print the table of activations, or plot them to the file given by ``--plot``.
 
     Raises:
-        ActlabError: for words it does not know or a kind of file it cannot draw.
+        ActlabError: for unknown arguments or an unsupported image format.
     """
     args = parser().parse_args(argv)
     if args.plot is not None:
@@ -27,25 +27,25 @@ def main(argv: Sequence[str]) -> None:
         return
     console = Console(file=sys.stdout)
     table = unit_table()
-    if not console.is_terminal:  # into a pipe as wide as it needs, nothing cut
+    if not console.is_terminal:  # in a pipe, use the full width of the table
         console.width = Measurement.get(console, console.options.update_width(10_000), table).maximum
     console.print(table)
 
 
 def parser() -> Parser:
-    """The command line of ``actlab activations``."""
+    """Return the argument parser of ``actlab activations``."""
     found = Parser(
         prog="actlab activations",
-        description="List the registered units: formula, parameters, source.",
+        description="List the registered activations: formula, parameters, source.",
         examples=["actlab activations", "actlab activations --plot units.png"],
     )
-    found.add_argument("--plot", metavar="PICTURE", help="draw value and derivative of each, as .png or .svg")
+    found.add_argument("--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg")
     return found
 
 
 def unit_table() -> Table:
-    """Every registered unit: name, formula, parameters with defaults, stochastic or not, source."""
-    table = Table("name", "formula", "parameters", "stochastic", "source", title="Units")
+    """Return a table of all activations: name, formula, parameters with defaults, stochastic or not, source."""
+    table = Table("name", "formula", "parameters", "stochastic", "source", title="Activations")
     table.columns[0].no_wrap = True
     for name in names():
         unit = entry(name)

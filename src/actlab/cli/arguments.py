@@ -1,4 +1,4 @@
-"""The words after ``actlab fit`` as one nested config: each file and each option set over those before it."""
+"""Parse the arguments of ``actlab fit`` into a nested config; later files and options override earlier ones."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _PRINT = "--print_config"
 
 
 class Option(NamedTuple):
-    """One option with its value; None where it stands alone, as ``--help`` does."""
+    """An option and its value; the value is None for options without value, such as ``--help``."""
 
     name: str
     value: str | None
 
     @property
     def asks_help(self) -> bool:
-        """Whether LightningCLI prints its help in answer."""
+        """Whether the option prints LightningCLI's help."""
         return self.name in _HELP or self.name.endswith(".help")
 
     @property
     def asks(self) -> bool:
-        """Whether something is printed in answer, and nothing is run."""
+        """Whether the option only prints something and nothing is run."""
         return self.asks_help or self.name == _PRINT
 
 
 def options_of(words: Sequence[str]) -> list[Option]:
-    """The options that words make up, with each config given as the path of its file.
+    """Parse command-line arguments into options; the value of ``--config`` becomes the path of the file.
 
     Raises:
-        ActlabError: for a word that belongs to no option, an option without value, or a missing config file.
+        ActlabError: for an argument outside any option, an option without value or a missing config file.
     """
     found, rest = [], list(words)
     while rest:
@@ -47,7 +47,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
         name, equals, value = word.partition("=")
         if not _opens_option(name):
             raise ActlabError(
-                f"unexpected word {word!r}: write -c FILE for a config and --key VALUE for a value"
+                f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a value"
             )
         option = Option(name, value if equals else None)
         if not equals and rest and not _opens_option(rest[0]) and name not in (*_HELP, _PRINT):
@@ -55,7 +55,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
         if name == _PRINT and option.value is not None:
-            raise ActlabError(f"{_PRINT} {option.value}: it stands alone, and prints the whole config")
+            raise ActlabError(f"{_PRINT} {option.value}: the option takes no value; it prints the whole config")
         if name in _CONFIG:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
         found.append(option)
@@ -63,26 +63,26 @@ def options_of(words: Sequence[str]) -> list[Option]:
 
 
 def joined(options: Iterable[Option]) -> list[str]:
-    """The options as words again."""
+    """Return the options as command-line arguments, the inverse of `options_of`."""
     return [o.name if o.value is None else f"{o.name}={o.value}" for o in options]
 
 
 def _opens_option(word: str) -> bool:
-    """Whether a word opens an option, rather than being a value such as ``-1`` or ``- a``."""
+    """Return whether an argument starts an option; values such as ``-1`` or ``- a`` do not."""
     number = word[1:2].isdigit() or word[1:2] == "."
     return word.startswith("-") and len(word) > 1 and not number and " " not in word
 
 
 def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The config that options describe.
+    """Return the config that options describe.
 
     Args:
-        options: in their order; a later one counts.
-        command: the command that they are for, such as ``fit``.
-        base: the config that they are set over.
+        options: options in command-line order; later options override earlier ones.
+        command: command of the options, such as ``fit``.
+        base: config that the options override.
 
     Raises:
-        ActlabError: for an unknown option, a file that is no config, or an argument before its class.
+        ActlabError: for an unknown option, a file that is not a config, or an argument before its class.
     """
     config: dict[str, Any] = copy.deepcopy(dict(base or {}))
     for option in options:
@@ -95,7 +95,7 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
             section, _, argument = key.partition(".")
             if section in SECTIONS and argument not in ("", "class_path") and section not in config:
                 raise ActlabError(
-                    f"{option.name} stands before its class: give -c FILE or --{section} CLASS first"
+                    f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
                 )
             value = _value(option.value)
             _set(config, key, value if argument else _read_if_file(value, Path()))
@@ -103,7 +103,7 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key of the top level or below it; the Trainer's arguments one by one."""
+    """Set a dotted key; a mapping for ``trainer`` is merged argument by argument."""
     if key == "trainer" and isinstance(value, Mapping) and isinstance(config.setdefault(key, {}), dict):
         for name, argument in value.items():
             put(config, f"{key}.{name}", argument)
@@ -112,7 +112,7 @@ def _set(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _key(option: Option, command: str) -> str:
-    """The dotted config key that an option sets."""
+    """Return the dotted config key that an option sets."""
     key = option.name.removeprefix("--")
     if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (*top_level(command), *MOVED):
         return key
@@ -121,12 +121,12 @@ def _key(option: Option, command: str) -> str:
 
 
 def _read_if_file(value: Any, folder: Path) -> Any:
-    """A section of a config, which may stand in a file of its own."""
+    """Return a section of a config, read from a file if the value names one."""
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
 def _value(text: str | None) -> Any:
-    """A word's value: nested ones as YAML reads them, a plain one as it stands."""
+    """Parse null, booleans, mappings and lists as YAML; return any other text unchanged."""
     try:
         value = parse(text or "")
     except ActlabError:
@@ -135,10 +135,15 @@ def _value(text: str | None) -> Any:
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested values, in place, as on LightningCLI's command line.
+    """Set a dotted key in a nested config in place, with the rules of LightningCLI's command line.
 
-    ``init_args`` may be left out below a ``class_path``; ``key+`` appends to a list; a key below a list means
-    its last item. Another class begins with its own defaults.
+    ``init_args`` may be omitted below a ``class_path``; ``key+`` appends to a list; a key below a list refers
+    to its last item. A new class drops the arguments of the old class.
+
+    Args:
+        config: nested config to modify.
+        key: dotted key, with ``+`` at the end to append.
+        value: value to set.
     """
     *path, last = key.removesuffix("+").removesuffix(".class_path").split(".")
     node = config
@@ -154,7 +159,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _child(holder: Any, key: Any) -> dict[str, Any]:
-    """The mapping below a key, made where there is none; that of a list is its last item."""
+    """Return the mapping below a key, created if missing; for a list, the mapping of its last item."""
     child = holder[key] if isinstance(holder, list) else holder.get(key)
     if isinstance(child, list) and child:
         return _child(child, -1)
@@ -165,7 +170,7 @@ def _child(holder: Any, key: Any) -> dict[str, Any]:
 
 
 def merged(before: Any, value: Any) -> Any:
-    """A value set over another: a class argument by argument, anything else as a whole."""
+    """Merge a value over another: argument by argument for the same class, otherwise replace the old value."""
     if isinstance(before, dict) and isinstance(value, str) and value == before.get("class_path"):
         return before
     if not (isinstance(before, dict) and isinstance(value, dict) and OBJECT & before.keys()):
@@ -174,7 +179,7 @@ def merged(before: Any, value: Any) -> Any:
     result = {} if another else copy.deepcopy(before)
     for key, item in value.items():
         if "class_path" in value and key not in SPEC:
-            result[key] = item  # a mistake that the check of the keys names
+            result[key] = item  # an invalid key; the check of keys reports it
         else:
             put(result, str(key), item)
     return result

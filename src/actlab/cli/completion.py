@@ -1,4 +1,4 @@
-"""``actlab completion bash | zsh | fish``: a script by which shells complete commands, options and names."""
+"""``actlab completion bash | zsh | fish``: print a shell script that completes commands, options and names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = (
     "actlab completion zsh > ~/.zfunc/_actlab      # with ~/.zfunc in fpath",
     "actlab completion fish > ~/.config/fish/completions/actlab.fish",
 )
-# Of the Trainer's arguments those that are given most often, beside what configs give.
+# Common Trainer arguments, in addition to those that configs set.
 _TRAINER = (
     *("accelerator", "accumulate_grad_batches", "default_root_dir", "devices", "fast_dev_run"),
     *("gradient_clip_val", "limit_train_batches", "limit_val_batches", "max_steps", "num_nodes", "precision"),
@@ -29,19 +29,19 @@ _TRAINER = (
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the script for a shell.
+    """Print the completion script of a shell.
 
     Raises:
-        ActlabError: for words it does not know.
+        ActlabError: for unknown arguments.
     """
     print(shtab.complete(everything(), parser().parse_args(argv).shell))
 
 
 def parser() -> Parser:
-    """The command line of ``actlab completion``."""
+    """Return the argument parser of ``actlab completion``."""
     found = Parser(
         prog="actlab completion",
-        description="Print a script by which the shell completes commands, options and names.",
+        description="Print a shell script that completes commands, options and names.",
         examples=EXAMPLES,
     )
     found.add_argument("shell", choices=SHELLS)
@@ -49,7 +49,7 @@ def parser() -> Parser:
 
 
 def everything() -> ArgumentParser:
-    """The whole command line as one parser."""
+    """Return one parser with all commands, for completion only."""
     from actlab.activations import names
     from actlab.cli.data import DATA
 
@@ -74,9 +74,9 @@ def everything() -> ArgumentParser:
 
 
 def _fit() -> ArgumentParser:
-    """The options that configs name; LightningCLI's own parser has too many to list, and loads everything."""
+    """Return a parser of the options in configs; LightningCLI's parser is too large and slow to import."""
     found = ArgumentParser(description="one network")
-    found.add_argument("-c", "--config", metavar="CONFIG", help="a config that travels with actlab, or a file")
+    found.add_argument("-c", "--config", metavar="CONFIG", help="a config that ships with actlab, or a file")
     found.add_argument("--ckpt_path", metavar="CHECKPOINT", help="last, best or a file")
     configs = [read_mapping(path) for path in sorted(resource("configs").glob("*.yaml"))]
     keys = {key for config in configs for key in _keys(config)} | {f"trainer.{name}" for name in _TRAINER}
@@ -86,7 +86,7 @@ def _fit() -> ArgumentParser:
 
 
 def _keys(node: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """The dotted keys of a config as options name them."""
+    """Yield the dotted keys of a config in the form of options."""
     for key, value in node.items():
         name = before if key == "init_args" else f"{before}.{key}".strip(".")
         if isinstance(value, dict):
@@ -96,7 +96,7 @@ def _keys(node: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def _actions(parser: ArgumentParser) -> Iterator[Action]:
-    """The actions of a parser and of its commands."""
+    """Yield the actions of a parser and of its subparsers."""
     for action in parser._actions:
         yield action
         if isinstance(action.choices, dict):
@@ -105,7 +105,7 @@ def _actions(parser: ArgumentParser) -> Iterator[Action]:
 
 
 def _words_or_files(name: str, words: Sequence[str], pattern: str) -> dict[str, Any]:
-    """What completes to one of some words, or to a file."""
+    """Return the shell code that completes to one of ``words`` or to a file that matches ``pattern``."""
     function, listed = f"_actlab_{name}", " ".join(words)
     return {
         "bash": function,

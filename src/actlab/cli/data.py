@@ -1,4 +1,4 @@
-"""``actlab data list | fetch | check``: which data there are, how to get them, whether a copy is whole."""
+"""``actlab data list | fetch | check``: list, download and check datasets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from actlab.storage.files import at_home, cache_folder
 
 
 class Found(NamedTuple):
-    """What a copy of a data set holds.
+    """Result of checking a local copy of a dataset.
 
     Args:
-        counts: of samples, by part.
-        problems: what is missing or damaged, one line each.
+        counts: number of samples by split.
+        problems: one line about each missing or damaged item.
     """
 
     counts: dict[str, int]
@@ -28,14 +28,15 @@ class Found(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """A data set of the papers.
+    """A dataset of the papers.
 
     Args:
-        what: in a few words.
-        source: where it is from.
-        get: how to get it.
-        check: looks through a copy.
-        fetch: gets it into a folder, where that can be done without the hub's reader.
+        what: short description.
+        source: origin of the data.
+        get: how to get the data; continues a sentence that begins with the dataset's name.
+        check: function that checks the copy in a folder.
+        fetch: function that downloads the data to a folder and returns its files; None if the hub provides the
+            data or it cannot be downloaded.
     """
 
     what: str
@@ -46,17 +47,17 @@ class DataSet(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run ``actlab data`` with the words after it.
+    """Run ``actlab data``.
 
     Raises:
-        ActlabError: for bad input, a file that cannot be had, or a copy that is not whole.
+        ActlabError: for bad input, a failed download, or an incomplete or damaged copy.
     """
     args = parser().parse_args(argv)
     if args.command == "list":
         show()
         return
     if args.name not in DATA:
-        raise unknown("data set", args.name, DATA)
+        raise unknown("dataset", args.name, DATA)
     if args.command == "fetch":
         fetch(args.name, args.folder)
     else:
@@ -64,48 +65,52 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parser() -> Parser:
-    """The command line of ``actlab data``."""
+    """Return the argument parser of ``actlab data``."""
     top = Parser(
         prog="actlab data",
-        description="Which data there are, how to get them, and whether they are whole.",
+        description="List, download and check datasets.",
         examples=["actlab data list", "actlab data fetch twitter_pos", "actlab data check timit FOLDER"],
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch|check")
-    commands.add_parser("list", help="the data sets, where they are from and how to get them")
-    one = commands.add_parser("fetch", help="get a data set, checked by its digests", description=FETCH)
+    commands.add_parser("list", help="list the datasets, their sources and how to get them")
+    one = commands.add_parser("fetch", help="download a dataset and check its digests", description=FETCH)
     one.add_argument("name", metavar="NAME", help=", ".join(DATA))
     one.add_argument("--folder", metavar="DIR", help=f"default: {twitter_pos.FOLDER} for twitter_pos")
-    other = commands.add_parser("check", help="say what a copy holds, and what is missing or damaged")
+    other = commands.add_parser("check", help="count the samples of a copy, and report what is damaged")
     other.add_argument("name", metavar="NAME", help=", ".join(DATA))
     other.add_argument("folder", metavar="DIR", help="the folder that data.dataset names, or a hub id")
     return top
 
 
 def show() -> None:
-    """Print the data sets."""
+    """Print the datasets, their sources and how to get them."""
     for name, data in DATA.items():
         print(f"{name}: {data.what}, from {data.source}\n    {data.get}")
-    print(f"Decoded data are kept in {cache_folder(None)}. Every data set has a sample: data.sample=true.")
+    print(f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true.")
 
 
 def fetch(name: str, folder: str | None) -> None:
-    """Get a data set and say where it is.
+    """Download a dataset and print the paths of its files.
+
+    Args:
+        name: name of the dataset.
+        folder: target folder; None for the default.
 
     Raises:
-        ActlabError: when it cannot be had.
+        ActlabError: if this command cannot download the dataset, or the download fails.
     """
     get = DATA[name].fetch
     if get is None:
-        raise ActlabError(f"{name} is not fetched by this command: it {DATA[name].get}")
+        raise ActlabError(f"this command cannot fetch {name}: it {DATA[name].get}")
     for path in get(folder or twitter_pos.FOLDER):
         print(path)
 
 
 def check(name: str, folder: str) -> None:
-    """Print what a copy holds.
+    """Check a copy of a dataset and print the number of its samples.
 
     Raises:
-        ActlabError: when it is not whole.
+        ActlabError: if the copy is incomplete or damaged.
     """
     found = DATA[name].check(folder)
     print(", ".join(f"{part} {number:,}" for part, number in found.counts.items()))
@@ -113,7 +118,8 @@ def check(name: str, folder: str) -> None:
         print(problem)
     if found.problems:
         raise ActlabError(
-            f"{folder!r} is not whole: {len(found.problems)} problems, listed above. It {DATA[name].get}"
+            f"{folder!r} is incomplete or damaged, with {len(found.problems)} problems listed above. "
+            f"{name} {DATA[name].get}"
         )
     print(f"{name}: as expected")
 
@@ -121,10 +127,9 @@ def check(name: str, folder: str) -> None:
 def _images(
     wanted: dict[str, int], channels: int, classes: int, label: str | None = None
 ) -> Callable[[str], Found]:
-    """A check of a data set of images: numbers of images of each part, every one decoded, and of classes."""
+    """Return a check that decodes all images and compares the numbers of images and classes."""
 
     def look(folder: str) -> Found:
-        """Decode a copy and count."""
         from actlab.datamodules.sources import load_images
 
         images = load_images(folder, tuple(wanted), channels, label)
@@ -135,7 +140,7 @@ def _images(
     return look
 
 
-def _pictures(folder: str) -> Found:
+def _check_imagenet(folder: str) -> Found:
     from actlab.datamodules.imagenet import ImageNetDataModule
 
     parts = ImageNetDataModule(folder).encoded
@@ -143,7 +148,7 @@ def _pictures(folder: str) -> Found:
     return Found(counts, _differences(counts, IMAGENET))
 
 
-def _tweets(folder: str) -> Found:
+def _check_twitter_pos(folder: str) -> Found:
     counts, problems = {}, []
     for part, remote in twitter_pos.FILES.items():
         try:
@@ -155,24 +160,24 @@ def _tweets(folder: str) -> Found:
             for _, line in lines(path):
                 digest.update(line + b"\n")
             if digest.hexdigest() != remote.sha256:
-                problems.append(f"{path} is not the authors' file: its lines are others")
+                problems.append(f"{path} differs from the authors' file")
         except ActlabError as error:
             problems.append(str(error))
     return Found(counts, problems)
 
 
-def _timit(folder: str) -> Found:
+def _check_timit(folder: str) -> Found:
     report = speech.check(at_home(folder))
     return Found(report.counts, report.problems)
 
 
 def _differences(counts: dict[str, int], wanted: dict[str, int]) -> list[str]:
-    return [f"{part}: {counts[part]:,}, expected are {n:,}" for part, n in wanted.items() if counts[part] != n]
+    return [f"{part}: {counts[part]:,}, expected {n:,}" for part, n in wanted.items() if counts[part] != n]
 
 
-FETCH = "Files of MNIST and CIFAR come from the hub by themselves when a run first asks for them."
+FETCH = "MNIST and CIFAR are downloaded from the hub on first use by a run."
 TWEETS = {twitter_pos.TRAIN: 1000, twitter_pos.DEV: 327, twitter_pos.TEST: 500}
-_HUB = "comes from the hub by itself, or download its parquet files and name their folder in data.dataset"
+_HUB = "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet files"
 IMAGENET = {"train": 1_281_167, "val": 50_000, "classes": 1000}
 _CIFAR = {"train": 50_000, "test": 10_000}
 DATA = {
@@ -194,21 +199,21 @@ DATA = {
     "imagenet": DataSet(
         "1,331,167 photographs of 1,000 classes, any size",
         "the hub, ILSVRC/imagenet-1k, or image-net.org",
-        "is for those who have agreed to its terms: comes from the hub with an account, or as a folder of "
-        "train/CLASS/*.JPEG and val/CLASS/*.JPEG that data.dataset names",
-        _pictures,
+        "requires agreement to its terms: log in to the hub, or set data.dataset to a folder with "
+        "train/CLASS/*.JPEG and val/CLASS/*.JPEG",
+        _check_imagenet,
     ),
     "twitter_pos": DataSet(
         "1,827 tweets with tags of parts of speech, and word clusters",
         "github.com/brendano/ark-tweet-nlp",
-        "is fetched by: actlab data fetch twitter_pos",
-        _tweets,
+        "is downloaded by: actlab data fetch twitter_pos",
+        _check_twitter_pos,
         twitter_pos.fetch,
     ),
     "timit": DataSet(
         "6,300 spoken sentences with their phones",
         "the Linguistic Data Consortium, LDC93S1",
-        "is licensed: ask the LDC for it, and name its folder in data.dataset",
-        _timit,
+        "requires a licence from the LDC; set data.dataset to its folder",
+        _check_timit,
     ),
 }

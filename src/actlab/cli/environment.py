@@ -1,4 +1,4 @@
-"""What a command finds around it: where it prints, and variables that the libraries read."""
+"""Standard output of commands, and environment variables that libraries read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from actlab.errors import ActlabError
 
 
 class ReaderGoneError(Exception):
-    """The process that read what is printed has ended, as ``head`` does."""
+    """Raised when the process that reads the output, such as ``head``, has exited."""
 
 
 def check_variables() -> None:
-    """Check what libraries read off the environment while they are imported, where a mistake is a traceback.
+    """Check environment variables that libraries parse during import, where a bad value causes a traceback.
 
     Raises:
-        ActlabError: for a ``SOURCE_DATE_EPOCH`` that numpy cannot read.
+        ActlabError: if ``SOURCE_DATE_EPOCH`` is not an integer, which numpy requires.
     """
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
     try:
@@ -35,24 +35,25 @@ def check_variables() -> None:
 
 @contextmanager
 def printing() -> Iterator[Callable[[], bool]]:
-    """Print for a while: characters that the terminal lacks as ``?``, and nothing lost without an error.
+    """Prepare standard output for a command: replace unsupported characters by ``?`` and report lost output.
 
-    Without a standard output (``>&-``) nothing is printed. What is still buffered is written at the end, where
-    a full disk can be reported; Python itself would find it out after the last line of the program.
+    Without a standard output (``>&-``) nothing is printed. The buffer is flushed at the end of the block, so
+    that a full disk can be reported; Python itself would flush only after the program has finished.
 
     Yields:
-        Whether the process that read the output has ended, also after rich has replaced the output by nothing.
+        A function that returns whether the process that reads the output has exited. It also works after rich
+        has replaced the output by a null device.
 
     Raises:
-        OSError: when what was printed cannot be written.
-        ReaderGoneError: when its reader has ended.
+        OSError: if the output cannot be written.
+        ReaderGoneError: if the reader of the output has exited.
     """
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (as long as the process lives)
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    pipe = _copy_of_output()
-    nobody_reads = partial(_nobody_reads, pipe)
+    pipe = _duplicate_output()
+    nobody_reads = partial(_is_reader_gone, pipe)
     try:
         yield nobody_reads
     except BrokenPipeError as error:
@@ -63,22 +64,22 @@ def printing() -> Iterator[Callable[[], bool]]:
         try:
             sys.stdout.flush()
         except OSError as error:
-            _drop()
+            _discard_output()
             raise (ReaderGoneError() if nobody_reads() else error) from error
         finally:
             if pipe is not None:
                 os.close(pipe)
 
 
-def _copy_of_output() -> int | None:
-    """A descriptor of the standard output; None where no file is behind it."""
+def _duplicate_output() -> int | None:
+    """Return a duplicate descriptor of the standard output; None if it is not a file."""
     try:
         return os.dup(sys.stdout.fileno())
     except (OSError, ValueError):
         return None
 
 
-def _nobody_reads(pipe: int | None) -> bool:
+def _is_reader_gone(pipe: int | None) -> bool:
     if pipe is None or not hasattr(select, "poll"):
         return False
     poll = select.poll()
@@ -86,8 +87,8 @@ def _nobody_reads(pipe: int | None) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def _drop() -> None:
-    """Let what cannot be written go to nowhere, or Python would try it once more while it ends."""
+def _discard_output() -> None:
+    """Redirect standard output to the null device, or Python would write the buffer again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""``actlab fit | validate | test | predict``: LightningCLI with this project's links and defaults."""
+"""``actlab fit | validate | test | predict``: LightningCLI with actlab's argument links and defaults."""
 
 from __future__ import annotations
 
@@ -30,26 +30,29 @@ from actlab.storage import checkpoints
 from actlab.storage.files import forget_id, id_in, regular
 from actlab.storage.resources import is_pipe
 
-LIGHTNINGS = ("best", "last", "hpc")  # words that stand for a checkpoint
+LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
 class RecordConfig(SaveConfigCallback):
-    """Keep the resolved config beside the run's checkpoints and log it, nested, to the logger.
+    """Write the resolved config to the run's folder and log it to the logger as nested values.
 
-    A later run in the same folder with another config writes ``config-1.yaml`` and so on: none is replaced. A
-    folder is locked while a fit writes into it.
+    A later run in the same folder with another config writes ``config-1.yaml`` and so on, so no config is
+    overwritten. The folder is locked during a fit.
+
+    Args:
+        text: resolved config as YAML, without the run's folder.
     """
 
     def __init__(self, *args: Any, text: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.text = text  # the config before the run's folder was put into it
+        self.text = text
         self.lock: FileLock | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Lock the folder, then record.
+        """Lock the folder, then write the config.
 
         Raises:
-            ActlabError: where another process trains in the folder.
+            ActlabError: if another process trains in the folder.
         """
         if stage == "fit" and trainer.is_global_zero:
             folder = Path(trainer.default_root_dir)
@@ -59,7 +62,7 @@ class RecordConfig(SaveConfigCallback):
                 self.lock.acquire()
             except Timeout:
                 raise ActlabError(
-                    f"another process trains in {str(folder)!r}: wait for its end, or give another "
+                    f"another process trains in {str(folder)!r}: wait until it ends, or give another "
                     "--trainer.default_root_dir"
                 ) from None
         super().setup(trainer, pl_module, stage)
@@ -76,7 +79,7 @@ class RecordConfig(SaveConfigCallback):
         self.teardown(trainer, pl_module, "fit")
 
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write the file and hand the values to the logger."""
+        """Write the config file and log the hyperparameters."""
         if stage == "fit":
             keep_version(Path(trainer.default_root_dir) / "config.yaml", self.text)
         if trainer.logger is not None:
@@ -84,7 +87,7 @@ class RecordConfig(SaveConfigCallback):
 
 
 def keep_version(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, or to ``name-1``, ``name-2`` … where an earlier text differs."""
+    """Write ``text`` to ``path``, or to ``name-1``, ``name-2`` … if the file exists with another text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     candidate, number = path, 0
     while candidate.exists() and regular(candidate).read_text(encoding="utf-8") != text:
@@ -94,13 +97,14 @@ def keep_version(path: Path, text: str) -> None:
 
 
 class CommandLine(ActlabCLI):
-    """The command line: each run has a folder, and what is asked for must be what the checkpoint holds.
+    """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
     Args:
-        command: what is run, such as ``fit``.
-        given: the config, and the arguments of the command.
-        name: of the config, under which the runs' folders are, unless ``trainer.default_root_dir`` says where.
-        trainer_defaults: Trainer arguments where the config is silent.
+        command: Trainer method to run, such as ``fit``.
+        given: config and arguments of the command.
+        name: name of the config. The runs' folders are in ``runs/<name>``, unless the config sets
+            ``trainer.default_root_dir``.
+        trainer_defaults: defaults for Trainer arguments that the config does not set.
     """
 
     def __init__(
@@ -116,10 +120,10 @@ class CommandLine(ActlabCLI):
         getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.asked)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; find the run's folder and its checkpoint.
+        """Parse the config; find the run's folder and its checkpoint.
 
         Raises:
-            ActlabError: for a model that is not the checkpoint's, or a checkpoint that is not there.
+            ActlabError: if the checkpoint does not exist or its model differs from the config's.
         """
         super().parse_arguments(parser, args)
         config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
@@ -134,15 +138,19 @@ class CommandLine(ActlabCLI):
         if path in ("last", "best"):
             self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
-            forget_id(self.folder)  # of a fit that was stopped before its first checkpoint
+            forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         set_save_dirs(config.trainer.logger, self.folder, fit)
         if not fit and path is None:
-            print("note: without --ckpt_path this is of an untrained network", file=sys.stderr)
+            print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         if (trained := trained_config(path)) is not None:
             self._check_model(trained, str(path))
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
-        """Compare the model with a checkpoint's, which gets its types alone to be as complete."""
+        """Compare the model with the checkpoint's, after completing the latter with default arguments.
+
+        Raises:
+            ActlabError: if they differ, or if code or data changed since a fit that is to be resumed.
+        """
         given = [name for name in sections.SHAPES if sections.gives(self.given, name)]
         alone = resolved(records.without_shapes(trained, given), {})
         asked, held = (records.record(config, {}) for config in (self.config, alone))
@@ -152,16 +160,16 @@ class CommandLine(ActlabCLI):
                 where, one, other = found
                 raise ActlabError(
                     f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
-                    + (f"give --{where} {other}" if fit else f"leave {where}, or -c, out")
+                    + (f"give --{where} {other}" if fit else f"omit {where} or -c")
                 )
         for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if fit:
-                raise ActlabError(f"{changed}: restore it, or leave --ckpt_path out to train from the start")
-            print(f"note: {changed}; this is of today's", file=sys.stderr)
+                raise ActlabError(f"{changed}: restore it, or omit --ckpt_path to train from scratch")
+            print(f"note: {changed}; the current version is used", file=sys.stderr)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer; what it writes goes into the run's folder, but where the config names another."""
+        """Build the Trainer, which writes to the run's folder unless the config sets another folder."""
         trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
         bar, callbacks = trainer.progress_bar_callback, trainer.callbacks  # type: ignore[attr-defined]
         if type(bar) is RichProgressBar:
@@ -175,13 +183,13 @@ class CommandLine(ActlabCLI):
 
 
 def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
-    """Let loggers of a parsed config write into a folder, those whose ``save_dir`` was left as it is.
+    """Set the folder of the loggers in a parsed config, unless their ``save_dir`` was set explicitly.
 
     Args:
-        logger: one, several, or none.
-        folder: of the run.
-        lasting: give those that take an ``id`` and were given none the folder's, so that a fit that goes on
-            does so in its own history.
+        logger: one logger, a list of loggers, or None or a bool.
+        folder: the run's folder.
+        lasting: whether to set the folder's id on loggers that accept an ``id`` and have none, so that a
+            resumed fit continues its history.
     """
     for one in logger if isinstance(logger, list) else [logger]:
         arguments = one.get("init_args") if isinstance(one, Namespace) else None
@@ -194,7 +202,12 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
 
 
 class Help(LightningCLI):
-    """LightningCLI's answer to ``--help`` and ``--model.help CLASS``."""
+    """LightningCLI for ``--help`` and ``--model.help CLASS``.
+
+    Args:
+        command: the command, such as ``fit``.
+        words: its arguments.
+    """
 
     def __init__(self, command: str, words: Sequence[str]) -> None:
         self.command = command
@@ -206,17 +219,20 @@ class Help(LightningCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """The command that is asked about, without the others: LightningCLI makes a parser for each."""
+        """Return only the requested command, because LightningCLI builds a parser for each command."""
         return {self.command: super().subcommands()[self.command]}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Say that the seed is given to both sides."""
+        """Show in the help that model and data receive the seed."""
         for side in sections.SECTIONS:
             parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
 
 
 def main(args: Sequence[str]) -> None:
-    """Run ``fit``, ``validate``, ``test`` or ``predict``; a config may be named without its path.
+    """Run ``fit``, ``validate``, ``test`` or ``predict``.
+
+    Args:
+        args: the command and its arguments; a config that ships with actlab may be given by its bare name.
 
     Raises:
         ActlabError: for bad input of any kind.
@@ -232,36 +248,39 @@ def main(args: Sequence[str]) -> None:
     trained = trained_config(None if command == "fit" else path)
     given = arguments.nested(options, command, None if trained is None else records.as_config(trained))
     if given.get("model") is None and path is not None:
-        raise ActlabError(f"the checkpoint {path!r} holds no config of what was trained: give one with -c FILE")
+        raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     name = next((file.stem for file in files if not is_pipe(file)), None)
     run(command, given, name, only_shown=any(option.asks for option in options))
 
 
 def with_route(options: Sequence[Option]) -> list[Option]:
-    """The options without ``--products ROUTE``, after taking that route of float32 products on the CPU.
+    """Apply and remove the option ``--products ROUTE``, the float32 matmul backend on the CPU.
 
-    ``default`` is torch's own, ``onednn`` may be faster, and is less exact where the processor has units for
-    bfloat16 products; ``auto`` measures both and takes the faster one that is as exact. Without the option
-    nothing is changed.
+    ``default`` is torch's default backend. ``onednn`` may be faster, but is less accurate on processors with
+    bfloat16 matmul units. ``auto`` measures both and selects oneDNN if it is faster and as accurate. Without
+    the option nothing changes.
+
+    Returns:
+        The remaining options.
 
     Raises:
-        ActlabError: for another route.
+        ActlabError: for an unknown backend.
     """
     for route in (str(option.value) for option in options if option.name == "--products"):
         matmul.use(found := matmul.choose() if route == matmul.AUTO else route)
-        print(f"float32 products on the CPU: {found}")
+        print(f"float32 matmul backend on the CPU: {found}")
     return [option for option in options if option.name != "--products"]
 
 
 def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bool = False) -> None:
-    """Run a command over a config, or print the config as it would be run.
+    """Run a command on a config, or print the resolved config.
 
     Args:
-        command: such as ``fit``.
-        given: the config, and the arguments of the command.
-        name: of the config.
-        only_shown: print it, and run nothing.
+        command: the command, such as ``fit``.
+        given: config and arguments of the command.
+        name: name of the config.
+        only_shown: print the config and run nothing.
 
     Raises:
         ActlabError: for bad input of any kind.
@@ -274,22 +293,22 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
             shown = records.as_given(resolved(given, quiet), sections.linked_shapes(given))
             print(yaml.safe_dump(shown, sort_keys=False), end="")
             return
-        if command != "fit":  # what callbacks remember of the training counts for nothing
+        if command != "fit":  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
         CommandLine(command, given, name, **quiet).run()
 
 
 def trained_config(path: str | None) -> Mapping[str, Any] | None:
-    """What a checkpoint says was trained; None where it does not, or where there is no path."""
+    """Return the training record in a checkpoint; None if there is no record or no path."""
     found = checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
     return found.get(checkpoints.CONFIG)
 
 
 def check_checkpoint(path: str | None) -> None:
-    """Check that a checkpoint is a local file; Lightning's words, such as ``last``, are left to it.
+    """Check that a checkpoint is a local file; Lightning's keywords, such as ``last``, are accepted.
 
     Raises:
-        ActlabError: where there is no such file, or it lies elsewhere.
+        ActlabError: if the file does not exist or is not local.
     """
     if path is None or path in LIGHTNINGS:
         return
@@ -298,4 +317,4 @@ def check_checkpoint(path: str | None) -> None:
     if Path(path).is_dir():
         raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
     if not Path(path).exists():
-        raise ActlabError(f"there is no checkpoint {path!r}: give its path, or last, or best")
+        raise ActlabError(f"checkpoint {path!r} does not exist: give its path, last or best")

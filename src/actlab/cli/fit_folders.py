@@ -1,17 +1,18 @@
-"""Where a fit leaves its files: one folder a run, named by what is trained.
+"""Folders of ``actlab fit``: one per run, named after what is trained.
 
 ::
 
     runs/<config>/<activation>-seed<seed>-<digest>/
         config.yaml       the resolved config
-        checkpoints/      last.ckpt, and what the config's ModelCheckpoint keeps
-        wandb/, …         what its loggers write
+        checkpoints/      last.ckpt and the checkpoints of the config's ModelCheckpoint
+        wandb/, …         files of the loggers
         predictions.parquet   from ``actlab predict``
 
-The digest is of what counts of the resolved config (`actlab.config.identity`), however long it is trained. So
-the same command finds its folder again, to resume with ``--ckpt_path last``, and another unit, seed or network
-has a folder of its own. Whether data and code are what they were is compared with the checkpoint. A second fit
-from the start gets ``…-1``, and so on: the first one's files stay.
+The digest covers the part of the resolved config that changes the numbers (`actlab.config.identity`), without
+the length of training. The same command therefore finds its folder to resume with ``--ckpt_path last``, and
+another activation, seed or network gets its own folder. Changes of data and code are detected by comparison
+with the checkpoint, not by the digest. A second fit from scratch gets the folder ``…-1`` and so on, so no
+checkpoint is overwritten.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage.checkpoints import read
 
-# Arguments of the Trainer that name no other run: how long it is trained, what is evaluated, and where.
+# Trainer arguments that do not change the name of a run: length of training, extent of evaluation, plugins.
 _NOT_TRAINED = (
     *("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time"),
     *("limit_test_batches", "limit_predict_batches", "plugins"),
@@ -39,12 +40,12 @@ def _only_writes(callback: Mapping[str, Any]) -> bool:
 
 
 def name_of(config: Mapping[str, Any]) -> str:
-    """The name of a run's folder, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
+    """Return the name of a run's folder, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
 
-    A model without activation gives its class.
+    For a model without activation, the name starts with the model's class.
 
     Args:
-        config: resolved, as plain values.
+        config: resolved config as plain values.
     """
     trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
     trainer["callbacks"] = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
@@ -56,7 +57,7 @@ def name_of(config: Mapping[str, Any]) -> str:
 
 
 def _label(value: Any) -> str:
-    """A unit or class as part of a folder's name."""
+    """Format an activation or class as part of a folder's name."""
     if isinstance(value, Mapping):
         rest = [f"{key}{item}" for key, item in value.items() if key != "name"]
         return "-".join([_label(value.get("name")), *map(_label, rest)])
@@ -64,62 +65,63 @@ def _label(value: Any) -> str:
 
 
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
-    """The folder of a fit.
+    """Return the folder to resume in, or a new folder without checkpoints; never overwrite a checkpoint.
 
     Args:
-        root: of all fits of a config.
-        name: of the run.
-        resumed: the checkpoint that is gone on from: ``last`` and ``best`` mean the newest run of this name, a
-            path the run that it lies in.
-
-    Returns:
-        The folder of the run that goes on, or a fresh one: without checkpoints, so that none is replaced.
+        root: folder of all fits of a config.
+        name: name of the run.
+        resumed: checkpoint to resume from: ``last`` or ``best`` of the newest run with this name, or a path.
+            None starts from scratch.
     """
-    used = list(_used(root, name))
+    used = list(_used_folders(root, name))
     if resumed in ("last", "best"):
         return used[-1] if used else root / name
     for folder in used if resumed else ():
         if folder_of(Path(str(resumed)).resolve()) == folder.resolve():
             return folder
-    return _numbered(root, name, len(used))
+    return _numbered_folder(root, name, len(used))
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """The folder of the run that a checkpoint is of."""
+    """Return the folder of the run that a checkpoint belongs to."""
     return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 
 
-def _numbered(root: Path, name: str, number: int) -> Path:
+def _numbered_folder(root: Path, name: str, number: int) -> Path:
     return root / (f"{name}-{number}" if number else name)
 
 
-def _used(root: Path, name: str) -> Iterator[Path]:
-    """The folders of a name that hold checkpoints, oldest first."""
+def _used_folders(root: Path, name: str) -> Iterator[Path]:
+    """Yield the folders of a run name that contain checkpoints, oldest first."""
     for number in count():
-        folder = _numbered(root, name, number)
+        folder = _numbered_folder(root, name, number)
         if not any(folder.glob("checkpoints/*.ckpt")):
             return
         yield folder
 
 
 def checkpoint_in(folder: Path, which: str) -> Path:
-    """The newest ``last`` checkpoint of a run, or the ``best`` one that its ModelCheckpoint knew then.
+    """Return the newest ``last`` checkpoint of a run, or the ``best`` checkpoint recorded in it.
+
+    Args:
+        folder: the run's folder.
+        which: ``last`` or ``best``.
 
     Raises:
-        ActlabError: where there is none.
+        ActlabError: if there is no such checkpoint.
     """
     lasts = sorted(folder.glob("checkpoints/last*.ckpt"), key=lambda path: path.stat().st_mtime)
     if not lasts:
         raise ActlabError(
             f"there is no checkpoint {which!r} of this run in {str(folder)!r}: "
-            "leave --ckpt_path out to start it, or give the path of one"
+            "omit --ckpt_path to start the run, or give the path of a checkpoint"
         )
     if which == "last":
         return lasts[-1]
     states = (state for state in read(lasts[-1]).get("callbacks", {}).values() if isinstance(state, Mapping))
-    watching = (state for state in states if state.get("monitor"))  # one that watches nothing has no best
+    watching = (state for state in states if state.get("monitor"))  # no monitor, no best checkpoint
     names = [Path(state["best_model_path"]).name for state in watching if state.get("best_model_path")]
     for name in names:
         if (found := folder / "checkpoints" / name).exists():
             return found
-    raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last, or a path")
+    raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

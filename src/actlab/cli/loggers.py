@@ -1,4 +1,4 @@
-"""Loggers for the runs of a study: one a run, grouped, told what the runs are compared by."""
+"""Lightning loggers for the runs of a study."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from actlab.studies.plan import Run, Study
 
 @dataclass(frozen=True)
 class Loggers:
-    """Makes loggers of a class, each named after its run, grouped by study and given the run's config.
+    """Factory of loggers: one per run, named after the run, grouped by study, with the run's config.
 
-    A worker takes it along, so it holds plain values alone.
+    It holds only plain values, so that it can be sent to worker processes.
 
     Args:
-        path: of the class.
+        path: importable path of the logger class.
         group: name of the study.
         root: the study's folder.
-        tags: of the study; the run's unit is one more.
-        modes: as of `actlab.studies.plan.Study`.
-        texts: of grid values that would look alike, by `canonical`: ``a.py:Unit``.
+        tags: tags of the study; the run's activation is added.
+        modes: ``min`` or ``max`` by metric, from `actlab.studies.plan.Study`.
+        texts: text of grid values whose labels are ambiguous, such as ``a.py:Unit``, keyed by `canonical`.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Loggers:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, run: Run) -> Any:
-        """The logger of a run."""
+        """Return the logger of a run."""
         found = pydoc.locate(self.path)
         known = RunFolder(self.root, run).logger_id
         settings = {
@@ -64,10 +64,15 @@ class Loggers:
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
-    """Loggers of a class for the runs of a study; None without a class.
+    """Return a factory of loggers for the runs of a study; None without a class.
+
+    Args:
+        name: importable path of the logger class, or None.
+        study: the study.
+        root: the study's folder.
 
     Raises:
-        ActlabError: when ``name`` is no class of Lightning loggers.
+        ActlabError: if ``name`` is not a Lightning logger class.
     """
     if name is None:
         return None
@@ -76,13 +81,13 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
     found = pydoc.locate(name)
     if not (isinstance(found, type) and issubclass(found, Logger)):
         raise ActlabError(
-            f"--logger {name!r} is no Lightning logger class; one is actlab.reports.wandb.RunLogger"
+            f"--logger {name!r} is not a Lightning logger class. Example: actlab.reports.wandb.RunLogger."
         )
-    return Loggers(name, study.name, root, study.tags, study.modes, _told_apart(study.runs()))
+    return Loggers(name, study.name, root, study.tags, study.modes, _distinct_texts(study.runs()))
 
 
-def _told_apart(runs: Sequence[Run]) -> dict[str, str]:
-    """Grid values that have the label of another, with as much of their files as tells them apart."""
+def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:
+    """Return texts of grid values with equal labels: the shortest path endings that distinguish them."""
     found: dict[str, str] = {}
     for key in dict.fromkeys(key for run in runs for key in run.point):
         values = [run.point[key] for run in runs if key in run.point]

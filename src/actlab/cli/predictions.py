@@ -1,6 +1,6 @@
-"""Predictions as a table: one row a sample.
+"""Write predictions to a table with one row per sample.
 
-Shapes: ``B`` batch.
+Shapes: ``B`` batch size.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from actlab.storage.files import replacing
 
 
 class PredictionTable(BasePredictionWriter):
-    """Writes ``index``, what the model has predicted, and ``label`` where a batch has one, as a parquet file.
+    """Callback that writes sample index, predictions and labels, if any, to a parquet file.
 
-    Predicted columns are named by the model's attribute ``prediction``, such as ``probability_0`` …; ``output``
-    without it.
+    The columns are ``index``, predictions and ``label``. Prediction columns are named after the model's
+    attribute ``prediction``, such as ``probability_0`` …, or ``output`` if it has none.
 
     Args:
-        path: of the file; a former one is replaced.
+        path: path of the file; an existing file is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,10 +35,10 @@ class PredictionTable(BasePredictionWriter):
         self.parts: list[pd.DataFrame] = []
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse what one table cannot hold.
+        """Reset the table.
 
         Raises:
-            ActlabError: for several devices.
+            ActlabError: if the Trainer uses several devices.
         """
         if trainer.world_size > 1:
             raise ActlabError(f"predict on one device, not {trainer.world_size}: give --trainer.devices 1")
@@ -54,38 +54,43 @@ class PredictionTable(BasePredictionWriter):
         batch_idx: int,
         dataloader_idx: int,
     ) -> None:
-        """Take the rows of one batch."""
+        """Append the rows of a batch.
+
+        Raises:
+            ActlabError: for several data loaders, or predictions that are not a tensor.
+        """
         if dataloader_idx > 0:
             raise ActlabError("predictions of several dataloaders do not fit one table: give one dataloader")
         name = str(getattr(pl_module, "prediction", "output"))
-        if isinstance(batch_indices, Position):  # from our own data; from others' a list, or nothing
+        if isinstance(batch_indices, Position):  # of actlab's datamodules; others give a list or None
             batch_indices = batch_indices.index.tolist()
         before = sum(map(len, self.parts))
         self.parts.append(rows(prediction, batch, name, batch_indices or before))
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the file and say where."""
+        """Write the file and print its path."""
         with replacing(self.path) as partial:
             pd.concat(self.parts, ignore_index=True).to_parquet(partial, index=False)
         print(f"predictions: {self.path}")
 
 
 def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> pd.DataFrame:
-    """The rows of a batch.
+    """Return the rows of a batch.
 
     Args:
-        prediction: a tensor ``(B, …)``.
-        batch: a tuple whose second tensor ``(B, …)``, if there is one, is the label.
-        name: of what is predicted.
-        index: the position of each sample in the data, or of the first one.
+        prediction: tensor of shape ``(B, …)``.
+        batch: batch; if it is a tuple or list whose second item is a tensor of shape ``(B, …)``, this is the
+            label.
+        name: name of the prediction columns.
+        index: index of each sample in the dataset, or of the first sample.
 
     Raises:
-        ActlabError: for a prediction that is no such tensor.
+        ActlabError: if the prediction is not a tensor with a batch dimension.
     """
     if not isinstance(prediction, Tensor) or prediction.dim() == 0:
         raise ActlabError(
             f"a prediction of type {type(prediction).__name__} does not fit a table: "
-            "let predict_step return a tensor whose first axis is the samples"
+            "let predict_step return a tensor whose first dimension is the batch"
         )
     size = len(prediction)
     positions = list(range(index, index + size)) if isinstance(index, int) else list(index)
@@ -97,7 +102,7 @@ def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> 
 
 
 def columns(name: str, values: Tensor) -> Mapping[str, Any]:
-    """A tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; as ``name`` if it has one value a sample."""
+    """Return a tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; a tensor ``(B,)`` as column ``name``."""
     flat = values.detach().cpu()
     if flat.dim() == 1:
         return {name: flat.numpy()}

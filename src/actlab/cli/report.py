@@ -1,4 +1,4 @@
-"""``actlab report``: one page over all studies of a folder."""
+"""``actlab report``: write one page about all studies in a folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from actlab.reports.pages import index
 
 
 def main(argv: Sequence[str]) -> None:
-    """``actlab report``: write the page over all studies and say where.
+    """Write the page about all studies and print its path.
 
     Raises:
-        ActlabError: for words it does not know, or a folder without a study's table.
+        ActlabError: for unknown arguments, or if no study in the folder has a table.
     """
     runs = parser().parse_args(argv).runs_dir
     found = scoreboard.read(runs)
@@ -25,10 +25,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parser() -> Parser:
-    """The command line of ``actlab report``."""
+    """Return the argument parser of ``actlab report``."""
     found = Parser(
         prog="actlab report",
-        description="Write one page over all studies: each unit's median and rank in each task.",
+        description="Write one page about all studies: median and rank of each activation in each task.",
         examples=["actlab report", "actlab report --runs-dir runs/scoreboard-small"],
     )
     found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")

@@ -1,8 +1,8 @@
-"""``actlab scoreboard``: a user's unit through the papers' tasks, beside the units that the papers compare.
+"""``actlab scoreboard``: compare a user-defined activation with those of the papers, on the papers' tasks.
 
 ``--budget small`` takes minutes: embedded samples, narrow networks, five epochs, two seeds, one learning rate.
-It shows that a unit trains everywhere, not which is best. ``--budget paper`` runs the whole studies whose data
-it is given.
+It shows that an activation trains on every task, not which activation is best. ``--budget paper`` runs the full
+studies whose data is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actlab.errors import ActlabError, Parser, unknown
 from actlab.studies.plan import Study
 from actlab.studies.reading import load
 
-TASKS = {  # study → the data that it needs
+TASKS = {  # study → required dataset
     "gelu_mnist_classifier": "mnist",
     "gelu_mnist_autoencoder": "mnist",
     "gelu_twitter_pos": "twitter_pos",
@@ -34,13 +34,13 @@ _LR, _USUAL = "model.optimizer.lr", 1e-3
 
 
 def parser() -> Parser:
-    """The command line of ``actlab scoreboard``."""
+    """Return the argument parser of ``actlab scoreboard``."""
     found = Parser(
         prog="actlab scoreboard",
-        description="Take your unit through the papers' tasks, beside the units that the papers compare. "
+        description="Compare your activation with those of the papers, on the papers' tasks. "
         "--budget small takes minutes: embedded samples, narrow networks, five epochs, two seeds, one learning "
-        "rate. It shows that a unit trains everywhere, not which is best. --budget paper runs the studies in "
-        "full whose data it is given.",
+        "rate. It shows that an activation trains on every task, not which is best. --budget paper runs the "
+        "full studies whose data is given.",
         examples=[
             "actlab scoreboard --activation ./my_unit.py:MyUnit",
             "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
@@ -53,7 +53,7 @@ def parser() -> Parser:
         required=True,
         dest="activations",
         metavar="NAME",
-        help="your unit: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+        help="your activation: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
     )
     found.add_argument("--budget", choices=BUDGETS, default="small", help="default: small")
     found.add_argument(
@@ -61,7 +61,7 @@ def parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help=f"where data lies, of {', '.join(DATA)}; a hub id is taken, too",
+        help=f"folder or hub id of a dataset; NAME is one of {', '.join(DATA)}",
     )
     found.add_argument(
         "--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-small or runs/scoreboard-paper"
@@ -70,13 +70,13 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab scoreboard`` with the words after it.
+    """Run ``actlab scoreboard``.
 
     Returns:
-        0; 1 when runs failed.
+        0, or 1 if runs failed.
 
     Raises:
-        ActlabError: for bad input, or where no task has its data.
+        ActlabError: for bad input, or if no task has its data.
     """
     args = parser().parse_args(argv)
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
@@ -88,8 +88,8 @@ def main(argv: Sequence[str]) -> int:
     ]
     if not studies:
         raise ActlabError(
-            "--budget paper needs data: --data NAME=FOLDER, with a name of "
-            f"{', '.join(DATA)}; `actlab data list` says where they come from"
+            f"--budget paper needs data: give --data NAME=FOLDER, where NAME is one of {', '.join(DATA)}; "
+            "`actlab data list` prints how to get them"
         )
     for study in studies:
         check(study)
@@ -105,16 +105,19 @@ def main(argv: Sequence[str]) -> int:
     print()
     print_boards(read(runs).records)
     if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
-        print(f"without their data: {', '.join(without)}")
+        print(f"skipped, because --data is missing: {', '.join(without)}")
     print(index.write(runs))
     return int(failed > 0)
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:
-    """Where data lies, by name.
+    """Return the folder of each dataset by name.
+
+    Args:
+        given: values of ``--data``, each ``NAME=FOLDER``.
 
     Raises:
-        ActlabError: for what is no ``NAME=FOLDER``, or an unknown name.
+        ActlabError: for a malformed value or an unknown name.
     """
     found = {}
     for text in given:
@@ -122,13 +125,13 @@ def folders(given: Sequence[str]) -> dict[str, str]:
         if not (equals and folder):
             raise ActlabError(f"--data {text!r}: give NAME=FOLDER")
         if name not in DATA:
-            raise unknown("data", name, DATA)
+            raise unknown("dataset", name, DATA)
         found[name] = folder
     return found
 
 
 def small(name: str, activations: Sequence[str]) -> Study:
-    """A study on its samples, brief, at one learning rate."""
+    """Return a short version of a study: on samples, with one learning rate."""
     full = load(name)
     rates = full.blocks[0].grid.get(_LR)
     rate = {_LR: _USUAL if _USUAL in rates else rates[0]} if rates else {}
@@ -141,13 +144,13 @@ def small(name: str, activations: Sequence[str]) -> Study:
         stages=(),
         published={},
         cut="",
-        figures=tuple(map(_own, brief.figures)),
+        figures=tuple(map(_without_published, brief.figures)),
         notes=("On samples and with narrow networks: nothing here says which unit is best.",),
     )
 
 
-def _own(figure: Mapping[str, Any]) -> dict[str, Any]:
-    """A figure without the published curves and what goes with them."""
+def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a figure without published curves, their axis limits and its caption."""
     theirs = ("published", "ylim", "caption")
     panels = [{k: v for k, v in panel.items() if k not in theirs} for panel in figure.get("panels", ())]
     own = {key: value for key, value in figure.items() if key not in theirs}
@@ -155,5 +158,5 @@ def _own(figure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paper(name: str, activations: Sequence[str], dataset: str) -> Study:
-    """A study in full."""
+    """Return the full study on the given dataset."""
     return load(name, overrides=[f"data.dataset={dataset}"], activations=activations)

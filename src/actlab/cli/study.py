@@ -1,4 +1,4 @@
-"""``actlab study plan | run | show | report | wandb FILE``."""
+"""``actlab study plan | run | show | report | wandb FILE``: plan, run and compare the runs of a study file."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ W_AND_B = "actlab.reports.wandb.RunLogger"
 
 
 COMMANDS = {
-    "plan": "list the runs; nothing that the study names is imported, unless --time asks for it",
-    "run": "train what is unfinished, then print the table; exits with 1 when runs or probes failed",
+    "plan": "list the runs; import nothing that the study names, except with --time",
+    "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
-    "report": "draw the figures beside the published curves",
-    "wandb": "make a Weights & Biases workspace and report of runs that were logged there",
+    "report": "draw the figures with the published curves",
+    "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
 }
 
@@ -60,7 +60,7 @@ EXAMPLES = {
 
 
 def parser() -> Parser:
-    """The command line of ``actlab study``."""
+    """Return the argument parser of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
     commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
     subs = {
@@ -69,23 +69,21 @@ def parser() -> Parser:
     }
     for name in ("plan", "run", "show", "report", "wandb"):
         _add_study(subs[name])
-    subs["plan"].add_argument("--time", action="store_true", help="time an update of each unit, and add up")
+    subs["plan"].add_argument("--time", action="store_true", help="estimate the time from timed updates")
     _add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_const", dest="form", const="json", help="for machines")
+    form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
-    subs["report"].add_argument(
-        "--html", action="store_true", help="one page for browsers as well, report.html"
-    )
+    subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
     subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
     return top
 
 
 def _add_study(sub: ArgumentParser) -> None:
-    """Which study it is, and which runs belong to it."""
-    sub.add_argument("file", metavar="FILE", help="a study file, or the name of one that travels with actlab")
-    sub.add_argument("--smoke", action="store_true", help="on samples, in seconds; under runs/FILE-smoke")
+    """Add the arguments that select a study and its runs."""
+    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a study that ships with actlab")
+    sub.add_argument("--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke")
     sub.add_argument(
         "--set",
         action="append",
@@ -100,47 +98,46 @@ def _add_study(sub: ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         dest="activations",
-        help="add a unit to the grid: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+        help="add an activation to the grid: a name, package.module:Unit, ./file.py:Unit, "
+        "'{name: elu, alpha: 0.5}'",
     )
     sub.add_argument(
-        "--reference", metavar="NAME", help="the unit that the others are tested against and divided by"
+        "--reference", metavar="NAME", help="the activation to test against and to which costs are relative"
     )
     sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    sub.add_argument(
-        "--stage", metavar="NAME", help="this one alone, of a study in stages; default: each that has opened"
-    )
+    sub.add_argument("--stage", metavar="NAME", help="only this stage of the study; default: all open stages")
 
 
 def _add_run_options(sub: ArgumentParser) -> None:
-    sub.add_argument("--report", action="store_true", help="draw the figures as well")
-    sub.add_argument("--html", action="store_true", help="draw the figures, and write the page for browsers")
+    sub.add_argument("--report", action="store_true", help="also draw the figures")
+    sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     sub.add_argument(
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="auto: stack runs where that applies, say where not",
+        help="auto: stack compatible runs, report the others",
     )
     sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
     sub.add_argument(
         "--jobs",
         type=int,
         metavar="N",
-        help="processes that train at a time, one thread each; default: one a core, in short studies 1",
+        help="number of training processes, one thread each; default: one per core, 1 in short studies",
     )
     sub.add_argument(
         "--max-stack",
         type=int,
         default=MAX_STACK,
         metavar="R",
-        help=f"most runs in one stack; default: {MAX_STACK}",
+        help=f"maximum number of runs in a stack; default: {MAX_STACK}",
     )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab study`` with the words after it.
+    """Run ``actlab study``.
 
     Returns:
-        0; 1 after ``run`` when runs or evaluations of probes failed.
+        0, or 1 if ``run`` had failed runs or probes.
 
     Raises:
         ActlabError: for bad input.
@@ -169,21 +166,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_names(root: Path, command: str) -> None:
-    """Say that finished runs have names of before.
+    """Print a note if finished runs have old names.
 
     Raises:
-        ActlabError: where they would be trained again under today's.
+        ActlabError: if the command is ``run``, which would train them again under new names.
     """
     if former := former_in(root):
-        remedy = f"`python -m actlab.studies.renaming {root}` gives them those of today"
-        line = f"{len(former)} finished runs in {root} have names of before November 2026: {remedy}"
+        remedy = f"rename them with `python -m actlab.studies.renaming {root}`"
+        line = f"{len(former)} finished runs in {root} have names from before November 2026: {remedy}"
         if command == "run":
-            raise ActlabError(f"{line}; or train in another --runs-dir")
+            raise ActlabError(f"{line}, or use another --runs-dir")
         print(f"note: {line}", file=sys.stderr)
 
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> int:
-    """Train what is unfinished, then print the table and draw what was asked for; 1 when something failed."""
+    """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
@@ -201,7 +198,14 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> int:
 
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
-    """List the runs with their state, and say how much is left to do, in hours where ``timed``."""
+    """Print the runs with their states and the remaining work.
+
+    Args:
+        study: the study.
+        root: the study's folder.
+        timed: whether to time updates and estimate the remaining time.
+        only: name of the only stage to list; None for all open stages.
+    """
     ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
     runs = [r for stage in ready for r in stage.runs()]
     states = {r.id: state(RunFolder(root, r)) for r in runs}
@@ -213,7 +217,7 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
     print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
     for stage in study.stages[len(ready) :] if only is None else ():
         points = len(groups(ready[0]))
-        print(f"then stage {stage.name}: {points} grid points at what is selected × {len(stage.seeds)} seeds")
+        print(f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds")
     if only is None and (line := stages.unopened(study, root, ready)):
         print(line)
     if todo and timed:
@@ -221,7 +225,7 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
 
 
 def state(folder: RunFolder) -> str:
-    """How far a run is: ``finished``, ``epoch 9 of 25`` or ``to run``."""
+    """Return the state of a run: ``finished``, ``failed``, ``epoch 9 of 25`` or ``to run``."""
     if folder.finished:
         return "finished"
     if folder.failure:
@@ -231,7 +235,7 @@ def state(folder: RunFolder) -> str:
 
 
 def costs(study: Study, todo: Sequence[Run]) -> str:
-    """What is left to do costs, timed now."""
+    """Time updates and return an estimate of the remaining time as text."""
     from actlab.engines.settings import quiet
     from actlab.reports.notes import duration
 
@@ -242,12 +246,12 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
         faults = faults_of(todo, helper)
         todo = [run for run in todo if run.id not in faults]
         if not todo:
-            return "none of them can be trained: " + "; ".join(dict.fromkeys(faults.values()))
+            return "no run can be trained: " + "; ".join(dict.fromkeys(faults.values()))
         measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
         measured = [entry for entry in measured if "failed" not in entry]
         updates = helper.call(updates_of, todo[0])
     if not measured or updates is None:
-        return "no estimate of the time: the model is not a task of actlab, or the data does not know its size"
+        return "no time estimate: the model is not an actlab task, or the size of the data is unknown"
     seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
     total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
-    return f"about {duration(total)} one by one, updates alone ({updates} updates an epoch, timed just now)"
+    return f"about {duration(total)} one by one, for updates only ({updates} updates per epoch, timed just now)"

@@ -1,4 +1,4 @@
-"""What a study shows: its table, figures, page, and what Weights & Biases gets of it."""
+"""Output of a study: table, figures, HTML page, and uploads to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from actlab.studies.probe_files import file_of
 
 
 def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
-    """The results of each stage that has opened, up to the one of a name where one is given; the last is shown.
+    """Load the results of all open stages, or of the stages up to a given one; the last one is shown.
+
+    Args:
+        study: the study.
+        root: the study's folder.
+        stage: name of the last stage; None for all open stages.
 
     Raises:
-        ActlabError: for an unknown stage, or one that has not opened.
+        ActlabError: if the stage is unknown or not open.
     """
     opened = stages.opened(study, root) if stage is None else stages.until(study, root, stage)
     *before, last = [results.load(one, root) for one in opened]
@@ -31,7 +36,7 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
 
 
 def show(shown: Results, form: str | None = None) -> None:
-    """Print the table: for people, or as ``json`` or ``csv``."""
+    """Print the table as text (default), ``json`` or ``csv``."""
     from actlab.reports import table_files, terminal
 
     if form is None:
@@ -41,7 +46,13 @@ def show(shown: Results, form: str | None = None) -> None:
 
 
 def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
-    """Log the table, the figures among the files ``written`` to ``folder``, and the units' curves to W&B."""
+    """Log the table, figures and curves of the activations to W&B.
+
+    Args:
+        shown: results to log.
+        folder: folder of the results.
+        written: files written to the folder; the PNG files are logged as figures.
+    """
     from actlab.reports import tables, units, wandb
 
     found = [run.unit for run in shown.runs if run.unit]
@@ -53,7 +64,7 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
 
 
 def dashboards(shown: Results, entity: str, project: str) -> None:
-    """Create a W&B workspace and report of a study; without an account say what they would be, and how to."""
+    """Create a W&B workspace and report of a study; without an account, print what to do."""
     from actlab.reports import table_files, workspaces
     from actlab.reports.wandb import default_entity, mode
 
@@ -61,7 +72,7 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
     print(workspaces.description(study, entity, project))
     if mode() != "online":
         print(
-            "Nothing was created: there is no W&B account here. `wandb login`, then the same command again.\n"
+            "Nothing was created, because no W&B account is set up: run `wandb login` and repeat the command.\n"
             f"Runs that were logged offline: `wandb sync {shown.root}/wandb/offline-run-*` uploads them, "
             f"`wandb leet {shown.root}/wandb` shows them in the terminal."
         )
@@ -72,15 +83,15 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
 
 
 def folder_of(study: Study, root: Path, stage: str | None) -> Path:
-    """Where a study's table, figures and page go: those of an earlier stage alone into a folder of its name."""
+    """Return the folder for table, figures and page; an earlier stage has its own subfolder."""
     last = study.stages[-1].name if study.stages else None
     return root if stage in (None, last) else root / str(stage)
 
 
 def keep(opened: Sequence[Results], folder: Path) -> None:
-    """Write ``table.json``, by which ``actlab report`` knows the study and its values.
+    """Write ``table.json``, from which ``actlab report`` reads the study and its values.
 
-    Where it is another than before, figures and a page that are there are written anew: they show older values.
+    If the table or probe results have changed, existing figures and pages are stale and written again.
     """
     from actlab.reports import curve_table, table_files
 
@@ -100,7 +111,7 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
 
 
 def _probed_since(shown: Results, file: Path) -> bool:
-    """Whether a probe was evaluated after a file was written: what it shows may be in no table."""
+    """Return whether a probe ran after a file was written; figures may show it even if no table does."""
     written = file.stat().st_mtime if file.exists() else math.inf
     probes = [probe.name for probe in shown.study.probes]
     files = (file_of(shown.root / run.id, name) for run in shown.runs for name in probes)
@@ -108,7 +119,7 @@ def _probed_since(shown: Results, file: Path) -> bool:
 
 
 def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
-    """Write the table, the figures and, where asked for, the page into a folder, say where and return it."""
+    """Write the table, the figures and, if ``html``, the page to a folder; print and return their paths."""
     written = write(opened, folder, html)
     for path in written:
         print(path)
@@ -116,7 +127,7 @@ def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[
 
 
 def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
-    """Write the table, the figures and, where asked for, the page into a folder."""
+    """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
     from actlab.reports import curve_table, figures, table_files
 
     last = opened[-1]

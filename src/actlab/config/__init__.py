@@ -1,1 +1,1 @@
-"""What a config says: its keys, the classes it names, what of it counts, and its record in checkpoints."""
+"""Configs: their keys and classes, parsing, the identity of a run, and the record in its checkpoints."""

@@ -1,4 +1,4 @@
-"""Numbers of batches in a Trainer's arguments: 1 is one batch, and 1.0 is all of them."""
+"""Limits on batches in a Trainer's arguments: the int 1 means one batch, the float 1.0 all batches."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ BATCHES = (
 
 
 def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Give a parsed Trainer its whole numbers of `BATCHES` back, in place.
+    """Restore the integers among the arguments `BATCHES` of a parsed Trainer section, in place.
 
-    Lightning takes an int or a float there. Which of them the parser tries first depends on what was imported
-    before, as Python keeps one object for both orders of a union; then 1 batch becomes 1.0, the whole epoch.
+    Lightning accepts an int or a float. Which type the parser tries first depends on earlier imports, because
+    Python keeps one object for both orders of a union. The int 1 could become 1.0, the whole epoch.
     """
     for key in BATCHES:
         value = given.get(key)
-        if isinstance(value, str) and value.isdecimal():  # a word of the command line
+        if isinstance(value, str) and value.isdecimal():  # from the command line
             value = int(value)
         if type(value) is int and isinstance(trainer.get(key), float):
             trainer[key] = value
 
 
 def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
-    """The batches of a loader that a Trainer's limit leaves, as in Lightning's own loops.
+    """Return the batches of a data loader up to a Trainer's limit, as in Lightning's own loops.
 
     Args:
-        loader: of batches.
-        limit: their number above 0, or as a float their fraction.
-        key: of the limit in a config, for the error.
+        loader: the data loader.
+        limit: number of batches above 0, or as a float the fraction of batches.
+        key: the config key of the limit, for the error.
 
     Raises:
         ActlabError: for a fraction of less than one batch.

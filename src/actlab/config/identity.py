@@ -1,9 +1,11 @@
-"""What a run is: a digest of everything that changes its numbers, and of nothing else.
+"""The identity of a run: a digest of everything that affects its results, and of nothing else.
 
-Settings count, whatever they are written like, and so do the contents of files from outside: data, vectors, the
-source of a user's units, networks and tasks. Paths, logging, the study's name and the devices do not. actlab's
-own code counts by `NUMERICS`. Of a class that is not in `OWN` nobody here knows what it makes of its arguments
-and of several devices, so everything counts. Nothing that a config names is imported.
+The digest includes settings, however they are written, and the contents of external files: data, word vectors,
+and the source of user-defined activations, networks and tasks. It excludes paths, logging, the study's name and
+the devices. `NUMERICS` represents actlab's own code. For a class that is not in `OWN`, any argument and the
+number of devices may affect results, so the digest includes all of them.
+
+Nothing that a config names is imported.
 """
 
 from __future__ import annotations
@@ -17,41 +19,42 @@ from actlab.config.batches import BATCHES
 from actlab.config.keys import as_number, class_of
 from actlab.storage import contents
 
-NUMERICS = 3  # raised when runs of equal settings give other numbers than before
-DIGITS = 16  # of an identity, in names
-# Arguments of the Trainer that leave the numbers alone, up to the order of floating-point sums.
+NUMERICS = 3  # increased when equal settings give different results than before
+DIGITS = 16  # length of an identity in names
+# Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
     *("accelerator", "benchmark", "barebones", "default_root_dir", "enable_checkpointing"),
     *("enable_model_summary", "enable_progress_bar", "inference_mode", "log_every_n_steps", "logger"),
     *("num_sanity_val_steps", "profiler", "strategy"),
 }
-# Classes whose runs are the same on several devices, and arguments that leave what the data are read as alone.
+# Classes whose results do not depend on the number of devices.
 OWN = {
     "model": {f"actlab.tasks.{name}" for name in ("AutoencoderTask", "ClassificationTask", "FrameTask")},
     "data": {
         f"actlab.datamodules.{name}DataModule" for name in ("CIFAR", "ImageNet", "MNIST", "TIMIT", "TwitterPOS")
     },
 }
+# Arguments that do not affect results if model and data are in `OWN`: devices, and how data are read.
 NOT_COUNTED_OF_OWN = {
     "trainer": {"devices", "num_nodes", "use_distributed_sampler"},
     "data": {"cache_dir", "workers"},
 }
-_NULLS = {"check_val_every_n_epoch"}  # where null is another setting than the default
+_NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from the default
 
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """SHA-256 of a complete config and of the files from outside that it names.
+    """Return the SHA-256 of a complete config and of the external files that it names.
 
     Args:
-        counts: what counts of the config, as `counted` gives it.
-        sources: as `sources_of` gives them.
+        counts: the result of `counted`.
+        sources: the result of `sources_of`.
     """
     told = [NUMERICS, counts, sorted(set(sources.values()))]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
-    """What counts of a complete config, its values as they count."""
+    """Return the part of a complete config that affects results, with values in canonical form."""
     own = {section for section, classes in OWN.items() if str(class_of(config.get(section))) in classes}
     data = _without_reading(config) if "data" in own else config.get("data") or {}
     trainer = config.get("trainer") or {}
@@ -64,7 +67,7 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:
-    """The data of a config without the arguments that say how they are read: a run fills its own cache."""
+    """Return the data section without the arguments for reading: a run may change its own cache folder."""
     data = config.get("data") or {}
     if not isinstance(data, Mapping) or not isinstance(arguments := data.get("init_args") or {}, Mapping):
         return data
@@ -73,7 +76,7 @@ def _without_reading(config: Mapping[str, Any]) -> Any:
 
 
 def _plain(value: Any, sources: Mapping[str, str]) -> Any:
-    """Values as they count: ``1e-3``, ``0.001`` and ``1.0e-3`` are one, a path is what lies there."""
+    """Return values in canonical form: ``1e-3`` equals ``0.001``, a path becomes a digest of its content."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner, sources) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -85,14 +88,14 @@ def _plain(value: Any, sources: Mapping[str, str]) -> Any:
 
 
 def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
-    """Digests of what a config names outside actlab: paths of files and folders, and modules.
+    """Return digests of the files, folders and modules outside actlab that a config names.
 
     Args:
         config: nested values.
-        known: what was looked up before, by value; filled here.
+        known: digests found earlier; new ones are added.
 
     Returns:
-        The value as the config has it → digest of its content.
+        Mapping of a value in the config to the digest of its content.
     """
     known = {} if known is None else known
     found: dict[str, str] = {}

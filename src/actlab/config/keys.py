@@ -1,4 +1,4 @@
-"""Dotted config keys and how values are written for people."""
+"""Dotted config keys, and comparison and display of grid values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from actlab.errors import ActlabError
 from actlab.storage.files import resolved
 from actlab.storage.mappings import parse
 
-SPEC = ("class_path", "init_args", "dict_kwargs")  # keys beside which no argument stands
-OBJECT = {"class_path", "init_args"}  # keys of a mapping that becomes an object
+SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
+OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Unit
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set ``a.b.c`` in nested values, in place; ``init_args`` may be left out below a ``class_path``.
+    """Set ``a.b.c`` in nested values, in place; ``init_args`` may be omitted below a ``class_path``.
 
     >>> config = {"model": {"class_path": "pkg.Task", "init_args": {}}}
     >>> set_dotted(config, "model.lr", 0.1)
@@ -29,12 +29,12 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
     for part in path:
         node = inside(node, part).setdefault(part, {})
         if not isinstance(node, dict):
-            raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not further keys")
+            raise ActlabError(f"config key {key!r}: {part!r} holds the value {node!r}, not a mapping")
     inside(node, last)[last] = value
 
 
 def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
-    """The value at ``a.b.c``, or ``default``."""
+    """Return the value at ``a.b.c``, or ``default``."""
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, dict) or part not in inside(node, part):
@@ -44,10 +44,12 @@ def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
 
 
 def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Where a key belongs: with the arguments of a class, or in the node itself.
+    """Return the mapping to which a key belongs: the arguments of a class, or the node itself.
+
+    Absent or null arguments are replaced by an empty mapping, in place.
 
     Raises:
-        ActlabError: for arguments that are no mapping.
+        ActlabError: for arguments that are not a mapping.
     """
     if key in SPEC or not OBJECT & node.keys():
         return node
@@ -60,12 +62,14 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
-    """Refuse keys that are lost: the grid's are set in their order after the settings, and may hold others.
+    """Reject keys that a later key would overwrite.
+
+    The keys of the grid are set after the settings, in order. A later key may contain an earlier one.
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
 
     Raises:
-        ActlabError: for the first such key, and for the seed, which a study gives by itself.
+        ActlabError: for the first such key, and for the seed, which a study sets itself.
     """
     before: list[str] = []
     for wider, of_grid in [*((key, False) for key in settings), *((key, True) for key in grid)]:
@@ -74,7 +78,7 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
         for key in before if of_grid else ():
             if key != wider and _parts(key)[: len(_parts(wider))] == _parts(wider):
                 raise ActlabError(
-                    f"{key} would be lost, as {wider} is set after it and holds it: give {wider} first, or "
+                    f"{key} would be lost, as {wider} is set after it and contains it: give {wider} first, or "
                     f"{key} within the values of {wider}"
                 )
         before.append(wider)
@@ -85,17 +89,17 @@ def _parts(key: str) -> list[str]:
 
 
 def short(key: str) -> str:
-    """The last part of a dotted key, as tables and run ids show it."""
+    """Return the last part of a dotted key, as shown in tables and run ids."""
     return key.rpartition(".")[2]
 
 
 def class_of(value: Any) -> Any:
-    """The class path of a part of a config: of a mapping, or the value itself."""
+    """Return the class path in a section of a config: an entry of a mapping, or the value itself."""
     return value.get("class_path") if isinstance(value, Mapping) else value
 
 
 def label(value: Any) -> str:
-    """A grid value for people: ``elu(alpha=0.5)``, ``MyUnit``, ``0.001``.
+    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyUnit``, ``0.001``.
 
     >>> label({"name": "elu", "alpha": 0.5})
     'elu(alpha=0.5)'
@@ -112,13 +116,13 @@ def label(value: Any) -> str:
 
 
 def _arguments(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands beside a class path; values are put in words before anybody has checked them."""
+    """Return the ``init_args`` of a class specification; empty if malformed, since values may be unchecked."""
     found = value.get("init_args")
     return {str(key): inner for key, inner in found.items()} if isinstance(found, Mapping) else {}
 
 
 def in_full(value: Any) -> str:
-    """A grid value with all that tells it from others: unlike `label`, with a unit's path and every digit.
+    """Format a grid value unambiguously: unlike `label`, with an activation's path and every digit.
 
     >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
     ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
@@ -132,12 +136,12 @@ def in_full(value: Any) -> str:
 
 
 def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
-    """Whether low or high values of a metric are good, ``min`` or ``max``.
+    """Return whether low (``min``) or high (``max``) values of a metric are better.
 
     Args:
-        metric: with its split.
-        known: of metrics with their split, or by their last part; of any other, high values of an accuracy are
-            good and low ones of anything else.
+        metric: name of the metric with its split.
+        known: modes of metrics, by name with split or by last part. For any other metric, high values are
+            better if it is an accuracy, else low values.
 
     >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
     ('max', 'max', 'min')
@@ -147,9 +151,10 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two grid values are equal; a text also names the value that is written so in full.
+    """Return whether two grid values are equal.
 
-    Units of files are equal when file and name are, however the path is written.
+    A string equals a value of another type if it is the value's `in_full` text or parses to the same number.
+    Activations in files are equal if file and name are equal, however the path is written.
 
     >>> same("elu(alpha=2)", {"name": "elu", "alpha": 2}), same("0.50", 0.5), same("relu", "./mine.py:relu")
     (True, True, False)
@@ -162,7 +167,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def plain_unit(value: Any) -> Any:
-    """A unit that is given by its name alone as that name.
+    """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
 
     >>> plain_unit({"name": "elu"}), plain_unit({"name": "elu", "alpha": 2})
     ('elu', {'name': 'elu', 'alpha': 2})
@@ -172,7 +177,7 @@ def plain_unit(value: Any) -> Any:
 
 
 def located(value: Any) -> Any:
-    """A value with the paths of ``file.py:Unit`` made absolute."""
+    """Make the paths of ``file.py:Unit`` absolute, also in mappings."""
     if isinstance(value, Mapping):
         return {key: located(item) for key, item in value.items()}
     file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
@@ -187,7 +192,7 @@ def _is_number(text: str, value: Any) -> bool:
 
 
 def yaml_value(text: str) -> Any:
-    """A value as YAML reads it, with ``1e-3`` a number."""
+    """Parse a value as YAML, but with ``1e-3`` as a number."""
     value = parse(text)
     if isinstance(value, str):
         try:
@@ -198,12 +203,12 @@ def yaml_value(text: str) -> Any:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list as it is, a single value as a list of one."""
+    """Return a list unchanged, and any other value as a list with one element."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def as_number(value: Any) -> Any:
-    """A whole number or a text that reads as a number as a float; anything else as it is.
+    """Convert an integer or a numeric string to a float; return any other value unchanged.
 
     >>> as_number("1e-3"), as_number(3), as_number("relu"), as_number(True)
     (0.001, 3.0, 'relu', True)
@@ -217,12 +222,12 @@ def as_number(value: Any) -> Any:
 
 
 def is_rate(key: str) -> bool:
-    """Whether a config key is a learning rate, which changes nothing of what an update costs."""
+    """Return whether a config key is a learning rate, which does not affect the cost of an update."""
     return short(key) == "lr"
 
 
 def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some tuned values that may change what an update costs: all but learning rates.
+    """Return the tuned values that may affect the cost of an update: all but learning rates.
 
     >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
     {'model.network.dropout': 0.5}
@@ -231,7 +236,7 @@ def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical(values: Any) -> str:
-    """A text that is the same for equal grid values, nested ones too, in any order of their keys.
+    """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
 
     >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
@@ -246,7 +251,7 @@ def _as_numbers(values: Any) -> Any:
 
 
 def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """A grid point but for some keys.
+    """Return a grid point without the given keys.
 
     >>> without({"model.activation": "elu", "model.optimizer.lr": 0.1}, ["model.optimizer.lr"])
     {'model.activation': 'elu'}

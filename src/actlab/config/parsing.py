@@ -1,7 +1,7 @@
-"""Sections of configs as the types of their classes read them, each parsed once.
+"""Parse the sections of configs to the types of their classes; equal sections are parsed once.
 
-Parsing takes most of the time that building a small run takes, and the runs of a study share their Trainer and
-data, those of a stack their model too.
+Parsing takes most of the time to build a small run. The runs of a study share their Trainer and data sections,
+the runs of a stack also their model section.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
 
-_MOST = 64  # kept, the latest
+_MOST = 64  # number of parsed sections in the cache; the latest are kept
 _kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
-    """A section of a config, typed; for the caller to change.
+    """Return a parsed section of a config, as a copy that the caller may change.
 
-    One that was parsed before is taken from there, where it holds plain values alone and the classes that they
-    name are the same objects.
+    The result comes from a cache if the section holds only plain values and the classes that they name are
+    still the same objects.
 
     Args:
         name: ``trainer``, ``model`` or ``data``.
-        value: as the config has it.
-        elsewhere: the arguments of its class that come from elsewhere.
+        value: the section in the config.
+        elsewhere: arguments of its class that are set by other code, not by the config.
 
     Raises:
-        ActlabError: for an argument that a class needs.
-        ArgumentError: for a value that is not of its type.
+        ActlabError: for a missing required argument.
+        ArgumentError: for a value of the wrong type.
     """
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
     kept = _kept.pop(key, None) if key is not None else None
     if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
-        # The parser puts objects of its own into a config, and may import the classes.
+        # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
         _check_needed(name, found)
         kept = [_class(text) for text in names], found
@@ -58,7 +58,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
 
 
 def _check_needed(where: str, value: Any) -> None:
-    """Check that arguments without type and default are given, for which the parser puts None."""
+    """Check that arguments without type and default are given: the parser sets missing ones to None."""
     for part in value if isinstance(value, list) else ():
         _check_needed(where, part)
     if not isinstance(value, Namespace):
@@ -73,18 +73,18 @@ def _check_needed(where: str, value: Any) -> None:
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
-    """The model or data of a config, typed, with the seed of a run where its class takes one.
+    """Return the parsed model or data section of a config, with the run's seed if its class has a ``seed``.
 
-    A shape that the data will give the model has its default, or is None where it has none.
+    A shape that the model gets from the data later is set to its default, or to None if it has no default.
 
     Raises:
-        ActlabError: for what is no class.
-        ArgumentError: for a value that is not of its type.
+        ActlabError: if the section does not name a class.
+        ArgumentError: for a value of the wrong type.
     """
     shapes = linked_shapes(given) if name == "model" else ()
     found = section(name, given[name], ("seed", *shapes))
     if not inspect.isclass(locate(found.class_path)):
-        raise ActlabError(f"{name} must name a class, which {found.class_path!r} is not")
+        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
     known = parameters(locate(found.class_path)) or {}
     for shape in (shape for shape in shapes if shape in known):
         found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
@@ -94,11 +94,11 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
 
 
 def run_seed(value: bool | int | str) -> int:
-    """The seed of a run; a word of the command line is a text.
+    """Return the seed of a run as an integer; the command line passes it as a string.
 
     Raises:
-        ActlabError: for a value that is no seed; True and False, which Lightning takes, say none that a second
-            run could be given.
+        ActlabError: for a value that is not a seed. Lightning also accepts True and False, but these do not
+            state a seed with which the run could be repeated.
     """
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
@@ -109,7 +109,7 @@ def run_seed(value: bool | int | str) -> int:
 
 @cache
 def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
-    """The parser of some sections, which builds them too; see `section`."""
+    """Return the parser of the given sections, which also instantiates their classes; see `section`."""
     parser = LightningArgumentParser(exit_on_error=False)
     for name in names:
         if name in SECTIONS:
@@ -120,16 +120,16 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
 
 
 def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
-    """What distinguishes a section from others; None where it holds objects, or names files to read."""
+    """Return the cache key of a section, or None if it holds objects or names files to read."""
     if any(text.endswith(FILES) for text in texts(value)):
         return None
     try:
-        return json.dumps([name, value, *elsewhere])  # in its own order: that of a schedule's moments counts
+        return json.dumps([name, value, *elsewhere])  # unsorted: the order of a schedule's steps matters
     except (TypeError, ValueError):
         return None
 
 
 def _class(text: str) -> object:
-    """The class that an import path names, where its module is imported; None for any other text."""
+    """Return the class that an import path names if its module is imported, else None."""
     module, _, name = text.rpartition(".")
     return getattr(sys.modules.get(module), name, None) if module else None

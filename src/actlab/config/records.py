@@ -1,7 +1,7 @@
-"""What was trained, as its checkpoint keeps it: the resolved config's seed, model, data and precision.
+"""The training record stored in each checkpoint: seed, model, data and precision of the resolved config.
 
-The digests of the user's code that the model names and of the files that the data are read from are kept, too:
-the config only names them, and they can be edited.
+The record includes digests of the user's code that the model names, and of the files that the data are read
+from, because the config only names them and they can be edited.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from actlab.config import identity
 from actlab.config.sections import SECTIONS, SEED, SHAPES
 from actlab.storage import contents
 
-SOURCES = "sources"  # the key under which the digests of what model and data name stand
-_NOTHING = "nothing"  # how a key that one side lacks is shown
+SOURCES = "sources"  # key of the digests of the files and code that model and data name
+_NOTHING = "nothing"  # shown in place of a missing key
 
 
 def plain(value: Any) -> Any:
-    """Nested values as YAML and ``torch.load(weights_only=True)`` read them; a class becomes its path."""
+    """Convert nested values to types that YAML and ``torch.load(weights_only=True)`` read; classes to paths."""
     if isinstance(value, Namespace):
         value = value.as_dict()
     if isinstance(value, Mapping):
@@ -36,11 +36,11 @@ def plain(value: Any) -> Any:
 
 
 def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
-    """A resolved config as it can be given again: without the seeds and shapes that follow from the rest.
+    """Return a resolved config in the form of an input, without seeds and shapes that follow from the rest.
 
     Args:
-        config: as `actlab.experiments.resolved` makes it.
-        linked: the arguments that the model takes from the data.
+        config: the result of `actlab.experiments.resolved`.
+        linked: arguments that the model gets from the data.
     """
     found: dict[str, Any] = plain(config)
     for section in SECTIONS:
@@ -50,11 +50,11 @@ def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
 
 
 def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a resolved config.
+    """Return the record of a resolved config.
 
     Args:
-        config: as LightningCLI has parsed it.
-        shapes: arguments that the model takes from the data.
+        config: the config parsed by LightningCLI.
+        shapes: arguments that the model gets from the data, with their values.
     """
     given = as_given(config, ())
     found = {key: given[key] for key in (SEED, *SECTIONS)}
@@ -67,22 +67,22 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
-    """A record with the digests of what its model and its data name, as checkpoints keep it.
+    """Return a record with the digests of the files and code that its model and data name.
 
     Args:
         found: the record.
-        known: as of `identity.sources_of`.
+        known: see `identity.sources_of`.
     """
     return {**found, SOURCES: identity.sources_of({key: found[key] for key in SECTIONS}, known)}
 
 
 def changed_code(found: Mapping[str, Any]) -> list[str]:
-    """The code that a record's model and data name which is not what was trained: edited since, or gone."""
+    """Return the names of code in a record's model and data that was edited or removed after training."""
     return _changed(found, [found["model"], found["data"].get("class_path")], of_data=False)
 
 
 def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:
-    """The files and folders of a record's data that another names, too, and that are not as they were."""
+    """Return the files and folders of a record's data that have changed and that ``used`` names too."""
     return _changed(found, used["data"]["init_args"], of_data=True)
 
 
@@ -92,12 +92,12 @@ def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
 
 
 def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as a config that can be run."""
+    """Return a record as a config that can be run."""
     return copy.deepcopy({key: value for key, value in found.items() if key != SOURCES})
 
 
 def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """A record as a config that leaves shapes to the data, apart from some that are given."""
+    """Return a record as a config without the shapes that come from the data, except the ``given`` ones."""
     config = as_config(found)
     for name in SHAPES:
         if name not in given:
@@ -106,7 +106,7 @@ def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, 
 
 
 def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:
-    """The first place where two nested values differ: its dotted key, as a config is given, and both values."""
+    """Return where two nested values first differ: the dotted key without ``init_args``, and both values."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in _names(one, other):
             below = key if name in ("class_path", "init_args") else f"{key}.{name}"
@@ -117,6 +117,6 @@ def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:
 
 
 def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of two mappings, each once, those of the first one first: a class before its arguments."""
+    """Yield the keys of both mappings once, those of the first mapping first: a class before its arguments."""
     yield from one
     yield from (name for name in other if name not in one)

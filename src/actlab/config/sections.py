@@ -1,4 +1,4 @@
-"""The top level of a config: which keys there are, which classes it names, and what follows from the rest."""
+"""The top level of a config: its keys, the classes it names, and the values that other sections determine."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from actlab.config.signatures import find, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
-SHAPES = ("num_classes", "input_shape")  # of the model: what the config leaves out comes from the data
+SHAPES = ("num_classes", "input_shape")  # the model's arguments that come from the data if the config has none
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
-# LightningCLI's own keys for what actlab's tasks take as arguments; they would replace those.
+# LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
 FOLLOWS_SEED = ("model.seed", "data.seed")
 
 
 def top_level(command: str | None = None) -> tuple[str, ...]:
-    """The keys at the top of a config, with the arguments of a command such as ``fit``."""
+    """Return the top-level keys of a config, with the arguments of a command such as ``fit``."""
     return (SEED, "trainer", *SECTIONS, *(arguments_of(command) if command else ()))
 
 
 @cache
 def arguments_of(command: str) -> tuple[str, ...]:
-    """The arguments of a command that are words or truths, such as ``ckpt_path`` and ``verbose``."""
+    """Return the string and boolean arguments of a command, such as ``ckpt_path`` and ``verbose``."""
     skipped = {"self", *LightningCLI.subcommands()[command]}
     return tuple(
         key for key in inspect.signature(getattr(pl.Trainer, command)).parameters if key not in skipped
@@ -38,20 +38,20 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
-    """Check the top level of a config; what is below it, its classes' types decide when it is parsed.
+    """Check the top level of a config; the values below are checked when they are parsed.
 
     Args:
         config: nested values.
-        command: what runs it, such as ``fit``; None when it is only built.
+        command: the command that runs the config, such as ``fit``; None if it is only built.
 
     Raises:
-        ActlabError: for a key that a config cannot have, a section that is missing, or one of another kind.
+        ActlabError: for an unknown key, a missing section, or a section of the wrong type.
     """
     for key, value in config.items():
         if key in MOVED and value is not None:
             raise ActlabError(
-                f"{key!r} at the top level would replace the model's own: give {MOVED[key]} "
-                "(in a model of your own, configure_optimizers makes it)"
+                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+                "(a user-defined model builds it in configure_optimizers)"
             )
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
@@ -79,7 +79,7 @@ def _is_file(value: Any) -> bool:
 
 
 def gives(config: Mapping[str, Any], name: str) -> bool:
-    """Whether a config sets an argument of the model."""
+    """Return whether a config sets an argument of the model."""
     model = config.get("model")
     if not isinstance(model, Mapping):
         return False
@@ -87,7 +87,7 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
 
 
 def class_in(config: Mapping[str, Any], section: str) -> Any:
-    """The class that a section of a config names; None where the config does not name one that can be found."""
+    """Return the class that a section of a config names, or None if it names none that can be found."""
     value = config.get(section)
     path = value.get("class_path") if isinstance(value, Mapping) else value
     if not isinstance(path, str) or _is_file(path):
@@ -98,15 +98,15 @@ def class_in(config: Mapping[str, Any], section: str) -> Any:
 
 
 def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The shapes that the model takes, as far as that can be known, and the config leaves to the data."""
+    """Return the shapes that the model may accept, by its signature, and that the config does not set."""
     model = class_in(config, "model")
     known = None if model is None else parameters(model)
     return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
 
 
 def slices_batches(config: Mapping[str, Any]) -> bool:
-    """Whether the loaders of a config's data give each device its part of a batch, as the class declares.
+    """Return whether the datamodule's class declares that loaders give each device its part of a batch.
 
-    Then Lightning's distributed sampler is off by default; for all other data it is on, as in Lightning.
+    Lightning's distributed sampler is then off by default; for all other data it is on, as in Lightning.
     """
     return bool(getattr(class_in(config, "data"), "slices_batches", False))

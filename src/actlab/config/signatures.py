@@ -1,4 +1,4 @@
-"""What a class takes: the class that an import path names, its parameters, and what their types allow."""
+"""Import paths and signatures: the class that a path names, and the parameters of a class or function."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jsonargparse import ArgumentParser
 
 from actlab.errors import ActlabError, unknown
 
-# Of annotations whose names are imported for type checkers alone; ValueError: there is no signature.
+# An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
 class Taken(NamedTuple):
-    """A parameter of a class or function, as a config sets it."""
+    """A parameter of a class or function that a config can set."""
 
     annotation: Any
     default: Any
@@ -39,18 +39,18 @@ class Taken(NamedTuple):
 
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
-    """The parameters of a class or function by name; None where Python cannot tell them.
+    """Return the parameters of a class or function by name, or None if they cannot be determined.
 
-    Those that ``**kwargs`` hands on to a base class or another function are among them.
+    Parameters that ``**kwargs`` passes to a base class or another function are included.
     """
     signature = _signature(owner)
     if signature is None:
         return None
     found = dict(signature.parameters)
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
-        known = _of_bases(owner) | found
+        known = _base_parameters(owner) | found
         try:
-            names = _resolved(owner)
+            names = _names_through_kwargs(owner)
         except ValueError:
             return None
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
@@ -63,40 +63,40 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature, with its annotations as objects where they can be evaluated."""
+    """Return the signature, with evaluated annotations if possible."""
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
             return inspect.signature(owner, eval_str=evaluated)
     return None
 
 
-def _of_bases(owner: Any) -> dict[str, Parameter]:
-    """The parameters of the base classes; those of the nearest base count."""
+def _base_parameters(owner: Any) -> dict[str, Parameter]:
+    """Return the parameters of the base classes; the nearest base class takes precedence."""
     signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
     return {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
 
 
-def _resolved(owner: Callable[..., Any]) -> list[str]:
-    """The names that jsonargparse finds by following ``**kwargs`` through the source."""
+def _names_through_kwargs(owner: Callable[..., Any]) -> list[str]:
+    """Return the names that jsonargparse finds by following ``**kwargs`` through the source."""
     parser = ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
     return list(add(owner, fail_untyped=False))
 
 
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
-    """The class or function that a ``class_path`` names, checked to be of the wanted kind.
+    """Return the class or function that a ``class_path`` names.
 
     Args:
-        path: an import path, or the name alone of a class that is already imported.
-        kinds: the base classes that fit.
+        path: an import path, or only the name of a class that is already imported.
+        kinds: the allowed base classes.
         where: the config key, for messages.
 
     Raises:
-        ActlabError: when nothing has that path or the class is of another kind.
+        ActlabError: if nothing has that path, or for a class that is not derived from ``kinds``.
     """
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
     if "." not in path and object not in kinds:
-        known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one counts
+        known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one wins
         if path not in known:
             raise unknown("class", path, get_close_matches(path, known), f"{wants}.")
         return known[path]
@@ -105,12 +105,12 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     except ActlabError as error:
         raise ActlabError(f"{where}: {error}") from error
     if not callable(found) or (inspect.isclass(found) and not issubclass(found, kinds)):
-        raise ActlabError(f"{wants}, which {path!r} is not")
+        raise ActlabError(f"{wants}, got {path!r}")
     return found
 
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
-    """Classes and all their subclasses that are imported, without those of private modules."""
+    """Yield classes and all their imported subclasses, without those in private modules."""
     for kind in kinds:
         if "._" not in kind.__module__:
             yield kind
@@ -118,14 +118,14 @@ def _descendants(kinds: Iterable[type]) -> Iterator[type]:
 
 
 def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
-    """What ``package.module.name`` names.
+    """Return the object that ``package.module.name`` names.
 
     Args:
         path: the import path.
-        kinds: which classes to suggest in place of one that does not exist.
+        kinds: base classes of the classes to suggest if the name does not exist.
 
     Raises:
-        ActlabError: when there is no such module or name, or its import fails; the cause is chained.
+        ActlabError: if there is no such module or name, or if its import fails; the cause is chained.
     """
     parts = path.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -139,7 +139,7 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:
-    """The longest start of a path that is a module, imported, and what is left of the path."""
+    """Import the longest prefix of a path that is a module; return the module and the rest of the path."""
     for length in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:length])
         try:
@@ -156,7 +156,7 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
-    """An error for a class of some kinds, or else a module, that a module lacks, with those that it has."""
+    """Return an error for a missing class of some kinds, or a missing module, with the available ones."""
     if kinds:
         classes = {key: value for key, value in vars(owner).items() if inspect.isclass(value)}
         names = [key for key, value in classes.items() if issubclass(value, kinds) and not key.startswith("_")]

@@ -1,4 +1,4 @@
-"""Datamodules: files become tensors, once."""
+"""Lightning datamodules that read datasets and provide batches of tensors."""
 
 from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.imagenet import ImageNetDataModule

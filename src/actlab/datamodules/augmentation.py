@@ -1,7 +1,7 @@
-"""What changes images in training, differently each time they are seen: noise, crops, mirroring.
+"""Random augmentation of training images: crops, horizontal flips and Gaussian noise.
 
-Each is batched tensor code on the device of the images, for a batch alone, ``(B, C, H, W)``, and for one of R
-runs, ``(R, B, C, H, W)``; what it draws is a function of (run seed, epoch, number of the sample).
+Augmentations run on batches on the device of the images: ``(B, C, H, W)`` for one run, ``(R, B, C, H, W)`` for
+a stack of R runs. Their random numbers depend only on the run seed, the epoch and the index of the sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 
 def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
-    """A window of each image's own size, anywhere in the image with ``padding`` zeros around it."""
+    """Pad each image with zeros and cut a random window of its original size.
+
+    Args:
+        images: ``(B, C, H, W)``, or ``(R, B, C, H, W)`` in a stack.
+        position: of the batch.
+        padding: number of zeros on each side.
+    """
     *lead, c, h, w = images.shape
     padded = pad(images.reshape(-1, c, h, w), (padding,) * 4)
     windows = padded.unfold(2, h, 1).unfold(3, w, 1)  # a view: (n, C, row, column, H, W) of every window
@@ -28,21 +34,26 @@ def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
 
 
 def mirrored(images: Tensor, which: Tensor) -> Tensor:
-    """Some images mirrored left to right; ``which`` is bool ``(B,)``, or ``(R, B)`` in a stack."""
+    """Flip the selected images left to right.
+
+    Args:
+        images: ``(B, C, H, W)``, or ``(R, B, C, H, W)`` in a stack.
+        which: bool mask ``(B,)``, or ``(R, B)`` in a stack; True flips the image.
+    """
     return torch.where(which[..., None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A transform of training batches: crop, then mirror half of the images, then add noise.
+    """A transform of training batches: random crop, then random horizontal flip, then Gaussian noise.
 
     Args:
-        crop: zeros on each side of an image before a window of its size is cut; 0 leaves images as they are.
-        flip: whether each image is mirrored left to right with probability ½.
-        noise: standard deviation of Gaussian noise on every value, in units of the preprocessed pixels.
+        crop: number of zeros on each side of an image before a window of its size is cut; 0 disables cropping.
+        flip: whether to flip each image left to right with probability ½.
+        noise: standard deviation of the Gaussian noise, in units of the preprocessed pixels; 0 disables noise.
 
     Raises:
-        ActlabError: for a negative crop or noise.
+        ActlabError: if crop or noise is negative, or noise is not finite.
     """
 
     crop: int = 0
@@ -56,7 +67,7 @@ class Augmentation:
             raise ActlabError(f"data.noise {self.noise}: give a standard deviation, from 0")
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
-        """Change the images; labels stay."""
+        """Augment the images; return the labels unchanged."""
         images, labels = batch
         if self.crop:
             images = cropped(images, position, self.crop)
@@ -68,12 +79,12 @@ class Augmentation:
 
 
 class BothWays(TensorDataset):
-    """Every image twice: sample n + N is sample n mirrored left to right.
+    """A dataset with every image twice: sample n + N is sample n flipped left to right.
 
     Args:
         images: ``(N, C, H, W)``.
         labels: ``(N,)``.
-        transform: of the gathered batches.
+        transform: applied to each batch after flipping.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, transform: Augmentation) -> None:
@@ -84,7 +95,7 @@ class BothWays(TensorDataset):
         return 2 * super().__len__()
 
     def __getitems__(self, position: Position) -> Batch:
-        """The batch of samples ``position.index``, each below 2N."""
+        """Return the batch of samples ``position.index``, each below 2N."""
         position = position._replace(index=position.index.to(self.device))
         n = super().__len__()
         images, labels = super().__getitems__(position._replace(index=position.index % n))

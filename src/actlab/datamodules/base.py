@@ -1,8 +1,9 @@
-"""Numbered samples, the order of their batches and the datamodule of both: what all datamodules share.
+"""Datasets in memory, batch samplers and the base class that all datamodules share.
 
-A batch is requested by its `Position`: run seeds, epoch and sample indices. The dataset gathers these samples
-and passes them, with the position, to its transform. What `actlab.random.positions` draws there is therefore
-the same for a sample alone, in a stack, on any number of devices and after a resume.
+A sampler yields a `Position` per batch: run seeds, epoch and sample indices. The dataset gathers these samples
+and passes them to its transform together with the position. Random numbers that the transform draws through
+`actlab.random.positions` are therefore the same for a sample alone, in a stack, on any number of devices and
+after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -23,36 +24,39 @@ from actlab.random.hashing import generator
 from actlab.random.positions import Position
 
 Batch = tuple[Tensor, ...]
-# Batched tensor code on the device of the data: takes tensors (B, …), in a stack (R, B, …).
+# Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
 Transform = Callable[[Batch, Position], Batch]
 
 
 class BatchSource(Protocol):
-    """What a part of the data must be, such as a `TensorDataset`: numbered samples that come by the batch."""
+    """The interface of ``train``, ``val`` and ``test``: indexed samples, read in batches.
+
+    `TensorDataset` is one implementation.
+    """
 
     @property
     def device(self) -> torch.device:
-        """The device that the source was made for; the datamodule loads anew for another one."""
+        """The device that this source was loaded for; the datamodule loads again for another device."""
 
     def __len__(self) -> int:
-        """N."""
+        """The number of samples N."""
 
     def __getitems__(self, position: Position) -> Batch:
-        """The batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
 
 class TensorDataset(Dataset[Batch]):
-    """Tensors in memory; a batch is one gather, whatever the shape of its index.
+    """A dataset of tensors in memory that gathers a whole batch at once, for an index of any shape.
 
-    A batch is a copy, so that a transform may work in place.
+    Each batch is a copy, so a transform may modify it in place.
 
     Args:
         tensors: each ``(N, …)``.
-        transform: applied to each gathered batch, such as uint8 to float, or noise; the index of its position
-            lies on the device of the tensors.
+        transform: applied to each gathered batch, for example uint8 to float, or noise. The index of the
+            position that it receives is on the device of the tensors.
 
     Raises:
-        ActlabError: when the tensors differ in N.
+        ActlabError: if the tensors differ in N.
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
@@ -63,22 +67,22 @@ class TensorDataset(Dataset[Batch]):
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors lie."""
+        """The device of the tensors."""
         return self.tensors[0].device
 
     def __len__(self) -> int:
         return len(self.tensors[0])
 
     def __getitems__(self, position: Position) -> Batch:
-        """The batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack.
+        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack.
 
         Raises:
-            ActlabError: for plain numbers, as a loader without one of our samplers gives them.
+            ActlabError: if ``position`` is a list of indices, as from a data loader with a stock sampler.
         """
         if not isinstance(position, Position):
             raise ActlabError(
-                f"a batch is asked for by its Position, not by a {type(position).__name__}; "
-                "give the loader a batch_sampler, SeededBatches or BatchesInOrder"
+                f"a batch must be indexed by its Position, not by a {type(position).__name__}; "
+                "set the data loader's batch_sampler to SeededBatches or BatchesInOrder"
             )
         index = position.index.to(self.device)
         rows = index.flatten()
@@ -87,21 +91,22 @@ class TensorDataset(Dataset[Batch]):
 
 
 class SeededBatches(Sampler[Position]):
-    """A batch sampler whose order is a function of (seed, epoch) of the global batch; ranks slice it.
+    """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
 
-    So the order does not depend on the number of devices, and a stack of seeds gives each member the batches
-    that its seed gives alone.
+    The order does not depend on the number of devices. In a stack, each run gets the batches that its seed
+    produces alone.
 
     Args:
-        size: N.
-        batch_size: of the global batch.
+        size: number of samples N.
+        batch_size: size of the global batch.
         seed: one seed for an index ``(B,)``, or R seeds for an index ``(R, B)``.
-        rank: which slice of each batch to give.
-        world_size: into how many slices.
-        drop_last: leave out the last, partial batch.
+        rank: the slice of each batch that this sampler yields.
+        world_size: number of slices per batch.
+        drop_last: whether to drop the last batch if it is partial.
 
     Raises:
-        ActlabError: when the batches cannot be sliced evenly or there is not one.
+        ActlabError: if ``batch_size`` is not a multiple of ``world_size``, or if there is no full batch and
+            ``drop_last`` is set.
     """
 
     def __init__(
@@ -116,13 +121,13 @@ class SeededBatches(Sampler[Position]):
     ) -> None:
         if batch_size % world_size:
             raise ActlabError(
-                f"batch_size {batch_size} cannot be shared evenly by {world_size} devices; "
+                f"batch_size {batch_size} cannot be divided evenly by {world_size} devices; "
                 f"give a multiple of {world_size}"
             )
         if size < batch_size and drop_last:
             raise ActlabError(
-                f"the training part has {size} samples, fewer than one batch of {batch_size}; "
-                "give a smaller batch_size, or a smaller validation part"
+                f"the training set has {size} samples, fewer than one batch of {batch_size}; "
+                "give a smaller batch_size, or a smaller validation set"
             )
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
@@ -130,11 +135,11 @@ class SeededBatches(Sampler[Position]):
 
     @property
     def sampler(self) -> SeededBatches:
-        """Itself: Lightning sets the epoch of a batch sampler only through its ``sampler``."""
+        """This sampler: Lightning sets the epoch of a batch sampler only through its ``sampler``."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order the next iteration gives."""
+        """Set the epoch whose order the next iteration yields."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -149,20 +154,21 @@ class SeededBatches(Sampler[Position]):
             yield Position(seeds, self.epoch, index)
 
     def order(self, seed: int) -> Tensor:
-        """The permutation of one run's current epoch, ``(N,)``."""
+        """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
         return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
 
 
 class BatchesInOrder(BatchSampler):
-    """All samples of a sampler, at one position for every run, unit and member of a stack.
+    """A batch sampler for evaluation that yields all samples in order, with seed 0 and epoch 0.
 
-    So what an evaluation draws, such as the noise of a robustness curve, is the same for all that are compared.
-    It is built like torch's ``BatchSampler``, because Lightning makes it anew for prediction.
+    Random numbers drawn during an evaluation, such as the noise of a robustness curve, are therefore the same
+    for every run, activation and stack member. The signature is that of torch's ``BatchSampler``, because
+    Lightning constructs the sampler again for prediction.
 
     Args:
-        sampler: of the dataset, in file order.
-        batch_size: of all batches but the last.
-        drop_last: leave out the last, partial batch.
+        sampler: a sequential sampler of the dataset.
+        batch_size: size of every batch but the last.
+        drop_last: whether to drop the last batch if it is partial.
     """
 
     sampler: SequentialSampler
@@ -173,20 +179,23 @@ class BatchesInOrder(BatchSampler):
 
 
 def as_it_is(batch: Any) -> Any:
-    """A collate function: the dataset has made the batch already."""
+    """Return the batch unchanged: a collate function for datasets that return whole batches."""
     return batch
 
 
 class TensorDataModule(pl.LightningDataModule, ABC):
-    """Base of the datamodules whose data fits in memory.
+    """Base class of datamodules whose datasets fit in memory.
 
-    A subclass gives `num_classes` and `input_shape` and fills ``train``, ``val`` and ``test`` in `load`, each
-    with its own transform, without anything random but for ``train``.
+    A subclass defines `num_classes` and `input_shape` and sets ``train``, ``val`` and ``test`` in `load`, each
+    with its own transform. Only the transform of ``train`` may be random.
 
     Args:
-        batch_size: of the global training batch; the last, partial one is dropped.
-        eval_batch_size: for validation, test and prediction; every device evaluates every sample once.
-        seed: the order of batches is a function of it; R seeds give stacked batches ``(R, B, …)``.
+        batch_size: size of the global training batch; a partial last batch is dropped.
+        eval_batch_size: batch size for validation, test and prediction; every device evaluates every sample.
+        seed: determines the order of the training batches; R seeds give stacked batches ``(R, B, …)``.
+
+    Raises:
+        ActlabError: if a batch size is below 1.
     """
 
     def __init__(self, batch_size: int, eval_batch_size: int, seed: int) -> None:
@@ -200,69 +209,71 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.val: BatchSource | None = None
         self.test: BatchSource | None = None
 
-    slices_batches = True  # by device, which Lightning's distributed sampler does for other data
+    slices_batches = True  # between devices, in place of Lightning's distributed sampler
 
     def __init_subclass__(cls) -> None:
-        """Declare ``slices_batches = False`` for a class that replaces the training loader without a word."""
+        """Set ``slices_batches = False`` if a subclass overrides ``train_dataloader`` and does not set it."""
         if "train_dataloader" in vars(cls) and "slices_batches" not in vars(cls):
             cls.slices_batches = False
 
     @property
     @abstractmethod
     def num_classes(self) -> int:
-        """K."""
+        """The number of classes K."""
 
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
+        """The shape of one sample."""
 
     @abstractmethod
     def load(self, device: torch.device) -> None:
-        """Fill ``train``, ``val`` and ``test`` for a device."""
+        """Set ``train``, ``val`` and ``test``, loaded for a device."""
 
     @property
     def stackable(self) -> bool:
-        """Whether its batches may be made for R seeds at once, which is tried before runs are stacked.
+        """Whether this datamodule supports batches for R seeds at once; verified before runs are stacked.
 
-        Then nothing that it loads depends on ``seed``, ``train`` takes an index ``(R, B)`` and its transform a
-        batch ``(R, B, …)``.
+        If True, nothing that `load` reads may depend on ``seed``, ``train`` must accept an index ``(R, B)``,
+        and its transform must accept a batch ``(R, B, …)``.
         """
         return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
-        """Load the data, onto the accelerator if the Trainer has one.
+        """Load the datasets, onto the accelerator if the Trainer has one.
 
         Raises:
-            ActlabError: when Lightning is to slice the batches for several devices.
+            ActlabError: if the Trainer uses several devices and its distributed sampler is enabled.
         """
         trainer = self.trainer
         device = trainer.strategy.root_device if trainer else torch.device("cpu")
         connector = trainer._accelerator_connector if trainer and trainer.world_size > 1 else None
         if self.slices_batches and connector and connector.use_distributed_sampler:
             raise ActlabError(
-                "this datamodule slices its batches itself: set trainer.use_distributed_sampler to false"
+                "this datamodule already slices batches between devices: set "
+                "trainer.use_distributed_sampler to false"
             )
         if self.train is None or self.train.device != device:
             self.load(device)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in the seed's order of the epoch, which the Trainer sets.
+        """Return the training batches, shuffled by seed and epoch.
 
-        Iterated by hand, they are those of epoch 0 until ``loader.batch_sampler.set_epoch`` says another.
+        The Trainer sets the epoch. Without a Trainer, the epoch is 0 until
+        ``loader.batch_sampler.set_epoch`` is called.
         """
         return _loader(self._part("train"), self._seeded_batches())
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Validation batches, in file order."""
+        """Return the validation batches, in file order."""
         return self._in_order("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Test batches, in file order."""
+        """Return the test batches, in file order."""
         return self._in_order("test")
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """The test batches; a prediction writer gets their positions."""
+        """Return the test batches; a prediction writer receives their positions."""
         return self._in_order("test")
 
     def _seeded_batches(self) -> SeededBatches:
@@ -277,7 +288,10 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     @property
     def training_samples(self) -> BatchSource:
-        """The training samples, where they are in memory as validation shows them: not augmented."""
+        """The training samples with the transform of ``val``, so not augmented.
+
+        If ``train`` or ``val`` is not a `TensorDataset`, this is ``train`` itself.
+        """
         train, val = self._part("train"), self._part("val")
         if not (isinstance(train, TensorDataset) and isinstance(val, TensorDataset)):
             return train
@@ -293,5 +307,5 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
 
 def _loader(samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
-    """The stock loader. Its types ask for a ``Dataset``, of which it needs only what a `BatchSource` has."""
+    # DataLoader is annotated for a Dataset but uses only the methods of a BatchSource.
     return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Tensors that took time to make, kept as safetensors: made by one process, mapped into memory by all."""
+"""Cache tensors in safetensors files, computed by one process and memory-mapped by all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from actlab.storage.files import regular, replacing
 
 
 class Cached(NamedTuple):
-    """What a cache file holds.
+    """The content of a cache file.
 
     Args:
         tensors: by name.
-        metadata: further facts, as text.
+        metadata: further values, as strings.
     """
 
     tensors: dict[str, Tensor]
@@ -31,24 +31,25 @@ class Cached(NamedTuple):
 
 
 def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> Cached:
-    """What ``path`` holds, memory-mapped; made first when there is nothing or it is damaged.
+    """Return the content of a cache file, memory-mapped; compute it first if the file is missing or damaged.
 
-    Of several processes that come at once, one makes it and the others wait.
+    If several processes call this at once, one computes the content and the others wait.
 
     Args:
-        path: of the cache file; what it holds must follow from its name.
-        names: of the tensors.
-        make: makes them.
+        path: of the cache file; its name must determine its content.
+        names: of the tensors to return.
+        make: computes the content.
 
     Raises:
-        ActlabError: when the file cannot be written, and whatever ``make`` raises.
+        ActlabError: if the file cannot be written. Errors of ``make`` are not caught, except OSError and
+            SafetensorError, which are reported as a cache that cannot be written.
     """
     if cached := read_cache(path, names):
         return cached
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if cached := read_cache(path, names):  # another process has made it meanwhile
+            if cached := read_cache(path, names):  # another process has written it in the meantime
                 return cached
             made = make()
             write_cache(path, made)
@@ -58,7 +59,7 @@ def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> C
 
 
 def unwritable(folder: Path, error: BaseException) -> ActlabError:
-    """The error for a cache that cannot be written."""
+    """Return the error for a cache folder that cannot be written."""
     return ActlabError(
         f"cannot write the cache {folder} ({words(error)}); give another folder by data.cache_dir or "
         "$ACTLAB_CACHE"
@@ -66,7 +67,7 @@ def unwritable(folder: Path, error: BaseException) -> ActlabError:
 
 
 def read_cache(path: Path, names: Sequence[str]) -> Cached | None:
-    """The named tensors of a cache file, memory-mapped; None when there are none or the file is damaged."""
+    """Return the named tensors of a cache file, memory-mapped, or None if the file is missing or damaged."""
     try:
         status = path.stat()
         with safe_open(regular(path), framework="pt") as file:
@@ -79,7 +80,7 @@ def read_cache(path: Path, names: Sequence[str]) -> Cached | None:
 
 
 def write_cache(path: Path, content: Cached) -> None:
-    """Write to a file beside ``path`` and rename it: a reader sees all or nothing."""
+    """Write a cache file atomically: a temporary file in the same folder is renamed to ``path``."""
     digest = digest_of_tensors(content.tensors, content.metadata)
     with replacing(path) as partial:
         save_file(content.tensors, partial, metadata={**content.metadata, "digest": digest})
@@ -87,14 +88,14 @@ def write_cache(path: Path, content: Cached) -> None:
 
 @lru_cache(maxsize=16)
 def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest of what a cache file holds, computed once in a process."""
+    """Return the digest of a cache file's content, computed once per process and file state."""
     with safe_open(regular(path), framework="pt") as file:
         metadata = {key: value for key, value in (file.metadata() or {}).items() if key != "digest"}
         return digest_of_tensors({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """Digest of tensors on the CPU, with their names, shapes and types, and of the metadata beside them."""
+    """Return a SHA-256 digest of CPU tensors, their names, shapes and dtypes, and of their metadata."""
     digest = hashlib.sha256(repr(sorted((metadata or {}).items())).encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tuple(tensors[name].shape)} {tensors[name].dtype}".encode())

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: colour images of 32×32 pixels in the layout of the Hugging Face hub."""
+"""The datamodule of CIFAR-10 and CIFAR-100, read in the layout of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ SHAPE = (3, 32, 32)
 VARIANTS = ("cifar10", "cifar100")
 FLIPS = ("none", "random", "both")
 SAMPLE_VALIDATION = 50
-# Labels of a variant → K; None are its usual ones.
+# (variant, label column) → K; the label column None is the default column.
 CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_label"): 20}
 
 
 class CIFARDataModule(DecodedImages):
-    """CIFAR, preprocessed once, augmented in training; validation is the first training images in file order.
+    """CIFAR-10 or CIFAR-100, preprocessed once and augmented during training.
 
-    Batches: images ``(B, 3, 32, 32)`` float32, labels ``(B,)`` int64. In memory are 12,288 bytes an image: 614
-    MB for 50,000, 737 MB with the test images. What steps such as whitening learn, they learn from the images
-    that are trained on: neither validation nor test images count.
+    The first training images in file order are the validation set. Batches: images ``(B, 3, 32, 32)`` float32,
+    labels ``(B,)`` int64. Images stay in memory, 12,288 bytes each: 614 MB for 50,000 images, 737 MB with the
+    test images. Preprocessing statistics, such as those of whitening, are computed from the images used for
+    training only, not from validation or test images.
 
     Args:
-        variant: which of the two it is; says the default of ``dataset`` and the sample.
+        variant: ``cifar10`` or ``cifar100``; determines the default of ``dataset`` and the sample.
         dataset: a hub id, or a local folder in the hub's layout; by default ``uoft-cs/cifar10`` or
             ``uoft-cs/cifar100``.
-        label: column of the labels; by default ``label``, or ``fine_label`` of CIFAR-100, whose 20 superclasses
-            are ``coarse_label``.
-        sample: take the embedded sample instead: 200 training images, 50 of them validation, and 50 test images
-            of CIFAR-10; for CIFAR-100 generated patterns, 200 and 100.
-        preprocessing: steps in order, of ``unit``, ``scale``, ``mean``, ``gcn`` and ``zca``; one with settings
-            is ``{name: zca, eps: 0.1}``.
-        crop: training images get this many zeros on each side, then a random window of 32×32 is cut; 4 in the
-            papers, 0 for none.
-        flip: ``none``; ``random`` mirrors half of the training images; ``both`` shows each of them twice an
-            epoch, as it is and mirrored (the script of GELU §3.5, CIFAR-100).
+        label: column of the labels; by default ``label`` for CIFAR-10 and ``fine_label`` for CIFAR-100, whose
+            20 superclasses are in ``coarse_label``.
+        sample: use the embedded sample instead. CIFAR-10: 200 training images, 50 of them for validation, and
+            50 test images. CIFAR-100: generated patterns, 200 training and 100 test images.
+        preprocessing: steps in order, from ``unit``, ``scale``, ``mean``, ``gcn`` and ``zca``; a step with
+            settings is a mapping such as ``{name: zca, eps: 0.1}``.
+        crop: number of zeros added on each side of a training image before a random 32×32 window is cut; 4 in
+            the papers, 0 for no cropping.
+        flip: ``none``; ``random`` flips each training image left to right with probability ½; ``both`` shows
+            each training image twice per epoch, original and flipped (script of GELU §3.5, CIFAR-100).
         noise: standard deviation of Gaussian noise on preprocessed training images; 0.15 in GELU §3.5,
             CIFAR-10.
-        batch_size: of the global training batch.
-        eval_batch_size: for validation, test and prediction.
-        validation: number of validation images, the first in file order; by default 5,000, of a sample 50.
-        train_on_all: train on all training images; validation then measures fit alone.
-        cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: of a hub dataset: a commit, tag or branch; by default the newest. A run records the commit.
-        seed: the order of batches and the augmentation are functions of it.
+        batch_size: size of the global training batch.
+        eval_batch_size: batch size for validation, test and prediction.
+        validation: number of validation images; by default 5,000, or 50 with ``sample``.
+        train_on_all: train on all training images, including the validation images; validation then only
+            measures the fit.
+        cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        seed: determines the order of batches and the augmentation.
 
     Raises:
-        ActlabError: for a dataset that is missing, damaged, of another kind or sorted by class, and for
-            settings that cannot be.
+        ActlabError: if the dataset is missing, damaged, not CIFAR or sorted by class, or a setting is invalid.
     """
 
     channels = SHAPE[0]
@@ -100,10 +101,10 @@ class CIFARDataModule(DecodedImages):
         self.both_ways, self.augmentation = flip == "both", Augmentation(crop, flip == "random", noise)
 
     def check(self, found: Images) -> None:
-        """Check that a dataset is the one that the config means.
+        """Check that the images and classes of a dataset match the variant.
 
         Raises:
-            ActlabError: for images of another size, or another number of classes.
+            ActlabError: if the image size or the number of classes differs.
         """
         if (shape := tuple(found.tensors["train_images"].shape[1:])) != SHAPE:
             sizes = ["×".join(map(str, size)) for size in (shape, SHAPE)]
@@ -121,14 +122,14 @@ class CIFARDataModule(DecodedImages):
         return SHAPE
 
     def prepare_data(self) -> None:
-        """Decode, and learn what preprocessing must know, into the cache, once a machine."""
+        """Decode the images and fit the preprocessing into the cache, once per machine."""
         self._preprocessing()
 
     def _preprocessing(self) -> Preprocessing:
         return fitted(self.images.tensors["train_images"][self.first :], self.steps, self.cache_dir)
 
     def load(self, device: torch.device) -> None:
-        """Split the training images in file order, preprocess all."""
+        """Preprocess all images and split the training images in file order."""
         preprocess, n = self._preprocessing(), self.validation
         images, test_images = (self.images.tensors[f"{split}_images"] for split in ("train", "test"))
         labels, test_labels = (self.images.tensors[f"{split}_labels"].to(device) for split in ("train", "test"))

@@ -1,4 +1,4 @@
-"""Brown clusters as features of words: the bits of each word's path, one-hot.
+"""Brown clusters as word features: the bits of each word's path, one-hot encoded.
 
 Shapes: ``V`` words, ``D`` features.
 """
@@ -15,16 +15,16 @@ from torch import Tensor
 from actlab.datamodules.lines import decoded, lines
 from actlab.errors import ActlabError
 
-PADDING, UNKNOWN, FIRST = 0, 1, 2  # rows of a table: beyond a tweet's ends, words without features, the words
-BITS = 16  # of the longest path
+PADDING, UNKNOWN, FIRST = 0, 1, 2  # table rows: padding at a tweet's ends, words without features, first word
+BITS = 16  # length of the longest path
 UNKNOWN_FLAG, BOUNDARY_FLAG = 2 * BITS, 2 * BITS + 1
 
 
 class WordFeatures(NamedTuple):
-    """What a network is given of words.
+    """The input features of words.
 
     Args:
-        rows: word → its row in the table; other words have row `UNKNOWN`.
+        rows: maps each word to its row in the table; all other words use row `UNKNOWN`.
         table: float32 ``(V + 2, D)``.
     """
 
@@ -33,17 +33,17 @@ class WordFeatures(NamedTuple):
 
 
 def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
-    """The features of words by their Brown clusters, D = 34.
+    """Return the features of words from their Brown clusters, D = 34.
 
-    Each of up to 16 bits of a path, from the root, is a pair: (1, 0) for 0, (0, 1) for 1, (0, 0) where the path
-    has ended. Then a flag of words that have no cluster, and one of places beyond the tweet's ends.
+    Each of up to 16 bits of a path, from the root, becomes a pair: (1, 0) for 0, (0, 1) for 1, and (0, 0) after
+    the end of the path. Two flags follow: word without a cluster, and padding at a tweet's ends.
 
     Args:
-        path: of a file with the columns ``path TAB word TAB count``, which may be gzipped.
-        needed: the words to keep; a word that stands twice has its first path.
+        path: of a file, plain or gzipped, with the columns ``path TAB word TAB count``.
+        needed: the words to keep; a word listed twice gets its first path.
 
     Raises:
-        ActlabError: for a file that cannot be read, a line that has another form, or no word that is needed.
+        ActlabError: if the file cannot be read, a line is malformed, or no needed word is found.
     """
     paths: dict[str, bytes] = {}
     for number, line in lines(path):
@@ -52,7 +52,7 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
         bits, word, count = _columns(line, path, number)
         if not bits or bits.strip(b"01") or len(bits) > BITS or not word or not count.isdigit():
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} is no cluster; needed are a path of 1 to {BITS} bits, a "
+                f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to {BITS} bits, a "
                 "tab, the word, a tab and its count"
             )
         if (text := decoded(word, path, number)) in needed:
@@ -68,14 +68,20 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
 
 
 def check_found(found: object, needed: Set[str], path: Path) -> None:
-    """Refuse a file that knows none of the words.
+    """Check that a file contains at least one needed word.
+
+    Args:
+        found: the words found, as a container; empty if there are none.
+        needed: all needed words.
+        path: of the file.
 
     Raises:
-        ActlabError: when nothing was found.
+        ActlabError: if ``found`` is empty.
     """
     if not found:
         raise ActlabError(
-            f"{path} is empty or holds none of the {len(needed)} words that are needed; is it the right file?"
+            f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that it is the "
+            "right file"
         )
 
 
@@ -83,7 +89,7 @@ def _columns(line: bytes, path: Path, number: int) -> tuple[bytes, bytes, bytes]
     columns = line.split(b"\t")
     if len(columns) != 3:
         raise ActlabError(
-            f"{path}, line {number} has {len(columns)} columns; clusters have 3: path, word and count, with "
-            "tabs between. A file of word vectors is named by data.vectors"
+            f"{path}, line {number} has {len(columns)} columns; a file of clusters has 3, separated by tabs: "
+            "path, word and count. For a file of word vectors, set data.vectors"
         )
     return columns[0], columns[1], columns[2]

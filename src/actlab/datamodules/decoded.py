@@ -1,4 +1,4 @@
-"""What the datamodules of images share: a dataset in the hub's layout, decoded once, split in file order."""
+"""The base class of image datamodules whose dataset is decoded once and split in file order."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
 
-SORTED = 50  # so many images of one class in a row are no chance
+SORTED = 50  # this many images of one class in a row are not due to chance
 
 
 class DecodedImages(TensorDataModule):
-    """Images with labels; validation is the first training images in file order.
+    """Base class for labelled images; the first training images in file order are the validation set.
 
     Args:
         dataset: a hub id, or a local folder in the hub's layout.
         validation: number of validation images.
-        train_on_all: train on all training images; validation then measures fit alone.
-        cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: of a hub dataset; by default the newest.
-        label: column of the labels; by default the usual one.
-        sample: whether this is the embedded sample, of which a class may be in validation alone.
-        batch_size: of the global training batch.
-        eval_batch_size: for validation, test and prediction.
-        seed: the order of batches is a function of it.
+        train_on_all: train on all training images, including the validation images; validation then only
+            measures the fit.
+        cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: commit, tag or branch of a hub dataset; by default the newest.
+        label: column of the labels; by default the first column of `LABEL_COLUMNS` that exists.
+        sample: whether the dataset is the embedded sample; its order of classes is not checked.
+        batch_size: size of the global training batch.
+        eval_batch_size: batch size for validation, test and prediction.
+        seed: determines the order of batches.
     """
 
     channels: int
@@ -60,25 +61,25 @@ class DecodedImages(TensorDataModule):
         return self._images
 
     def check(self, found: Images) -> None:
-        """Raise an ActlabError where a dataset is another than the config means; here nothing is refused."""
+        """Raise an ActlabError if the dataset does not match the config; this base class accepts all."""
 
     @property
     def revisions(self) -> dict[str, str]:
-        """The commit of the dataset, where it is one of the hub."""
+        """The dataset's hub id and commit; empty for a local folder or an unknown commit."""
         return {self.dataset: self.images.revision} if self.images.revision else {}
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """The number of classes K."""
         return self.images.num_classes
 
     @property
     def first(self) -> int:
-        """The number of the first image that is trained on.
+        """The index of the first image used for training.
 
         Raises:
-            ActlabError: for a number of validation images that leaves none to train on, or none at all; and for
-                one that takes all images of a class, as the first ones of files sorted by class do.
+            ActlabError: if ``validation`` is below 1 or leaves no training images, or if a class is only in the
+                validation set, as in files sorted by class.
         """
         n, number = self.validation, len(self.images.tensors["train_images"])
         if not 0 < n < number:
@@ -102,7 +103,7 @@ class DecodedImages(TensorDataModule):
         if alone := sorted(first - rest):
             raise ActlabError(
                 f"data.validation {n}: class {alone[0]} is among the first {n} training images of "
-                f"{self.dataset}, the validation, and not among the {len(labels) - n} that are trained on, "
-                f"{len(alone)} of this kind in all; the files seem sorted by class: shuffle the dataset, or "
+                f"{self.dataset} (the validation set) but not among the other {len(labels) - n}; classes only "
+                f"in the validation set: {len(alone)}; the files seem sorted by class: shuffle the dataset, or "
                 "give another data.validation"
             )

@@ -1,4 +1,4 @@
-"""Files from the network: checked before they are kept, and kept where they are right already."""
+"""Download and verify files; valid local files are kept."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from actlab.datamodules.images import words
 from actlab.errors import ActlabError
 from actlab.storage.files import regular
 
-RETRIES, PATIENCE = 1, 10  # further tries; seconds that a server may be silent
-# Writes what is at a URL to a path; pooch's own has a progress bar.
+RETRIES, PATIENCE = 1, 10  # retries; seconds without data after which a request fails
+# Called with (URL, target path, pooch), writes the file; by default pooch's HTTPDownloader with a progress bar.
 Downloader = Callable[[str, str, Any], None]
 
 
 class Remote(NamedTuple):
-    """A file that can be had.
+    """A file to download.
 
     Args:
-        url: where it is.
-        sha256: of its bytes; None where only ``is_right`` knows it.
-        is_right: whether a file is the one that is meant.
+        url: of the file.
+        sha256: expected digest of the file; None if only ``is_right`` verifies it.
+        is_right: returns whether a local file is the expected file.
     """
 
     url: str
@@ -31,18 +31,18 @@ class Remote(NamedTuple):
 
 
 def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader | None = None) -> list[Path]:
-    """Put files into a folder, each under its name and in one step; one that is there and right stays.
+    """Download files into a folder, each atomically; keep files that already exist and are valid.
 
     Args:
-        files: by name.
-        folder: made where it is missing.
-        downloader: stands for the network.
+        files: remote files by local name.
+        folder: created if missing.
+        downloader: replaces the network, for example in tests.
 
     Returns:
         The paths of the files.
 
     Raises:
-        ActlabError: for a file that cannot be had or is another one than was meant.
+        ActlabError: if a file cannot be downloaded or is not the expected file.
     """
     import pooch
 
@@ -50,14 +50,14 @@ def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader |
     hashes = {name: remote.sha256 and f"sha256:{remote.sha256}" for name, remote in files.items()}
     urls = {name: remote.url for name, remote in files.items()}
     store = pooch.create(str(folder), base_url="", registry=hashes, urls=urls, retry_if_failed=RETRIES)
-    return [_fetched(store, name, remote, folder / name, write) for name, remote in files.items()]
+    return [_fetch(store, name, remote, folder / name, write) for name, remote in files.items()]
 
 
-def _fetched(store: Any, name: str, remote: Remote, path: Path, write: Downloader) -> Path:
+def _fetch(store: Any, name: str, remote: Remote, path: Path, write: Downloader) -> Path:
     def checked(url: str, target: str, store: Any) -> None:
         write(url, target, store)
         if not remote.is_right(Path(target)):
-            raise ValueError("it is not the file that was meant")
+            raise ValueError("it is not the expected file")
 
     try:
         if path.is_file() and not remote.is_right(path):
@@ -65,15 +65,15 @@ def _fetched(store: Any, name: str, remote: Remote, path: Path, write: Downloade
         return Path(store.fetch(name, downloader=checked))
     except (OSError, ValueError) as error:
         if (response := getattr(error, "response", None)) is not None:
-            response.close()  # pooch leaves the connection of a refused request open
+            response.close()  # pooch leaves the connection of a failed request open
         raise ActlabError(
-            f"{name} cannot be had from {remote.url} ({words(error)}); check the network, or put the file into "
-            f"{path.parent} yourself"
+            f"{name} cannot be downloaded from {remote.url} ({words(error)}); check the network, or put the "
+            f"file into {path.parent} yourself"
         ) from error
 
 
 def git_name(path: Path) -> str:
-    """The name that git gives a file's content, 40 hexadecimal digits."""
+    """Return the git blob hash (SHA-1) of a file's content, 40 hexadecimal digits."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with regular(path).open("rb") as stream:
         while block := stream.read(2**20):

@@ -1,4 +1,4 @@
-"""Encoded pictures with labels, read one at a time: files in folders of classes, or rows of the hub's tables.
+"""Encoded pictures with labels, read one at a time from class folders or from tables of the hub's reader.
 
 Shapes: ``N`` pictures.
 """
@@ -20,13 +20,13 @@ from actlab.datamodules.images import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, l
 from actlab.errors import ActlabError
 from actlab.storage.files import regular
 
-PARTS = {"train": ("train",), "val": ("val", "validation")}  # part → what its folder or split may be called
+PARTS = {"train": ("train",), "val": ("val", "validation")}  # split → accepted names of its folder or table
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 LAYOUT = "expected are train/CLASS/*.JPEG and val/CLASS/*.JPEG (or validation)"
 
 
 class Encoded(ABC):
-    """The pictures of one part, as files hold them.
+    """The encoded pictures and labels of one split.
 
     Attributes:
         labels: ``(N,)`` int64.
@@ -41,28 +41,28 @@ class Encoded(ABC):
 
     @abstractmethod
     def read(self, number: int) -> bytes:
-        """The file of one picture."""
+        """Return the bytes of one picture's file."""
 
     @abstractmethod
     def name(self, number: int) -> str:
-        """What one picture is called in messages."""
+        """Return the name of one picture for messages."""
 
     @property
     @abstractmethod
     def digest(self) -> str:
-        """What pictures these are, known without reading them all."""
+        """A digest that identifies the pictures, computed without reading all of them."""
 
 
 class Files(Encoded):
-    """Files below a folder.
+    """Picture files below a folder.
 
-    Their names are kept as one array: Python's own lists of a million names are copied bit by bit into every
-    worker, since counting references writes to them.
+    The names are stored in one array. A Python list of a million names would gradually be copied into every
+    worker process, because reference counting writes to its elements.
 
     Args:
-        folder: that the names begin in.
-        names: of the files.
-        labels: of each.
+        folder: the root of the names.
+        names: paths of the files relative to ``folder``.
+        labels: label of each file.
         num_classes: K.
     """
 
@@ -74,16 +74,16 @@ class Files(Encoded):
         return self.folder / os.fsdecode(self._names[number])
 
     def read(self, number: int) -> bytes:
-        """The file."""
+        """Return the bytes of one file."""
         return regular(self._path(number)).read_bytes()
 
     def name(self, number: int) -> str:
-        """Its path."""
+        """Return the path of one file."""
         return str(self._path(number))
 
     @property
     def digest(self) -> str:
-        """Of the folder, and the names, sizes and times of the files: nothing is read."""
+        """A digest of the folder's path and of the files' names, sizes and modification times."""
         states = (self._path(number).stat() for number in range(len(self)))
         pair = np.dtype((np.int64, 2))
         known = np.fromiter(((state.st_size, state.st_mtime_ns) for state in states), pair, len(self))
@@ -92,15 +92,16 @@ class Files(Encoded):
 
 
 class Rows(Encoded):
-    """Rows of a table of the hub's reader, a ``datasets.Dataset``.
+    """Rows of a ``datasets.Dataset``.
 
     Args:
-        table: has a column of images and one of labels.
-        where: the table in messages.
-        content: digest of the files, where the reader's own fingerprint is of their paths and times alone.
+        table: a dataset with a column of images and a column of labels.
+        where: name of the table in messages.
+        content: digest of the files; required for local files, because the reader's fingerprint covers only
+            their paths and modification times.
 
     Raises:
-        ActlabError: for missing columns, and for labels that are no classes.
+        ActlabError: if a column is missing, or a label is not a class.
     """
 
     def __init__(self, table: Any, where: str, content: str = "") -> None:
@@ -114,12 +115,12 @@ class Rows(Encoded):
         self._copy = next((str(Path(file["filename"]).parent) for file in table.cache_files), "")
 
     def read(self, number: int) -> bytes:
-        """The bytes in the table, or those of the file that it names."""
+        """Return the bytes of one picture, from the table or from the file that the table names."""
         found = self._table[number][self._column] or {}
         return found.get("bytes") or regular(Path(found.get("path") or "")).read_bytes()
 
     def name(self, number: int) -> str:
-        """Its number in the table, and where the reader's copy of it lies."""
+        """Return the row number of one picture, with the folder of the reader's copy."""
         copy = (
             f" (read from its copy in {self._copy}: delete that if the dataset is whole)" if self._copy else ""
         )
@@ -127,20 +128,20 @@ class Rows(Encoded):
 
     @property
     def digest(self) -> str:
-        """The reader's own fingerprint, with that of the content."""
+        """The reader's fingerprint followed by ``content``."""
         return self._digest
 
 
 def rows_of(tables: Any, given: str, content: str = "") -> dict[str, Encoded]:
-    """Both parts of a dataset of the hub's reader.
+    """Return the splits ``train`` and ``val`` of a dataset that the hub's reader has opened.
 
     Args:
         tables: a ``datasets.DatasetDict``.
         given: the dataset as the user named it.
-        content: as of `Rows`.
+        content: see `Rows`.
 
     Raises:
-        ActlabError: when a part is missing or cannot be used, or the parts have other classes.
+        ActlabError: if a split is missing or unusable, or the splits differ in their number of classes.
     """
     found: dict[str, Encoded] = {}
     for part, names in PARTS.items():
@@ -157,12 +158,13 @@ def rows_of(tables: Any, given: str, content: str = "") -> dict[str, Encoded]:
 
 
 def tree(folder: Path) -> dict[str, Encoded]:
-    """Both parts of a tree ``train/CLASS/…`` and ``val/CLASS/…`` (or ``validation/``).
+    """Return the splits of a folder tree ``train/CLASS/…`` and ``val/CLASS/…`` (or ``validation/``).
 
-    Labels number the classes by name. Files of other kinds than `SUFFIXES`, and hidden ones, are left out.
+    Labels number the classes in order of their names. Hidden files, and files without one of the `SUFFIXES`,
+    are skipped.
 
     Raises:
-        ActlabError: when a folder is missing, there are no classes or pictures, or the parts' classes differ.
+        ActlabError: if a folder is missing, there are no classes or pictures, or the splits' classes differ.
     """
     tops: dict[str, Path] = {}
     for part, names in PARTS.items():
@@ -181,14 +183,14 @@ def tree(folder: Path) -> dict[str, Encoded]:
     if alone := sorted(set(classes["train"]) ^ set(classes["val"])):
         owner = tops["train" if alone[0] in classes["train"] else "val"]
         raise ActlabError(
-            f"the classes of {tops['train']} and {tops['val']} differ: {alone[0]!r} is in {owner} alone, "
-            f"{len(alone)} of this kind in all; both need the same class folders"
+            f"the classes of {tops['train']} and {tops['val']} differ: {alone[0]!r} is only in {owner} "
+            f"({len(alone)} such classes in all); both need the same class folders"
         )
     return {part: _files(top, classes[part]) for part, top in tops.items()}
 
 
 def _files(top: Path, classes: Sequence[str]) -> Files:
-    """The pictures of one part, by class and name."""
+    """Return the pictures of one split, in order of class and name."""
     names: list[str] = []
     labels: list[int] = []
     empty: list[str] = []
@@ -202,8 +204,8 @@ def _files(top: Path, classes: Sequence[str]) -> Files:
         raise ActlabError(f"{top} has no pictures in its class folders; {LAYOUT}")
     if empty:
         raise ActlabError(
-            f"{top / empty[0]} has no pictures ({', '.join(SUFFIXES)}), as {len(empty)} of {len(classes)} "
-            "classes; unpack them anew, or take these folders out of all parts"
+            f"{top / empty[0]} has no pictures ({', '.join(SUFFIXES)}); {len(empty)} of {len(classes)} class "
+            "folders have none: unpack them again, or remove them from both train and validation"
         )
     return Files(top, names, labels, len(classes))
 
@@ -213,5 +215,5 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def unreadable(picture: str, error: BaseException) -> ActlabError:
-    """The error for a picture that cannot be read or decoded."""
-    return ActlabError(f"{picture} cannot be decoded ({words(error)}); fetch it anew, or take it out")
+    """Return the error for a picture that cannot be read or decoded."""
+    return ActlabError(f"{picture} cannot be decoded ({words(error)}); fetch it again, or remove it")

@@ -1,4 +1,4 @@
-"""Datasets of the hub, from the network or from what its reader has kept of them on this computer."""
+"""Open datasets of the Hugging Face hub, from the network or from the local cache of its libraries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from actlab.datamodules.images import words
 from actlab.errors import ActlabError
 
-PATIENCE = 10.0  # seconds in which the hub must answer, name look-up and connection included
+PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 _COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
 _LOGGERS = ("datasets", "huggingface_hub")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the reader's progress bars and log lines: what matters of them is in our own errors."""
+    """Silence the progress bars and logs of the hub's libraries; our errors contain what matters."""
     import datasets
 
     loggers = [logging.getLogger(name) for name in _LOGGERS]
@@ -39,10 +39,10 @@ def quiet() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def answers(endpoint: str) -> bool:
-    """Whether a hub answers at all within `PATIENCE`; asked once a process.
+    """Return whether the hub answers within `PATIENCE`; the result is cached for the process.
 
-    The libraries themselves try again and again, for minutes where no answer comes. A thread asks, for neither
-    a name look-up nor a connection to many addresses has a limit of its own.
+    Without an answer, the libraries would retry for minutes. The request runs in a thread because neither DNS
+    look-up nor connecting to several addresses has a timeout of its own.
     """
     from huggingface_hub import get_session
 
@@ -51,7 +51,7 @@ def answers(endpoint: str) -> bool:
     def ask() -> None:
         try:
             found.append(get_session().head(endpoint, timeout=PATIENCE))
-        except Exception:  # whatever the library's client of today raises, there was no answer
+        except Exception:  # any error means no answer; its type depends on the library's HTTP client
             return
 
     thread = Thread(target=ask, daemon=True)
@@ -62,7 +62,7 @@ def answers(endpoint: str) -> bool:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """As with ``HF_HUB_OFFLINE=1``: the libraries look into what they have kept, and ask nobody."""
+    """Make the hub's libraries read only from their caches, as with ``HF_HUB_OFFLINE=1``."""
     import datasets
     from huggingface_hub import constants
 
@@ -75,10 +75,14 @@ def offline() -> Iterator[None]:
 
 
 def open_hub(name: str, revision: str | None = None) -> Any:
-    """The splits of a dataset of the hub, undecoded; from the hub's own cache when there is no network.
+    """Return the splits of a hub dataset, undecoded; without network, read them from the libraries' cache.
+
+    Args:
+        name: hub id of the dataset.
+        revision: commit, tag or branch; by default the newest.
 
     Raises:
-        ActlabError: when it cannot be had, or the cache holds another revision than is asked for.
+        ActlabError: if the dataset cannot be loaded, or the cache holds a commit other than ``revision``.
     """
     import datasets
     import pyarrow
@@ -97,20 +101,20 @@ def open_hub(name: str, revision: str | None = None) -> Any:
     ) as error:
         reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else words(error)
         raise ActlabError(
-            f"dataset {name!r} cannot be had from the hub ({reason}); check the id and the network, give "
+            f"dataset {name!r} cannot be loaded from the hub ({reason}); check the id and the network, give "
             "a local folder in the hub's layout, or set data.sample to true"
         ) from error
     found = revision_of(tables)
     if found and revision and re.fullmatch("[0-9a-f]{40}", revision) and found != revision:
-        raise ActlabError(  # without network, the reader takes any revision that it finds
+        raise ActlabError(  # without network, the reader loads any cached revision
             f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the "
-            "network, or give that one"
+            f"network, or set data.revision to {found}"
         )
     return tables
 
 
 def revision_of(tables: Any) -> str | None:
-    """The commit of a hub dataset; None where its tables do not say it."""
+    """Return the commit of a hub dataset, or None if its tables do not record the commit."""
     for table in tables.values():
         places = [*(table.info.download_checksums or ()), *(file["filename"] for file in table.cache_files)]
         for place in places:

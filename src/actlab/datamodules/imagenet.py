@@ -1,4 +1,4 @@
-"""ImageNet, or any pictures in folders of classes: decoded by workers while the network trains."""
+"""The datamodule of ImageNet, or of any pictures in class folders, decoded by workers during training."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from actlab.storage.resources import resource
 SAMPLE_VAL = 8
 
 
-def _copied(folder: Path, copy: Path) -> Any:
-    """The tables of a folder of parquet files, from the copy that the reader keeps; a damaged one is made anew.
+def _open_copy(folder: Path, copy: Path) -> Any:
+    """Return the splits of a folder of parquet files through the reader's copy; rebuild a damaged copy.
+
+    Args:
+        folder: holds parquet files.
+        copy: folder of the reader's copy.
 
     Raises:
-        ActlabError: when a file is damaged or missing, the files do not fit together, or the cache cannot be
-            written.
+        ActlabError: if a file is damaged or missing, the files are inconsistent, or the cache is not writable.
     """
     if copy.exists():
         with suppress(ActlabError):
@@ -40,7 +43,7 @@ def _copied(folder: Path, copy: Path) -> Any:
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{copy}.lock"):
-            if copy.exists():  # another process may have made it meanwhile
+            if copy.exists():  # another process may have written it in the meantime
                 with suppress(ActlabError):
                     return open_folder(folder, str(copy))
                 shutil.rmtree(copy)
@@ -50,43 +53,43 @@ def _copied(folder: Path, copy: Path) -> Any:
 
 
 class ImageNetDataModule(TensorDataModule):
-    """ImageNet as ELU §4.4 takes it: squares of 256, minus their mean, windows of 224, mirrored at random.
+    """ImageNet as in ELU §4.4: 256×256 squares minus their mean, random 224×224 crops and horizontal flips.
 
-    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how a picture
-    becomes square; our choice is to cut its central square, as Krizhevsky et al. (2012) do. So the mean of each
-    pixel is one over the squares of all training images, it is subtracted from the square, and then a window is
-    cut. Values are divided by 255, which the paper does not say either: He's weights pass on the scale of their
-    input up to the logits.
+    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how it makes a
+    picture square; we cut the central square, as Krizhevsky et al. (2012) do. The per-pixel mean is computed
+    over the squares of all training images and subtracted before a window is cut. Values are divided by 255,
+    which the paper does not state either, because He initialization propagates the scale of the input up to the
+    logits.
 
-    The 50,000 validation images have labels, the test images have not. As in the paper's Fig 6, ``val_images``
-    of them, at random, are the validation; the test is on those that are left, so that what is chosen by the
-    first is not measured on itself.
+    The 50,000 validation images have labels, the test images do not. As in Fig 6 of the paper, ``val_images``
+    of the validation images, selected at random, are the validation set. The rest is the test set, so results
+    are not reported on the images used for selection.
 
     Batches do not depend on the number of devices or workers.
 
     Args:
-        dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), classes
-            in order of their names; or a folder of parquet files in the hub's layout, which its reader copies
-            into the cache, below ``rows/``, anew when they change; copies of what they were stay there.
-        sample: take generated pictures instead: ten classes, 40 training and 20 validation images.
-        size: side of the squares.
-        crop: side of the windows.
-        val_images: how many validation images measure the training; by default all, which are then also the
-            test's; of a sample at most 8.
-        batch_size: of the global training batch.
-        eval_batch_size: for validation, test and prediction.
-        workers: processes that read and decode, on each device; 0 for none.
-        cache_dir: where the mean is kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: of a hub dataset: a commit, tag or branch; by default the newest. A run records the commit.
-        seed: order of batches, windows and mirroring are functions of it.
+        dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), with
+            labels in order of the class names; or a folder of parquet files in the hub's layout. The hub's
+            reader copies parquet files to ``rows/`` in the cache, again after each change; old copies stay.
+        sample: use generated pictures instead: ten classes, 40 training and 20 validation images.
+        size: side of the squares in pixels.
+        crop: side of the windows in pixels.
+        val_images: size of the validation set, at most 8 with ``sample``; by default, all validation images are
+            both the validation set and the test set.
+        batch_size: size of the global training batch.
+        eval_batch_size: batch size for validation, test and prediction.
+        workers: number of processes per device that read and decode; 0 decodes in the main process.
+        cache_dir: folder for the mean; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        seed: determines the order of batches, the windows and the flips.
 
     Raises:
-        ActlabError: for a dataset that is missing or has another layout, a picture that cannot be decoded, and
-            settings that cannot be.
+        ActlabError: if the dataset is missing or has another layout, a picture cannot be decoded, or a setting
+            is invalid.
     """
 
     slices_batches = True
-    stackable = False  # a stack would decode each member's own batches
+    stackable = False  # each run of a stack would decode its own batches
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class ImageNetDataModule(TensorDataModule):
 
     @property
     def encoded(self) -> dict[str, Encoded]:
-        """The pictures of ``train`` and ``val`` as their files hold them; listed on first use."""
+        """The encoded pictures of ``train`` and ``val``; listed on first use."""
         if self._parts is None:
             folder = local_folder(self.dataset)
             if folder is None:
@@ -123,40 +126,41 @@ class ImageNetDataModule(TensorDataModule):
                 self._commit = revision_of(tables)
                 self._parts = rows_of(tables, self.dataset)
             else:
-                self._parts = self._of_folder(folder)
+                self._parts = self._read_folder(folder)
         return self._parts
 
-    def _of_folder(self, folder: Path) -> dict[str, Encoded]:
+    def _read_folder(self, folder: Path) -> dict[str, Encoded]:
         if self.revision is not None:
             raise ActlabError(
-                f"data.revision {self.revision!r}: the folder {self.dataset!r} has no revisions; leave it out"
+                f"data.revision {self.revision!r}: the folder {self.dataset!r} has no revisions; remove the "
+                "setting"
             )
         if (folder / "train").is_dir() and not any((folder / "train").glob("*.parquet")):
             return tree(folder)
         if next(folder.rglob("*.parquet"), None) is None:
             raise ActlabError(f"{folder} has no folder 'train'; {LAYOUT}, or the hub's parquet files")
         check_class_names(parquet_files(folder))
-        content = ends_digest(folder)[:24]  # the reader itself knows files again by their paths and times
+        content = ends_digest(folder)[:24]  # the reader identifies files only by their paths and times
         copy = cache_folder(self.cache_dir) / "rows" / content
-        return rows_of(_copied(folder, copy), self.dataset, content)
+        return rows_of(_open_copy(folder, copy), self.dataset, content)
 
     @property
     def revisions(self) -> dict[str, str]:
-        """The commit of the dataset, where it is one of the hub."""
+        """The dataset's hub id and commit; empty for a local folder or an unknown commit."""
         return {self.dataset: self._commit} if self.encoded and self._commit else {}
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """The number of classes K."""
         return self.encoded["train"].num_classes
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """(3, 224, 224)."""
+        """(3, crop, crop), by default (3, 224, 224)."""
         return 3, self.crop, self.crop
 
     def prepare_data(self) -> None:
-        """Compute the mean into the cache, once a machine."""
+        """Compute the mean image into the cache, once per machine."""
         self._mean()
 
     def _mean(self) -> Tensor:
@@ -164,9 +168,9 @@ class ImageNetDataModule(TensorDataModule):
         return mean_image(train, self.workers, cache_folder(self.cache_dir))
 
     def load(self, device: torch.device) -> None:
-        """Choose the validation images; nothing is decoded yet but what the mean needs."""
+        """Select the validation images; only the mean image, if not cached, requires decoding here."""
         mean, val = self._mean(), self.encoded["val"]
-        chosen, left = self._chosen(len(val))
+        chosen, left = self._split_validation(len(val))
 
         def part(encoded: Encoded, numbers: Tensor | None, random: bool = False) -> Photographs:
             return Photographs(encoded, self.size, numbers, Windows(mean, self.crop, random), device)
@@ -174,8 +178,8 @@ class ImageNetDataModule(TensorDataModule):
         self.train = part(self.encoded["train"], None, random=True)
         self.val, self.test = part(val, chosen), part(val, left)
 
-    def _chosen(self, number: int) -> tuple[Tensor | None, Tensor | None]:
-        """Which validation images are the validation, and which the test; None for all."""
+    def _split_validation(self, number: int) -> tuple[Tensor | None, Tensor | None]:
+        """Return the indices of the validation set and of the test set; None stands for all images."""
         n = self.val_images
         if n is None:
             return None, None
@@ -188,14 +192,14 @@ class ImageNetDataModule(TensorDataModule):
         return order[:n].sort().values, order[n:].sort().values
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in the seed's order of the epoch."""
-        return ReadingLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._reading())  # type: ignore[arg-type]
+        """Return the training batches, shuffled by seed and epoch."""
+        return ReadingLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._options())  # type: ignore[arg-type]
 
     def _in_order(self, part: str) -> DataLoader[Any]:
         samples = self._part(part)
         batches = BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, drop_last=False)
-        return ReadingLoader(samples, batch_sampler=batches, **self._reading())  # type: ignore[arg-type]
+        return ReadingLoader(samples, batch_sampler=batches, **self._options())  # type: ignore[arg-type]
 
-    def _reading(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         on_accelerator = self.train is not None and self.train.device.type == "cuda"
         return {"collate_fn": as_it_is, "num_workers": self.workers, "pin_memory": on_accelerator}

@@ -1,6 +1,6 @@
-"""Encoded images as the hub's datasets hold them, decoded into tensors; what cannot be used is named.
+"""Decode the encoded images of hub datasets into tensors.
 
-Shapes: ``N`` samples, ``C H W``.
+Shapes: ``N`` samples, ``C H W`` of an image.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from actlab.errors import ActlabError
 from actlab.storage.files import checked, parsed, regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
-MODES = {1: "L", 3: "RGB"}  # Pillow's names of 8-bit greyscale and 8-bit colour
-MAX_CLASSES = 100_000  # more is a damaged file
-# What a damaged picture makes Pillow raise besides ValueError and OSError.
+MODES = {1: "L", 3: "RGB"}  # channels → Pillow mode: 8-bit greyscale, 8-bit colour
+MAX_CLASSES = 100_000  # a larger label means a damaged file
+# Errors that Pillow raises for damaged pictures, besides ValueError and OSError.
 PICTURE_ERRORS = (
     *(SyntaxError, TypeError, EOFError, IndexError, OverflowError, struct.error, zlib.error),
     *(RuntimeError, AttributeError),
@@ -35,8 +35,8 @@ class _Features(TypedDict):
     features: dict[str, Any]
 
 
-class _Told(TypedDict):
-    """What the hub's parquet files tell of their columns."""
+class _HubMetadata(TypedDict):
+    """The entry ``huggingface`` in the metadata of a parquet file; describes the columns."""
 
     info: _Features
 
@@ -46,8 +46,8 @@ class Images(NamedTuple):
 
     Args:
         tensors: ``{split}_images`` uint8 ``(N, C, H, W)`` and ``{split}_labels`` int64 ``(N,)``.
-        num_classes: K, from the labels' names where the dataset has them, else the largest label + 1.
-        revision: commit of a hub dataset; None of a folder.
+        num_classes: K, the number of class names if the dataset has any, otherwise the largest label + 1.
+        revision: commit of a hub dataset; None for a local folder.
     """
 
     tensors: dict[str, Tensor]
@@ -56,22 +56,22 @@ class Images(NamedTuple):
 
 
 def words(error: BaseException) -> str:
-    """What an error says, as one short line."""
+    """Return the message of an error as one line of at most 200 characters, or else its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None, given: str) -> Images:
-    """All images and labels of some splits as tensors.
+    """Return all images and labels of the requested splits as tensors.
 
     Args:
         tables: a ``datasets.DatasetDict``.
-        splits: those that are needed.
-        channels: of each image.
-        label: column of the labels, or None for the usual ones.
+        splits: names of the splits to decode.
+        channels: number of channels of each image.
+        label: column of the labels, or None for the first of `LABEL_COLUMNS` that exists.
         given: the dataset as the user named it, for messages.
 
     Raises:
-        ActlabError: for missing splits or columns, and for unusable images or labels.
+        ActlabError: if a split or column is missing, or images or labels are unusable.
     """
     tensors: dict[str, Tensor] = {}
     classes = 0
@@ -94,10 +94,16 @@ def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None,
 
 
 def column_of(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) -> str:
-    """The first of some wanted columns that is there.
+    """Return the first wanted column that exists.
+
+    Args:
+        names: columns of the table.
+        wanted: candidates in order of preference.
+        kind: of the column, for the message.
+        where: name of the table, for the message.
 
     Raises:
-        ActlabError: when there is none.
+        ActlabError: if no wanted column exists.
     """
     for name in wanted:
         if name in names:
@@ -108,10 +114,10 @@ def column_of(names: Sequence[str], wanted: Sequence[str], kind: str, where: str
 
 
 def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
-    """Labels ``(N,)`` int64 and the number of classes.
+    """Return the labels ``(N,)`` int64 and the number of classes.
 
     Raises:
-        ActlabError: for labels that are missing or number no class.
+        ActlabError: if a label is missing or is not the number of a class.
     """
     found = table.with_format("arrow")[:].column(column).to_numpy()
     classes = getattr(table.features[column], "num_classes", None) or MAX_CLASSES
@@ -124,16 +130,16 @@ def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
 
 
 def check_class_names(files: Sequence[Path], label: str | None = None) -> None:
-    """Check that the parquet files of a dataset number their classes alike.
+    """Check that all parquet files of a dataset number their classes in the same way.
 
-    The hub's reader takes the names that the first file gives, and the numbers of every file as they are.
+    The hub's reader uses the class names of the first file for all files, but does not renumber the labels.
 
     Args:
-        files: a damaged one, or one that does not name its classes, is passed over.
-        label: column of the labels, or None for the usual ones.
+        files: to check; damaged files and files without class names are skipped.
+        label: column of the labels, or None for the first of `LABEL_COLUMNS` that exists.
 
     Raises:
-        ActlabError: when two files have other names, or another order of them.
+        ActlabError: if two files differ in their class names or in the order of the names.
     """
     named = ((file, names) for file in files if (names := _class_names(file, label)) is not None)
     first, expected = next(named, (None, None))
@@ -143,20 +149,20 @@ def check_class_names(files: Sequence[Path], label: str | None = None) -> None:
             number, (one, other) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
             raise ActlabError(
                 f"{first} and {file} number their classes differently: class {number} is {one!r} in the first "
-                f"and {other!r} in the second; rewrite them with one order of names, or give a folder of one "
-                "dataset alone"
+                f"and {other!r} in the second; rewrite them with one order of names, or give a folder that "
+                "holds only one dataset"
             )
 
 
 def _class_names(file: Path, label: str | None) -> list[Any] | None:
-    """The names of classes that a parquet file gives in the hub's metadata, in order of their numbers."""
+    """Return the class names in the hub's metadata of a parquet file, in order of their labels."""
     import pyarrow
     import pyarrow.parquet
 
     try:
         metadata = pyarrow.parquet.read_schema(regular(file)).metadata or {}
-        told = parsed(metadata.get(b"huggingface", b"{}").decode())
-        features = checked(told, _Told)["info"]["features"]
+        entry = parsed(metadata.get(b"huggingface", b"{}").decode())
+        features = checked(entry, _HubMetadata)["info"]["features"]
         column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
         names = features[str(column)]["names"]
     except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -165,7 +171,6 @@ def _class_names(file: Path, label: str | None) -> list[Any] | None:
 
 
 def _encoded(table: Any, column: str, where: str) -> list[bytes | None]:
-    """The files of all images."""
     import datasets
     import pyarrow
 
@@ -179,39 +184,39 @@ def _encoded(table: Any, column: str, where: str) -> list[bytes | None]:
 
 
 def _stack(pictures: list[bytes | None], channels: int, where: str) -> Tensor:
-    """Decoded images, uint8 ``(N, C, H, W)``."""
+    """Return the decoded images, uint8 ``(N, C, H, W)``."""
     first = _array(0, pictures[0], channels, where)
     images = np.empty((len(pictures), *first.shape), np.uint8)
-    for number, picture in enumerate(pictures):  # threads are slower: a small PNG is mostly Python
+    for number, picture in enumerate(pictures):  # threads would be slower: decoding small PNGs is mostly Python
         array = _array(number, picture, channels, where)
         if array.shape != first.shape:
             raise ActlabError(
-                f"image {number} of the {where} is of size {array.shape[:2]}, the first one {first.shape[:2]}; "
-                "one size is needed"
+                f"image {number} of the {where} has size {array.shape[:2]}, the first image {first.shape[:2]}; "
+                "all images must have the same size"
             )
         images[number] = array
     return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
 
 
 def is_deep(image: Any) -> bool:
-    """Whether an opened picture has 16 bits a channel, of which Pillow gives the upper eight without a word."""
+    """Return whether a picture has 16 bits per channel that Pillow silently reduces to the upper eight."""
     return ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile)
 
 
 def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.ndarray[Any, Any]:
-    """One image, uint8 ``(H, W, C)``."""
+    """Return one decoded image, uint8 ``(H, W, C)``."""
     from PIL import Image
 
     try:
         image: Image.Image = Image.open(io.BytesIO(picture or b""))
         deep = is_deep(image)
         mode = image.mode + " of 16 bits" * deep
-        if mode in ("1", "P"):  # a lossless packer's forms: MNIST's few pure black and white digits have 1 bit
+        if mode in ("1", "P"):  # from lossless packers: MNIST's few purely black-and-white digits have 1 bit
             image = image.convert("L" if mode == "1" else "RGB")
         array = np.asarray(image)
     except (OSError, ValueError, *PICTURE_ERRORS, Image.DecompressionBombError) as error:
         raise ActlabError(
-            f"image {number} of the {where} is damaged ({words(error)}); fetch its files anew"
+            f"image {number} of the {where} is damaged ({words(error)}); fetch the files of the dataset again"
         ) from error
     if mode == "P" and channels == 1 and (array == array[..., :1]).all():
         return array[..., :1]

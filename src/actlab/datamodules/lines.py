@@ -1,4 +1,4 @@
-"""Lines of text files, plain or gzipped, in bounded memory; what cannot be read is named with its line."""
+"""Read the lines of plain or gzipped text files in bounded memory; errors name the line."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from actlab.datamodules.images import words
 from actlab.errors import ActlabError
 from actlab.storage.files import regular
 
-LONGEST = 2**20  # bytes of a line; more is no text
+LONGEST = 2**20  # bytes; a file with a longer line is not text
 _GZIP, _BYTE_ORDER_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    r"""Each line of a file with its number, from 1, without its end (``\n`` or ``\r\n``).
+    r"""Yield each line of a file with its number, counted from 1, without its end (``\n`` or ``\r\n``).
 
-    Lines are bytes, as what splits or strips text also takes spaces that belong to words. One line is in memory
-    at a time. Whether the file is gzipped is read off its first bytes.
+    Lines are bytes, because splitting or stripping str also removes Unicode spaces that belong to words. Only
+    one line is in memory at a time. Gzip is detected from the first bytes of the file.
 
     Raises:
-        ActlabError: for what is no file, is damaged, or has lines of more than `LONGEST` bytes.
+        ActlabError: if the path is not a file, the file is damaged, or a line has `LONGEST` bytes or more.
     """
     if not path.is_file():
-        found = "not there" if not path.exists() else "a folder" if path.is_dir() else "not a regular file"
+        found = "missing" if not path.exists() else "a folder" if path.is_dir() else "not a regular file"
         raise ActlabError(f"{path} is {found}; give a text file")
     number = 0
     try:
@@ -41,15 +41,20 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
     except (OSError, EOFError, zlib.error) as error:
         raise ActlabError(
-            f"{path} is damaged or cannot be read, after line {number} ({words(error)}); fetch it anew"
+            f"{path} is damaged or cannot be read after line {number} ({words(error)}); fetch it again"
         ) from error
 
 
 def decoded(text: bytes, path: Path, number: int) -> str:
-    """The text of a line, or of a part of it.
+    """Decode the UTF-8 text of a line or of a part of it.
+
+    Args:
+        text: to decode.
+        path: of the file, for the message.
+        number: of the line, for the message.
 
     Raises:
-        ActlabError: when it is not UTF-8.
+        ActlabError: if the text is not UTF-8.
     """
     try:
         return text.decode()

@@ -1,7 +1,7 @@
-"""Which files of a folder belong to which split: the reader guesses by names, and a wrong guess is refused.
+"""Check which files of a folder the hub's reader assigns to which split.
 
-It takes a file twice whose folder and name both tell a split, leaves out files of a second folder, and does not
-miss a part that was never downloaded.
+The reader guesses splits from file names. It reads a file twice if its folder and its name both name a split,
+ignores files in a second folder, and does not detect shards that were never downloaded.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 
 
 def names_files(card: Path) -> bool:
-    """Whether a dataset's ``README.md`` says itself which files its splits have."""
+    """Return whether a dataset's ``README.md`` lists the files of its splits."""
     return card.is_file() and _CONFIGS.search(regular(card).read_text("utf-8", "replace")) is not None
 
 
 def check_splits(
     splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, stated: bool = False
 ) -> None:
-    """Refuse files that the reader takes twice, or from several datasets, or leaves out.
+    """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file.
 
     Args:
-        splits: the files of each, below the folder, as the reader has found them.
-        files: all that are there.
-        folder: where they lie.
-        stated: whether they are the dataset's own statement, and not a guess.
+        splits: the files that the reader found for each split, relative to ``folder``.
+        files: all parquet files of the folder.
+        folder: of the dataset.
+        stated: whether the dataset's ``README.md`` lists the files; otherwise the reader guessed the splits.
 
     Raises:
-        ActlabError: for the first such file.
+        ActlabError: for the first wrong assignment.
     """
     owners: dict[str, str] = {}
     for split, names in splits.items():
@@ -47,7 +47,7 @@ def check_splits(
             if name in owners:
                 twice = f"{split!r}" if owners[name] == split else f"{owners[name]!r} and {split!r}"
                 raise ActlabError(
-                    f"{folder / name} would be read twice, as {twice}: its path tells a split twice; {REMEDY}"
+                    f"{folder / name} would be read twice, as {twice}: its path names a split twice; {REMEDY}"
                 )
             owners[name] = split
         if not stated and len(parents := {Path(name).parent for name in names}) > 1:
@@ -58,14 +58,16 @@ def check_splits(
     for file in files:
         name = str(file.relative_to(folder))
         if not stated and name not in owners and _SPLIT.search(name):
-            raise ActlabError(f"{file} would be left out, beside {next(iter(owners), 'nothing')}; {REMEDY}")
+            raise ActlabError(
+                f"{file} would be left out; the first file read is {next(iter(owners), 'none')}; {REMEDY}"
+            )
 
 
 def check_parts(files: Sequence[Path]) -> None:
-    """Refuse files of which some parts are missing, or that are there in two divisions into parts.
+    """Check that every file split into shards ``…-00000-of-00002.parquet`` has all shards, of one count.
 
     Raises:
-        ActlabError: for the first part that is not there.
+        ActlabError: for the first missing shard, or for shards with different counts.
     """
     found: dict[Path, dict[int, set[int]]] = {}
     for file in files:
@@ -76,7 +78,7 @@ def check_parts(files: Sequence[Path]) -> None:
         if len(counts) > 1:
             raise ActlabError(
                 f"{stem.parent} holds {stem.name!r} in {' and in '.join(map(str, sorted(counts)))} parts; "
-                "take one of these out"
+                "keep the parts of only one count"
             )
         for count, numbers in counts.items():
             if missing := sorted(set(range(count)) - numbers):

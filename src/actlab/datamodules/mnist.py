@@ -1,4 +1,4 @@
-"""MNIST and its look-alikes: greyscale images in the layout of the Hugging Face hub."""
+"""The datamodule of MNIST and similar greyscale datasets in the layout of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ SAMPLE_VALIDATION = 1000
 
 
 def pixels(batch: Batch, position: Position) -> Batch:
-    """Images uint8 ``(…, 1, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); labels stay."""
+    """Convert images uint8 ``(…, 1, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); keep the labels."""
     images, labels = batch
     return images.to(torch.float32).div_(255), labels
 
 
 class MNISTDataModule(DecodedImages):
-    """MNIST with the paper's split: validation is the first images in file order, training the rest.
+    """MNIST with the paper's split: the first images in file order for validation, the rest for training.
 
     Batches: images ``(B, 1, H, W)`` float32 in [0, 1], labels ``(B,)`` int64.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout; look-alikes such as Fashion-MNIST serve too.
-        sample: take the embedded sample instead: 5,000 training images (1,000 of them validation), 1,000 test.
-        batch_size: of the global training batch.
-        eval_batch_size: for validation, test and prediction.
-        validation: number of validation images, the first in file order; by default 5,000, of the sample 1,000.
-        train_on_all: train on all training images (autoencoder, GELU §3.2); validation then measures fit alone.
-        cache_dir: where decoded tensors are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: of a hub dataset: a commit, tag or branch; by default the newest. A run records the commit.
-        seed: the order of batches is a function of it.
+        dataset: a hub id, or a local folder in the hub's layout; datasets such as Fashion-MNIST work too.
+        sample: use the embedded sample instead: 5,000 training images, 1,000 of them for validation, and 1,000
+            test images.
+        batch_size: size of the global training batch.
+        eval_batch_size: batch size for validation, test and prediction.
+        validation: number of validation images; by default 5,000, or 1,000 with ``sample``.
+        train_on_all: train on all training images, including the validation images (autoencoder, GELU §3.2);
+            validation then only measures the fit.
+        cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
+        seed: determines the order of batches.
 
     Raises:
-        ActlabError: for a dataset that is missing, damaged, of another kind or sorted by class.
+        ActlabError: if the dataset is missing, damaged, not greyscale or sorted by class.
     """
 
     channels = 1
@@ -70,7 +72,7 @@ class MNISTDataModule(DecodedImages):
         return tuple(self.images.tensors["train_images"].shape[1:])
 
     def prepare_data(self) -> None:
-        """Decode into the cache, once a machine."""
+        """Decode the images into the cache, once per machine."""
         _ = self.images
 
     def load(self, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Photographs of any size as squares of one size, decoded when they are asked for; windows of them.
+"""A dataset that decodes photographs of any size to equal squares on access, and crops of these squares.
 
 Shapes: ``B`` batch, ``C`` = 3 channels, ``S`` side of the squares, ``H W`` window.
 """
@@ -26,21 +26,21 @@ from actlab.datamodules.steps import mean_of
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, uniform_at
 
-FORMAT = 2  # of the mean's cache: raised when decoding changes
-BLOCK = 64  # pictures that the mean reads at once
-# Pillow's names of what has 8 bits a channel or fewer; of 16 bits it would cut off all above 255.
+FORMAT = 2  # version of the mean's cache; increased when decoding changes
+BLOCK = 64  # pictures per batch while computing the mean
+# Pillow modes with at most 8 bits per channel; converting 16 bits would clip all values above 255.
 MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA")
 
 
 class Photographs(Dataset[Batch]):
-    """Squares of photographs, and their labels; a batch is decoded when it is asked for, in a loader's worker.
+    """A dataset of square photographs and labels, decoded batch by batch in the data loader's workers.
 
     Args:
         encoded: the pictures.
-        size: S.
-        chosen: numbers of those that are taken, ``(N,)``; all by default.
-        transform: of the batches, uint8 ``(B, C, S, S)`` before it.
-        device: that the datamodule is for; batches are made in main memory.
+        size: side S of the squares.
+        chosen: indices of the pictures to use, ``(N,)``; by default all.
+        transform: applied to each batch, whose images are uint8 ``(B, C, S, S)``.
+        device: device of the datamodule; the batches themselves are CPU tensors.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Photographs(Dataset[Batch]):
 
     @property
     def device(self) -> torch.device:
-        """That the datamodule is for."""
+        """The device of the datamodule; the batches themselves are CPU tensors."""
         return self._device
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitems__(self, position: Position) -> Batch:
-        """The batch of samples ``position.index``, ``(B,)``.
+        """Return the batch of samples ``position.index``, an index ``(B,)``.
 
         Raises:
-            ActlabError: for a picture that cannot be decoded.
+            ActlabError: if a picture cannot be decoded.
         """
         numbers = self.chosen[position.index.cpu()]
         images = torch.empty(len(numbers), 3, self.size, self.size, dtype=torch.uint8)
@@ -86,24 +86,24 @@ class Photographs(Dataset[Batch]):
 
 
 def square(file: bytes, size: int) -> Tensor:
-    """The central square of a picture, as large as its shorter side, resized: uint8 ``(3, S, S)``.
+    """Cut the largest central square of a picture and resize it to uint8 ``(3, S, S)``.
 
-    Resized bilinearly, with as wide a filter as the factor asks for. Grey pictures and those of ink colours
-    become RGB; transparent ones are laid over white, so that what they hide stays hidden.
+    Resizing is bilinear, with a filter as wide as the scale factor requires. Greyscale and CMYK pictures are
+    converted to RGB. Transparent pictures are composited over white, so hidden pixels stay hidden.
 
     Args:
-        file: in any format that Pillow reads.
-        size: S.
+        file: bytes of a picture in any format that Pillow reads.
+        size: side S of the result.
 
     Raises:
-        ValueError: for a picture of more than 8 bits a channel, or of another mode than `MODES`.
+        ValueError: if the picture has more than 8 bits per channel, or its mode is not in `MODES`.
     """
     from PIL import Image
 
     image: Image.Image = Image.open(io.BytesIO(file))
     if image.mode not in MODES or is_deep(image):
         mode = f"Pillow mode {image.mode!r}{' of 16 bits' * is_deep(image)}"
-        raise ValueError(f"{mode}, not {', '.join(MODES)}; convert it to 8 bits a channel")
+        raise ValueError(f"{mode}, not {', '.join(MODES)}; convert it to 8 bits per channel")
     if _transparent(image):
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert("RGB")
@@ -114,19 +114,19 @@ def square(file: bytes, size: int) -> Tensor:
 
 
 def _transparent(image: Any) -> bool:
-    """Whether a picture of Pillow may be transparent somewhere."""
+    """Return whether a Pillow image may have transparent pixels."""
     palette = image.palette is not None and image.palette.mode.endswith("A")
     return palette or image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A transform of batches: ``(x − mean) / 255``, pixel by pixel, of a window of each image.
+    """A transform of batches: crop a window of each image and compute ``(x − mean) / 255`` per pixel.
 
     Args:
         mean: image ``(C, S, S)`` float32, from 0 to 255.
         size: side of the window.
-        random: in training, the window is anywhere and half of the images are mirrored; else it is the centre.
+        random: for training: cut random windows and flip each with probability ½. Otherwise cut the centre.
     """
 
     mean: Tensor
@@ -134,7 +134,7 @@ class Windows:
     random: bool = False
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
-        """Images uint8 ``(B, C, S, S)`` to float32 ``(B, C, H, W)``; labels stay."""
+        """Convert images uint8 ``(B, C, S, S)`` to float32 ``(B, C, H, W)``; return the labels unchanged."""
         images, labels = batch
         places = images.shape[-1] - self.size + 1
         if not self.random:
@@ -150,23 +150,33 @@ class Windows:
 
 
 def windows(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
-    """A window of each image ``(B, C, S, S)``, its first row and column given: ``(B, C, size, size)``."""
+    """Cut one window from each image.
+
+    Args:
+        images: ``(B, C, S, S)``.
+        row: first row of each window, ``(B,)``.
+        column: first column of each window, ``(B,)``.
+        size: side of the windows.
+
+    Returns:
+        The windows ``(B, C, size, size)``.
+    """
     every = images.unfold(2, size, 1).unfold(3, size, 1)  # a view: (B, C, row, column, H, W)
     return every[torch.arange(len(images)), :, row, column]
 
 
 def mean_image(samples: Photographs, workers: int, folder: Path) -> Tensor:
-    """The mean of some photographs, pixel by pixel: float32 ``(C, S, S)``, summed up in float64.
+    """Return the per-pixel mean of photographs, float32 ``(C, S, S)``, accumulated in float64.
 
-    They are read once, all of them, and the mean is kept.
+    The first call reads all photographs and caches the mean.
 
     Args:
-        samples: without transform.
-        workers: that read them.
-        folder: where the mean is kept, under the pictures' digest and S.
+        samples: photographs without a transform.
+        workers: number of processes that read and decode.
+        folder: of the cache; its key contains the digest of the pictures and S.
 
     Raises:
-        ActlabError: for a picture that cannot be decoded, or a folder that cannot be written.
+        ActlabError: if a picture cannot be decoded, or the folder cannot be written.
     """
     key = repr((FORMAT, samples.encoded.digest, samples.size))
     path = folder / f"mean-{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
@@ -180,29 +190,29 @@ def mean_image(samples: Photographs, workers: int, folder: Path) -> Tensor:
 
 
 def check_sizes(size: int, window: int) -> None:
-    """Check the sides of squares and windows.
+    """Check that the side of the window is between 1 and ``size``, the side of the square.
 
     Raises:
-        ActlabError: for a window that is larger than the square, or smaller than a pixel.
+        ActlabError: if it is not.
     """
     if not 1 <= window <= size:
         raise ActlabError(f"data.crop {window}: give a number of pixels from 1 to data.size, {size}")
 
 
 class ReadingLoader(DataLoader[Any]):
-    """The stock loader, but its workers start when the first batch is asked for, and their errors are short.
+    """A data loader whose workers start at the first batch and whose worker errors have no traceback.
 
-    Lightning makes iterators that it never uses, and others before it says which epoch it is: workers of the
-    stock loader would begin at once, with the batches of another epoch.
+    Lightning creates iterators that it never uses, and others before it sets the epoch. The workers of the
+    stock data loader would start at once, with the batches of the wrong epoch.
     """
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
-        """The batches.
+        """Yield the batches.
 
         Raises:
-            ActlabError: as the data set raises it, in a worker too.
+            ActlabError: if the dataset raises it, also in a worker.
         """
         try:
             yield from super().__iter__()
-        except ActlabError as error:  # torch puts the worker's traceback before the message
+        except ActlabError as error:  # torch prepends the worker's traceback to the message
             raise ActlabError(str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()) from error

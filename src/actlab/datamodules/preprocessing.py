@@ -1,15 +1,15 @@
-"""What happens to images once, before training: a chain of steps that a config names.
+"""Preprocess images once before training, by a chain of steps that the config lists.
 
-Each step is named, or given with settings of its own; `STEPS` holds them all::
+A step is a name from `STEPS`, or a mapping with the name and the step's settings::
 
     preprocessing: [scale, zca]                         # GELU §3.5, CIFAR-10
     preprocessing: [unit, mean]                         # GELU §3.5, CIFAR-100
     preprocessing: [gcn, {name: zca, eps: 0.1}]         # ELU §4.2, as Goodfellow et al. (2013)
 
-What steps learn from the images that are trained on is cached; it is applied on the device of the data, a block
-of images at a time.
+The statistics of the steps are computed from the training images and cached. The steps run on the device of the
+datamodule, on one block of images at a time.
 
-Shapes: ``N`` samples, ``C H W``, ``D = C·H·W``.
+Shapes: ``N`` samples, ``C H W`` of an image, ``D = C·H·W``.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from actlab.datamodules.steps import STEPS, Statistics, Step
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import cache_folder
 
-FORMAT = 1  # of the cache: raised when a step's statistics change
-BLOCK = 1000  # images that are worked on at once: 12 MB of CIFAR in float32
+FORMAT = 1  # version of the cache; increased when a step's statistics change
+BLOCK = 1000  # images per block: 12 MB of CIFAR in float32
 CPU = torch.device("cpu")
 
 
 def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
-    """The chain of steps that a config names.
+    """Return the steps that a config lists.
 
     Args:
-        given: each a name, or a mapping with ``name`` and the step's settings.
+        given: for each step its name, or a mapping with ``name`` and the step's settings.
 
     Raises:
-        ActlabError: for an unknown name or setting, a value that is no positive number, a step that stands
-            twice, or one for bytes that is not the first.
+        ActlabError: for an unknown name or setting, a setting that is not a positive number, a step given
+            twice, or a step for pixels from 0 to 255 that is not the first.
     """
     if isinstance(given, str | Mapping):
         raise ActlabError(f"data.preprocessing {given!r}: give a list of steps, such as [scale, zca]")
-    steps = tuple(_step(one) for one in given)
+    steps = tuple(_parse_step(one) for one in given)
     for number, step in enumerate(steps):
         name = _name_of(step)
         if step.takes_bytes and number:
             raise ActlabError(f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first")
         if type(step) in map(type, steps[:number]):
-            raise ActlabError(f"data.preprocessing: {name!r} stands twice; give it once")
+            raise ActlabError(f"data.preprocessing: {name!r} is given twice; give it once")
     return steps
 
 
-def _step(given: str | Mapping[str, Any]) -> Step:
+def _parse_step(given: str | Mapping[str, Any]) -> Step:
     settings = dict(given) if isinstance(given, Mapping) else {"name": given}
     name = settings.pop("name", None)
     if not isinstance(name, str) or name not in STEPS:
@@ -75,20 +75,20 @@ def _name_of(step: Step) -> str:
 
 
 class Preprocessing(NamedTuple):
-    """Steps that know their training images.
+    """Steps with their statistics of the training images.
 
     Args:
         steps: in order.
-        statistics: of each step.
+        statistics: one mapping per step.
     """
 
     steps: tuple[Step, ...]
     statistics: tuple[Statistics, ...]
 
     def __call__(self, images: Tensor, device: torch.device = CPU) -> Tensor:
-        """Images uint8 ``(N, C, H, W)`` through all steps, float32 on a device.
+        """Apply all steps to images uint8 ``(N, C, H, W)``; return float32 on ``device``.
 
-        Beside the result there is one block at a time.
+        Besides the result, only one block of images is in memory at a time.
         """
         known = [{name: t.to(device) for name, t in found.items()} for found in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
@@ -102,18 +102,19 @@ class Preprocessing(NamedTuple):
 
 
 def fitted(images: Tensor, steps: Sequence[Step], cache_dir: str | None = None) -> Preprocessing:
-    """Steps that know the training images, from the cache when they were fitted before.
+    """Fit the steps to the training images, or load their statistics from the cache.
 
-    A step is fitted to what the steps before it give. Memory beside the images: what ZCA's eigenvectors need,
-    some five float64 matrices D×D, 0.4 GB for CIFAR. Its 50,000 images take 15 to 20 s on two cores, once.
+    Each step is fitted to the output of the steps before it. The eigendecomposition of ZCA needs about five
+    float64 D×D matrices besides the images, 0.4 GB for CIFAR. The 50,000 images of CIFAR take 15 to 20 s on two
+    cores, once.
 
     Args:
-        images: those that are trained on, uint8 ``(N, C, H, W)`` on the CPU.
-        steps: of `steps_of`.
-        cache_dir: as of `cache_folder`; the key is a digest of the images and of the steps.
+        images: the training images, uint8 ``(N, C, H, W)`` on the CPU.
+        steps: from `steps_of`.
+        cache_dir: see `cache_folder`; the key is a digest of the images and the steps.
 
     Raises:
-        ActlabError: when the cache cannot be written.
+        ActlabError: if the cache cannot be written.
     """
     names = [f"{n}.{name}" for n, step in enumerate(steps) for name in step.statistics]
     if not names:
@@ -126,7 +127,7 @@ def fitted(images: Tensor, steps: Sequence[Step], cache_dir: str | None = None) 
 
 
 def _fit(images: Tensor, steps: Sequence[Step]) -> dict[str, Tensor]:
-    """Statistics ``{number}.{name}`` of every step."""
+    """Return the statistics of all steps, named ``{number}.{name}``."""
     found: dict[str, Tensor] = {}
     known: list[Statistics] = []
     for number, step in enumerate(steps):
@@ -142,7 +143,10 @@ def _fit(images: Tensor, steps: Sequence[Step]) -> dict[str, Tensor]:
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Float32 products at float32 accuracy, whatever the run trains with: whitening cancels large terms."""
+    """Run float32 matmuls at full float32 precision, because whitening cancels large terms.
+
+    The previous precision, which the run trains with, is restored on exit.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

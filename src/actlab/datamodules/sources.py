@@ -1,4 +1,4 @@
-"""Where datasets come from: the hub or a local folder in its layout; decoded once into a cache of tensors."""
+"""Load image datasets from the hub or from a local folder in its layout, decoded once into a cache."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from actlab.datamodules.listing import check_parts, check_splits, names_files
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home, cache_folder, regular, scratch
 
-FORMAT = 4  # of the cache: raised when decoding changes
-MOST_FILES = 100_000  # that are looked through for parquet files
-CARD = "README.md"  # whose header may say which files a split has, and what the classes are called
-END = 2**20  # bytes at either end of a file that `ends_digest` reads
+FORMAT = 4  # version of the cache; increased when decoding changes
+MOST_FILES = 100_000  # upper limit of files searched for parquet files
+CARD = "README.md"  # its header may list the files of each split and the class names
+END = 2**20  # bytes that `ends_digest` reads at each end of a file
 
 
 def load_images(
@@ -31,22 +31,24 @@ def load_images(
     cache_dir: str | None = None,
     revision: str | None = None,
 ) -> Images:
-    """Decode a dataset of images, or map its cache into memory when it was decoded before.
+    """Decode a dataset of images, or memory-map the cache of an earlier call.
 
     Args:
         dataset: a hub id, or a local folder in the hub's layout.
-        splits: those that are needed.
+        splits: names of the splits to load.
         channels: 1 for greyscale, 3 for colour.
-        label: column of the labels; by default the first of `LABEL_COLUMNS` that is there.
-        cache_dir: by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: of a hub dataset: a commit, tag or branch; by default the newest.
+        label: column of the labels; by default the first of `LABEL_COLUMNS` that exists.
+        cache_dir: folder of the cache; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        revision: commit, tag or branch of a hub dataset; by default the newest.
 
     Raises:
-        ActlabError: for a dataset that is missing, damaged or of another kind.
+        ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
     """
     folder = local_folder(dataset)
     if folder is not None and revision is not None:
-        raise ActlabError(f"data.revision {revision!r}: the folder {dataset!r} has no revisions; leave it out")
+        raise ActlabError(
+            f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
+        )
     tables = open_hub(dataset, revision) if folder is None else {}
     commit = revision_of(tables)
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
@@ -57,12 +59,11 @@ def load_images(
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
     def make() -> Cached:
-        """The images, decoded."""
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
         else:
-            # The reader's own copy goes at once. Kept, it would double the space, and since it is keyed by
-            # names and times, a file replaced by another of equal time would be served from it.
+            # Delete the reader's own copy at once: it doubles the disk space. It is also keyed by names and
+            # modification times only, so a file replaced by another with the same time would be read from it.
             with scratch(cache.parent, "reading") as place:
                 images = decode(open_folder(folder, str(place)), splits, channels, label, dataset)
             if content_digest(folder) != source:
@@ -74,10 +75,10 @@ def load_images(
 
 
 def local_folder(dataset: str) -> Path | None:
-    """The folder that ``dataset`` names, or None for a hub id.
+    """Return the folder that ``dataset`` names, or None for a hub id.
 
     Raises:
-        ActlabError: when it is written as a path and there is no such folder.
+        ActlabError: if ``dataset`` is written as a path and there is no such folder.
     """
     path = at_home(dataset)
     if dataset and path.is_dir():
@@ -86,34 +87,35 @@ def local_folder(dataset: str) -> Path | None:
     beside_folders = "/" in dataset and path.parent.exists()
     if not dataset or written_as_path or beside_folders or path.exists():
         raise ActlabError(
-            f"dataset {dataset!r} is no folder; give a folder in the hub's layout (parquet files), a hub id "
-            "such as ylecun/mnist, or set data.sample to true"
+            f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
+            "id such as ylecun/mnist, or set data.sample to true"
         )
     return None
 
 
 def content_digest(folder: Path) -> str:
-    """Digest of the bytes of all parquet files below a folder, with their names, and of its `CARD`.
+    """Return a digest of the names and bytes of all parquet files below a folder and of its `CARD`.
 
     Raises:
-        ActlabError: when there are no parquet files, or they cannot be read.
+        ActlabError: if there are no parquet files, or a file cannot be read.
     """
     return _digest(folder, lambda stream: hashlib.file_digest(stream, "sha256").digest())
 
 
 def ends_digest(folder: Path) -> str:
-    """As `content_digest`, but of sizes and of both ends of each file: for what is too large to be read whole.
+    """Return a digest like `content_digest`, but of the size and both ends of each file only.
 
-    A parquet file ends with the places and sizes of all that is in it, so the ends of two differ as a rule.
+    For datasets too large to be read completely. A parquet file ends with the offsets and sizes of its
+    contents, so different files usually differ at their ends.
 
     Raises:
-        ActlabError: when there are no parquet files, or they cannot be read.
+        ActlabError: if there are no parquet files, or a file cannot be read.
     """
     return _digest(folder, _ends)
 
 
 def _ends(stream: BufferedReader) -> bytes:
-    """Digest of a file's size and of `END` bytes at either end."""
+    """Return a digest of a file's size and of `END` bytes at each end."""
     size = os.fstat(stream.fileno()).st_size
     digest = hashlib.sha256(str(size).encode())
     digest.update(stream.read(END))
@@ -123,7 +125,7 @@ def _ends(stream: BufferedReader) -> bytes:
 
 
 def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
-    """Digest of the names and contents of what decides a dataset in a folder."""
+    """Return a digest of the names of a folder's parquet files and `CARD`, and of each file's digest."""
     digest = hashlib.sha256()
     card = folder / CARD
     for file in [*parquet_files(folder), *([card] if card.is_file() else [])]:
@@ -137,11 +139,11 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """All parquet files below a folder, sorted; the folder is then safe to give to the hub's reader.
+    """Return all parquet files below a folder, sorted, and check that the hub's reader can safely open it.
 
     Raises:
-        ActlabError: when there are none, far too many files, a link that leads nowhere, or what is not a
-            regular file, of which a reader might never see the end.
+        ActlabError: if there are no parquet files, more than `MOST_FILES` files of any kind, a dangling link,
+            or something other than a regular file, which a reader might never finish reading.
     """
     found: list[Path] = []
     seen = 0
@@ -149,16 +151,16 @@ def parquet_files(folder: Path) -> list[Path]:
         seen += len(names)
         if seen > MOST_FILES:
             raise ActlabError(
-                f"{folder} holds more than {MOST_FILES:,} files; give the folder of the dataset alone"
+                f"{folder} holds more than {MOST_FILES:,} files; give a folder that holds only the dataset"
             )
         if odd := [file for name in names if (file := Path(top, name)).exists() and not file.is_file()]:
             raise ActlabError(
-                f"{odd[0]} is not a regular file; take it out, or give the folder of the dataset alone"
+                f"{odd[0]} is not a regular file; remove it, or give a folder that holds only the dataset"
             )
         files = [Path(top, name) for name in names if name.endswith(".parquet")]
         if dangling := [file for file in files if file.is_symlink() and not file.exists()]:
             raise ActlabError(
-                f"{dangling[0]} is a link to {dangling[0].readlink()}, which is not there; fetch it"
+                f"{dangling[0]} is a link to {dangling[0].readlink()}, which does not exist; fetch that file"
             )
         found += files
     if found:
@@ -170,14 +172,14 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def open_folder(folder: Path, scratch: str) -> Any:
-    """The splits of a folder in the hub's layout, undecoded.
+    """Return the splits of a folder in the hub's layout, undecoded.
 
     Args:
         folder: holds parquet files.
-        scratch: where the reader may write; must live until the splits are decoded.
+        scratch: folder that the reader may write to; must exist until the splits are decoded.
 
     Raises:
-        ActlabError: when a file is damaged or missing, or the files do not fit together.
+        ActlabError: if a file is damaged or missing, or the files are inconsistent.
     """
     import datasets
     import pyarrow
@@ -186,7 +188,7 @@ def open_folder(folder: Path, scratch: str) -> Any:
     check_parts(files)
     try:
         with quiet():
-            place = _plainly_named(folder, Path(scratch))
+            place = _path_for_reader(folder, Path(scratch))
             builder = datasets.load_dataset_builder(str(place), cache_dir=scratch)
             found = (builder.config.data_files or {}).items()
             splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
@@ -207,28 +209,28 @@ def open_folder(folder: Path, scratch: str) -> Any:
         cause = error.__cause__ or error
         if "Config name is missing" in str(error):
             raise ActlabError(
-                f"{folder} holds several datasets, as its {CARD} says; give a folder of one"
+                f"{folder} holds several datasets, as its {CARD} says; give a folder that holds only one"
             ) from error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
-        raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it anew") from error
+        raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it again") from error
 
 
-def _plainly_named(folder: Path, scratch: Path) -> Path:
-    """A folder of links for one whose path the reader would take for a pattern or a protocol."""
+def _path_for_reader(folder: Path, scratch: Path) -> Path:
+    """Return the folder, or a folder of links if the reader would parse its path as a pattern or protocol."""
     if not re.search(r"[][*?]|::|://", str(folder)):
         return folder
     links = scratch / "dataset"
     for file in (file for file in sorted(folder.rglob("*")) if file.is_file()):
         link = links / file.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
-        fresh = link.with_name(f".{link.name}.{os.getpid()}")  # put into place at once: others may come, too
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")  # replaces the link atomically, for parallel runs
         fresh.symlink_to(file.resolve())
         fresh.replace(link)
     return links
 
 
 def damaged_files(folder: Path) -> list[Path]:
-    """The parquet files below a folder that cannot be read by themselves."""
+    """Return the parquet files below a folder that cannot be read individually."""
     import pyarrow
     import pyarrow.parquet
 

@@ -1,4 +1,4 @@
-"""TIMIT: frames of read speech, each to be told which phone it is part of."""
+"""The datamodule of TIMIT: classify frames of read speech by phone."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from actlab.storage.files import at_home
 
 @cache
 def _sample(cache_dir: str | None) -> dict[str, Tensor]:
-    """The frames of the sample, whose files are written and read once in a process."""
+    """Return the frames of the sample corpus, which is written and read once per process."""
     with TemporaryDirectory() as folder:
         write_sample(Path(folder))
         return load_corpus(find(Path(folder)), cache_dir)
 
 
 class TIMITDataModule(TensorDataModule):
-    """TIMIT with the paper's parts: the core test set, the rest of the test folder as validation (GELU §3.4).
+    """TIMIT with the paper's split (GELU §3.4): core test set for test, rest of the test folder for validation.
 
-    A sample of an evaluation is a frame with ``context`` frames to each side: windows ``(B, 11, 26)`` float32
-    and labels ``(B,)`` int64 of 39 classes. A sample of training is a sentence: a batch is all frames of
-    ``batch_size`` sentences, windows ``(F, 11, 26)`` and labels ``(F,)``; a stack of runs fills the shorter
-    batches up with the label −100, which `actlab.tasks.FrameTask` gives no weight. Glottal stops are no
-    targets but stay as context. Features are normalised by mean and variance over the training frames.
+    An evaluation sample is a frame with ``context`` frames on each side: windows ``(B, 11, 26)`` float32 and
+    labels ``(B,)`` int64 of 39 classes. A training sample is a sentence: a batch contains all F target frames
+    of ``batch_size`` sentences, windows ``(F, 11, 26)`` and labels ``(F,)``. In a stack, shorter batches are
+    padded with the label −100, to which `actlab.tasks.FrameTask` gives zero weight. Glottal stops are not
+    targets but remain as context. Features are normalised by their mean and variance over the training frames.
 
-    The authors' script subtracts the mean twice from validation and test data; that is not done here.
+    The authors' script subtracts the mean twice from validation and test data; we subtract it once.
 
     Args:
-        dataset: folder of the corpus (LDC93S1), or of NLTK's sample; see `actlab.datamodules.speech.corpus`.
-        sample: take a made-up corpus instead, tones in place of speech: 128 sentences of training, 8 of
-            validation, 8 of the test.
-        partial: use a copy that lacks sentences as it is.
-        batch_size: sentences of the global training batch.
-        eval_batch_size: frames, for validation, test and prediction.
-        context: frames to each side of a frame.
-        cache_dir: where features are kept; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        seed: the order of batches is a function of it.
+        dataset: folder of the corpus (LDC93S1) or of NLTK's sample; see `actlab.datamodules.speech.corpus`.
+        sample: use a synthetic corpus of tones instead: 128 sentences for training, 8 for validation, 8 for
+            test.
+        partial: accept an incomplete copy of the corpus.
+        batch_size: number of sentences in the global training batch.
+        eval_batch_size: number of frames per batch in validation, test and prediction.
+        context: number of frames on each side of a frame.
+        cache_dir: folder for the features; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        seed: determines the order of batches.
 
     Raises:
-        ActlabError: for a folder that is missing, damaged, not whole or of something else.
+        ActlabError: if the folder is missing, damaged, incomplete or not a copy of TIMIT.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class TIMITDataModule(TensorDataModule):
 
     @property
     def num_classes(self) -> int:
-        """K = 39."""
+        """The number of classes K = 39."""
         return len(CLASSES)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """(11, 26): frames of a window, features of a frame."""
+        """(2·context + 1, 26), by default (11, 26): frames of a window, features of a frame."""
         return 2 * self.context + 1, FEATURES
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All frames, see `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
+        """The tensors from `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
         if self._tensors is None:
             self._tensors = (
                 _sample(self.cache_dir) if self.sample else load_corpus(self._corpus(), self.cache_dir)
@@ -95,8 +95,8 @@ class TIMITDataModule(TensorDataModule):
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
-                f"dataset {self.dataset!r} is no folder; {EXPECTED}, or set data.sample to true. TIMIT is "
-                "licensed by the LDC (LDC93S1) and cannot be fetched"
+                f"dataset {self.dataset!r} is not a folder; {EXPECTED}, or set data.sample to true. TIMIT is "
+                "licensed by the LDC (LDC93S1) and cannot be downloaded"
             )
         corpus = find(folder)
         if not self.partial:
@@ -105,11 +105,11 @@ class TIMITDataModule(TensorDataModule):
         return corpus
 
     def prepare_data(self) -> None:
-        """Read the corpus into the cache, once a machine."""
+        """Read the corpus into the cache, once per machine."""
         _ = self.tensors
 
     def load(self, device: torch.device) -> None:
-        """Normalise all parts by the training frames."""
+        """Load all splits, normalised by the statistics of the training frames."""
         of_training = statistics(self.tensors["train_frames"])
         train, val, test = (
             Frames(

@@ -1,4 +1,4 @@
-"""Tweets with part-of-speech tags: reading the ARK format, and words as the vectors' corpus spells them."""
+"""Read tweets with part-of-speech tags in the ARK format, and normalise the spelling of tokens."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from actlab.datamodules.lines import decoded, lines
 from actlab.errors import ActlabError
 
-# The tags of Gimpel et al. 2011, Table 1; a label is a tag's place here.
+# The tags of Gimpel et al. 2011, Table 1; a label is the index of a tag.
 TAGS = tuple("NO^SZVAR!DP&TX#@~UE$,GLMY")
 LABELS = {tag: label for label, tag in enumerate(TAGS)}
 
 _MENTION = re.compile(r"[@＠][A-Za-z0-9_]+")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.ASCII)
 _URL = re.compile(r"(?:https?://(?:www\.)?|www\.)(?P<host>[^\s/?#:]+)(?:[/?#:]\S*)?", re.IGNORECASE | re.ASCII)
-# Without http:// or www. a word with a dot may be anything, such as "u.s": a general ending stands for a host
-# by itself, a country's only before a path.
+# Without http:// or www., a word with a dot need not be a host, for example "u.s". A generic top-level domain
+# makes the word a host; a country-code domain does so only if a path follows.
 _BARE = re.compile(
     r"(?P<host>(?:[a-z0-9-]+\.)+(?:(?:com|org|net|edu|gov|mil|int|info|biz|name|mobi|travel)(?=/|$)|[a-z]{2}(?=/)))"
     r"(?:/\S*)?",
@@ -26,18 +26,18 @@ _BARE = re.compile(
 
 
 class Tweet(NamedTuple):
-    """The tokens of a tweet as written, and the label of each."""
+    """The tokens of a tweet as written, and their labels."""
 
     tokens: list[str]
     labels: list[int]
 
 
 def normalize(token: str) -> str:
-    """A token as the words of the 56-million-tweet corpus are spelled (Owoputi et al. 2013; GELU §3.3).
+    """Return a token in the spelling of the 56-million-tweet corpus (Owoputi et al. 2013; GELU §3.3).
 
-    Lower case; names of users and e-mail addresses become ``<@MENTION>``; a URL, with ``http://`` or without,
-    becomes ``<URL-host>``, the host without ``www.`` and in the case that it has. (A handful of the 26,594
-    tokens of the GELU authors' own files follow no rule.)
+    User names and e-mail addresses become ``<@MENTION>``. A URL, with or without ``http://``, becomes
+    ``<URL-host>``, with the host in its original case and without ``www.``. All other tokens become lower case.
+    (A handful of the 26,594 tokens in the GELU authors' own files follow no rule.)
 
     >>> [normalize(token) for token in ("Hello", "@Bob", "http://www.NYTimes.com/x", "site.org/page")]
     ['hello', '<@MENTION>', '<URL-NYTimes.com>', '<URL-site.org>']
@@ -50,16 +50,16 @@ def normalize(token: str) -> str:
 
 
 def read_tweets(path: Path) -> list[Tweet]:
-    """The tweets of a file: ``token TAB tag`` a line, an empty line after each tweet.
+    """Return the tweets of a file: one ``token TAB tag`` per line, an empty line after each tweet.
 
     Raises:
-        ActlabError: for a file that cannot be read or is empty, and for a line that has another form.
+        ActlabError: if the file cannot be read or is empty, or a line is malformed.
     """
     tweets = [Tweet([], [])]
     for number, raw in lines(path):
         line = decoded(raw, path, number)
         if line.strip(" "):
-            token, label = _tagged(line, f"{path}, line {number}")
+            token, label = _parse_line(line, f"{path}, line {number}")
             tweets[-1].tokens.append(token)
             tweets[-1].labels.append(label)
         elif tweets[-1].tokens:
@@ -67,16 +67,15 @@ def read_tweets(path: Path) -> list[Tweet]:
     if not tweets[-1].tokens:
         tweets.pop()
     if not tweets:
-        raise ActlabError(f"{path} is empty; it needs tweets: a token, a tab and its tag a line")
+        raise ActlabError(f"{path} is empty; expected tweets: on each line a token, a tab and its tag")
     return tweets
 
 
-def _tagged(line: str, where: str) -> tuple[str, int]:
-    """A token and its label."""
+def _parse_line(line: str, where: str) -> tuple[str, int]:
     token, tab, tag = line.partition("\t")
     if not token or not tab or not tag:
         lacking = "tag" if token else "token"
-        raise ActlabError(f"{where}: {line[:60]!r} has no {lacking}; needed are a token, a tab and its tag")
+        raise ActlabError(f"{where}: {line[:60]!r} has no {lacking}; expected a token, a tab and its tag")
     if tag not in LABELS:
         raise ActlabError(f"{where}: unknown tag {tag[:60]!r}. Allowed: {' '.join(TAGS)}")
     return token, LABELS[tag]

@@ -1,4 +1,4 @@
-"""Parts of speech of tweets (GELU §3.3): the word and its neighbours, as features that are not trained.
+"""The datamodule of Twitter part-of-speech tagging (GELU §3.3), with fixed word features.
 
 Shapes: ``B`` batch, ``N`` tokens, ``D`` features of a word, ``K`` tags.
 """
@@ -26,7 +26,7 @@ from actlab.storage.resources import resource
 FOLDER = "data/twitter_pos"
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
 VECTORS = "embeddings-twitter.txt"
-ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # under which a file may lie there
+ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
 _DATA = f"{_ARK}/data/twpos-data-v0.3"
@@ -34,7 +34,7 @@ _AUTHORS = "https://raw.githubusercontent.com/hendrycks/GELUs/master/data/Tweets
 
 
 def _is_daily547(path: Path) -> bool:
-    """Whether a file holds the 547 tweets, of 7,707 tokens."""
+    """Return whether a file holds 547 tweets with 7,707 tokens."""
     try:
         tweets = read_tweets(path)
     except ActlabError:
@@ -57,7 +57,7 @@ FILES = {
         "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169",
     ),
 }
-# Not needed by default: the further test set, and the vectors of the paper, known by the name git gives them.
+# Not required by default: a second test set, and the paper's vectors, verified by their git blob hash.
 EXTRAS = {
     f"{DAILY}.conll": Remote(f"{_DATA}/{DAILY}.conll", is_right=_is_daily547),
     VECTORS: Remote(
@@ -70,18 +70,18 @@ EXTRAS = {
 def fetch(
     folder: str | Path = FOLDER, extras: Collection[str] = (), downloader: Downloader | None = None
 ) -> list[Path]:
-    """Get the tweets and the Brown clusters from where their authors keep them; what is there already stays.
+    """Download the tweets and the Brown clusters from their authors' repositories; keep valid local files.
 
     Args:
-        folder: where to put them.
-        extras: names of `EXTRAS` to get too.
-        downloader: stands for the network.
+        folder: target folder.
+        extras: names from `EXTRAS` to download as well.
+        downloader: replaces the network, for example in tests.
 
     Returns:
         The paths of the files.
 
     Raises:
-        ActlabError: for an unknown extra, or a file that cannot be had or is not what it should be.
+        ActlabError: if an extra is unknown, or a file cannot be downloaded or is not the expected file.
     """
     if strange := sorted(set(extras) - EXTRAS.keys()):
         raise unknown("extra file", strange[0], EXTRAS)
@@ -90,7 +90,7 @@ def fetch(
 
 
 class Corpus(NamedTuple):
-    """The tweets of each part and the features of their words."""
+    """The tweets of each split and the features of their words."""
 
     train: list[Tweet]
     val: list[Tweet]
@@ -99,18 +99,20 @@ class Corpus(NamedTuple):
 
 
 def corpus_of(folder: Path, vectors: Path | None, test: str) -> Corpus:
-    """The three parts and the features of all words in them; read once a process as long as the files stay.
+    """Return the three splits and the features of all their words.
+
+    Unchanged files are read once per process.
 
     Args:
-        folder: holds the parts, and the clusters where ``vectors`` is None.
-        vectors: a file of word vectors.
-        test: name of the test part.
+        folder: holds the files of the splits, and of the clusters if ``vectors`` is None.
+        vectors: a file of word vectors, or None for the clusters.
+        test: file name of the test split.
 
     Raises:
-        ActlabError: for a file that is missing, damaged or of another form.
+        ActlabError: if a file is missing, damaged or malformed.
     """
     if not folder.is_dir():
-        raise ActlabError(f"dataset {str(folder)!r} is no folder; {_remedy()}")
+        raise ActlabError(f"dataset {str(folder)!r} is not a folder; {_remedy()}")
     parts = tuple(part_of(folder, name) for name in (TRAIN, DEV, test))
     known = vectors or part_of(folder, CLUSTERS)
     states = tuple(path.stat() for path in (*parts, known) if path.exists())
@@ -125,10 +127,10 @@ def _read(parts: tuple[Path, ...], known: Path, clustered: bool, states: tuple[t
 
 
 def part_of(folder: Path, name: str) -> Path:
-    """The file of that name in a folder, under one of its `ENDINGS`.
+    """Return the path of a file in a folder, with one of the accepted `ENDINGS` of its name.
 
     Raises:
-        ActlabError: when there is none.
+        ActlabError: if there is no such file.
     """
     for ending in ENDINGS.get(name, ("",)):
         if (path := folder / f"{name}{ending}").exists():
@@ -138,17 +140,18 @@ def part_of(folder: Path, name: str) -> Path:
 
 def _remedy() -> str:
     return (
-        f"needed are {TRAIN}, {DEV} and {TEST} (a token, a tab and its tag a line) and the clusters {CLUSTERS},"
-        " all of github.com/brendano/ark-tweet-nlp: actlab data fetch twitter_pos gets them; or set data.sample"
-        " to true"
+        f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the clusters"
+        f" {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch twitter_pos, or set"
+        " data.sample to true"
     )
 
 
 def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Tensor]:
-    """Each token with its neighbours, as rows of the table of features.
+    """Return each token and its two neighbours as rows of the feature table.
 
     Returns:
-        Rows int64 ``(N, 3)``, left, token and right, and labels int64 ``(N,)``; tokens in file order.
+        Rows int64 ``(N, 3)`` of the left word, the word and the right word, and labels int64 ``(N,)``; tokens
+        in file order.
     """
     rows: list[list[int]] = []
     for tweet in tweets:
@@ -159,30 +162,31 @@ def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Te
 
 
 def looked_up(table: Tensor, batch: Batch, position: Position) -> Batch:
-    """Rows ``(…, 3)`` of a table ``(V, D)`` to features ``(…, 3, D)``; labels stay."""
+    """Look up rows ``(…, 3)`` in a table ``(V + 2, D)``: features ``(…, 3, D)`` and the unchanged labels."""
     rows, labels = batch
     return table[rows], labels
 
 
 class TwitterPOSDataModule(TensorDataModule):
-    """Tokens of tweets and their parts of speech, from the ARK files: train, dev (validation) and test.
+    """Tokens of tweets and their parts of speech, from the ARK files for train, dev (validation) and test.
 
-    Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, labels ``(B,)``
-    int64, places in `actlab.datamodules.tweets.TAGS`. Features are not trained (GELU §3.3). With clusters D is
-    34 and 3·34–256–256–25 has 98,585 parameters; with the 50 numbers of the paper's vectors 110,873.
+    Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, and labels ``(B,)``
+    int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained (GELU §3.3). With clusters, D
+    is 34 and the network 3·34–256–256–25 has 98,585 parameters. With the paper's vectors, D is 50 and the
+    network 3·50–256–256–25 has 110,873 parameters.
 
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters
             ``50mpaths2`` (or ``.gz``).
-        sample: take the embedded sample instead: 120 generated tweets, 40 for validation, 40 for test.
-        vectors: a text file of word vectors, which may be gzipped, instead of the clusters.
-        test_set: ``daily547`` tests on that file of the folder instead.
-        batch_size: of the global training batch.
-        eval_batch_size: for validation, test and prediction.
-        seed: the order of batches is a function of it.
+        sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for test.
+        vectors: a text file of word vectors, plain or gzipped, to use instead of the clusters.
+        test_set: ``oct27.test``, or ``daily547`` to test on that file of the folder.
+        batch_size: size of the global training batch.
+        eval_batch_size: batch size for validation, test and prediction.
+        seed: determines the order of batches.
 
     Raises:
-        ActlabError: for a file that is missing, damaged or of another form.
+        ActlabError: if a file is missing, damaged or malformed.
     """
 
     def __init__(
@@ -210,7 +214,7 @@ class TwitterPOSDataModule(TensorDataModule):
 
     @property
     def num_classes(self) -> int:
-        """K, 25."""
+        """The number of tags K = 25."""
         return len(TAGS)
 
     @property
@@ -219,7 +223,7 @@ class TwitterPOSDataModule(TensorDataModule):
         return 3, self.corpus.features.table.shape[1]
 
     def load(self, device: torch.device) -> None:
-        """Make the windows of each part; features of a batch are looked up when it is made."""
+        """Load the windows of each split; the transform looks up the features of each batch."""
         corpus = self.corpus
         transform = partial(looked_up, corpus.features.table.to(device))
         self.train, self.val, self.test = (

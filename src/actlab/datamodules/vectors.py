@@ -1,6 +1,6 @@
-"""Word vectors from text files of any size: only the words that are needed are kept in memory.
+"""Read word vectors from text files of any size; only the needed words are kept in memory.
 
-Shapes: ``V`` words, ``D`` numbers of a vector.
+Shapes: ``V`` words, ``D`` numbers per vector.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from actlab.datamodules.clusters import FIRST, PADDING, UNKNOWN, WordFeatures, c
 from actlab.datamodules.lines import decoded, lines
 from actlab.errors import ActlabError
 
-PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # of embeddings-twitter.txt (GELU §3.3)
-CHUNK = 2**17  # numbers that are looked at together
+PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (GELU §3.3)
+CHUNK = 2**17  # numbers per chunk
 _LARGEST = float(np.finfo(np.float32).max)
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -33,20 +33,21 @@ class Chunk(NamedTuple):
 
 
 def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
-    """The vectors of words, D as the file has it.
+    """Return the vectors of words, with D as in the file.
 
-    A line is a word and its numbers, with spaces or a tab between; a first line ``words numbers``, as
-    word2vec writes it, is optional. Places beyond a tweet's ends have the vector of ``</s>``, words without a
-    vector that of ``UUUNKKK``; where the file lacks these, zeros and the mean of all its vectors, which is said
-    once. That mean is of the file alone, so no test data is in it.
+    A line holds a word and its numbers, separated by spaces or a tab. A header line ``words numbers``, as
+    word2vec writes it, is optional. Padding at a tweet's ends gets the vector of ``</s>``, and words without a
+    vector get the vector of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get
+    the mean of all vectors in the file, and a message is printed once. The mean depends only on the file, so it
+    contains no test data.
 
     Args:
-        path: of the file, which may be gzipped.
-        needed: the words to keep; a word that stands twice has its first vector.
+        path: of the file, plain or gzipped.
+        needed: the words to keep; a word listed twice gets its first vector.
 
     Raises:
-        ActlabError: for a file that cannot be read, vectors of different lengths, what is no finite number, a
-            header that the file does not keep, or no word that is needed.
+        ActlabError: if the file cannot be read, vectors differ in length, a number is not finite, the header
+            does not match the file, or no needed word is found.
     """
     kept: dict[str, Numbers] = {}
     total, count = np.zeros(1), 0
@@ -71,22 +72,22 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
 
 
 def chunks(path: Path) -> Iterator[Chunk]:
-    """All vectors of a file in order, some at a time, each of them checked.
+    """Yield all vectors of a file in order, in chunks, and check each vector.
 
     Raises:
-        ActlabError: as `read_vectors`.
+        ActlabError: as in `read_vectors`, except for missing words.
     """
     header: tuple[int, int] | None = None
-    words: dict[int, str] = {}  # by the number of their line
+    words: dict[int, str] = {}  # by line number
     numbers = array("d")
     size = read = 0
     for number, raw in lines(path):
         line = decoded(raw, path, number)
-        if (number == 1 and (header := _header(line))) or not line.strip(" "):
+        if (number == 1 and (header := _parse_header(line))) or not line.strip(" "):
             continue
         where = f"{path}, line {number}"
-        word, values = _vector(line, size, where)
-        size = size or _size(values, header, where)
+        word, values = _parse_vector(line, size, where)
+        size = size or _dimension(values, header, where)
         words[number] = word
         numbers.extend(values)
         read += 1
@@ -94,32 +95,32 @@ def chunks(path: Path) -> Iterator[Chunk]:
             yield _chunk(words, numbers, size, path)
             words, numbers = {}, array("d")
     if header and header[0] != read:
-        raise ActlabError(f"{path}: its header says {header[0]} words, but it has {read}; fetch it anew")
+        raise ActlabError(f"{path}: its header says {header[0]} words, but it has {read}; fetch it again")
     if words:
         yield _chunk(words, numbers, size, path)
 
 
-def _header(line: str) -> tuple[int, int] | None:
-    """The numbers of words and of each vector, if a file's first line says only these."""
+def _parse_header(line: str) -> tuple[int, int] | None:
+    """Return the number of words and D if the line holds only these two numbers, otherwise None."""
     fields = line.split()
     whole = len(fields) == 2 and all(field.isdecimal() and len(field) < 16 for field in fields)
     return (int(fields[0]), int(fields[1])) if whole else None
 
 
-def _size(values: list[float], header: tuple[int, int] | None, where: str) -> int:
-    """D, as the first vector has it."""
+def _dimension(values: list[float], header: tuple[int, int] | None, where: str) -> int:
+    """Return D, the length of the first vector, and check it against the header."""
     if not values:
-        raise ActlabError(f"{where} has no numbers; a line is a word and the numbers of its vector")
+        raise ActlabError(f"{where} has no numbers; expected a word and the numbers of its vector")
     if header and header[1] != len(values):
         raise ActlabError(f"{where} has {len(values)} numbers, but the file's header says {header[1]}")
     return len(values)
 
 
-def _vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
-    """A word and its numbers.
+def _parse_vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
+    """Return a word and its numbers.
 
-    Where a tab follows the word it may hold spaces; without one, it may if ``size``, that of the vectors
-    before, tells where the numbers begin and what stands before them is no number.
+    A word followed by a tab may contain spaces. Without a tab, a word may contain spaces only after the first
+    vector: the last ``size`` fields are then the numbers, provided that the field before them is not a number.
     """
     word, tab, rest = line.partition("\t")
     fields = _fields(rest.replace("\t", " ") if tab else line)
@@ -132,20 +133,20 @@ def _vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
         values = list(map(_number if "_" in "".join(fields) else float, fields))
     except ValueError:
         wrong = next(field for field in fields if not _is_number(field))
-        raise ActlabError(f"{where}: {wrong[:60]!r} is no number") from None
+        raise ActlabError(f"{where}: {wrong[:60]!r} is not a number") from None
     if size and len(values) != size:
-        raise ActlabError(f"{where} has {len(values)} numbers, the vectors before it {size}")
+        raise ActlabError(f"{where} has {len(values)} numbers, but the vectors before it have {size}")
     return word, values
 
 
 def _fields(text: str) -> list[str]:
-    """What spaces separate; ``split()`` would take other blanks too, and one of these may be a word."""
+    """Split at spaces only; ``split()`` would also split at other whitespace, which may be a word."""
     fields = text.split(" ")
     return [field for field in fields if field] if "" in fields else fields
 
 
 def _number(field: str) -> float:
-    """A number as files have it: not ``1_0``, which Python takes for 10."""
+    """Parse a number, but reject ``1_0``, which Python parses as 10."""
     if "_" in field:
         raise ValueError(field)
     return float(field)
@@ -160,16 +161,18 @@ def _is_number(field: str) -> bool:
 
 
 def _chunk(words: dict[int, str], numbers: array[float], size: int, path: Path) -> Chunk:
-    """The numbers as vectors, each of which float32 can hold."""
+    """Return the numbers as vectors; raise an ActlabError for numbers that float32 cannot hold."""
     vectors: Numbers = np.frombuffer(numbers, np.float64).reshape(-1, size)
     wrong = ~(np.abs(vectors) <= _LARGEST)
     if wrong.any():
         line = list(words)[int(wrong.any(1).argmax())]
-        raise ActlabError(f"{path}, line {line} holds {float(vectors[wrong][0])}; finite numbers are needed")
+        raise ActlabError(
+            f"{path}, line {line} holds {float(vectors[wrong][0])}; all numbers must be finite in float32"
+        )
     return Chunk(list(words.values()), vectors)
 
 
 @lru_cache
 def say_once(message: str) -> None:
-    """Print a message, unless this process has printed it before."""
+    """Print a message once per process, on rank 0 only."""
     rank_zero_info(message)

@@ -1,1 +1,1 @@
-"""How the runs of a study are trained and evaluated: run folders, engines, packing, cost."""
+"""Train and evaluate the runs of a study: engines, packing into stacks, recording, probes, costs."""

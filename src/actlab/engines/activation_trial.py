@@ -1,4 +1,4 @@
-"""One update on a few samples, before a study trains anything: does each unit do what a unit must?"""
+"""Try each activation in one training step on a few samples, before a study trains anything."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ SAMPLES = 8
 
 
 def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
-    """Build one run for each value of each grid key, and try each unit once; print a hint where there is one.
+    """Try each activation once, and build one run for each value of each grid key.
+
+    Print a hint when a declaration would speed up training, and a warning about state that no checkpoint saves.
 
     Args:
-        report: is given ``"trying"`` with a unit and its name before anything of it is called.
-        runs: of one study.
-        known: faults found before, by unit; these are not tried again.
+        report: called as ``report("trying", activation, name)`` before any code of the activation runs.
+        runs: runs of one study.
+        known: faults found earlier, by activation (see `actlab.config.keys.canonical`). These activations are
+            skipped.
 
     Returns:
-        The fault of each unit; None where there is none.
+        The fault of each activation; None if it has none.
 
     Raises:
-        ActlabError: for a mistake in a config.
+        ActlabError: if a config is invalid.
     """
     faults: dict[str, str | None] = {**known}
     for run in of_each_value(runs):
@@ -61,8 +64,8 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
             hints, before = [hint_of(experiment, name)], held_outside(experiment.task)
             faults[unit] = fault = fault_of(experiment, name)
             hints += [
-                f"{where} changes in a step, and no checkpoint keeps it: a run that is resumed continues "
-                "without it; make it a buffer (register_buffer), or let get_extra_state return it"
+                f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts "
+                "without it. Register it as a buffer (register_buffer) or return it from get_extra_state."
                 for where, content in held_outside(experiment.task).items()
                 if content != before.get(where, content)
             ]
@@ -72,10 +75,11 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
 
 
 def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
-    """What the modules of a network hold outside parameters and persistent buffers, where it can be told.
+    """Return the state of a task's modules that no checkpoint saves: attributes and non-persistent buffers.
 
     Returns:
-        By where it is, in words; what cannot be pickled is left out.
+        Pickled values by description, such as ``'calls' of Counting (network.act)``. Values that cannot be
+        pickled, and modules with their own ``get_extra_state``, are omitted.
     """
     found: dict[str, bytes] = {}
     for path, module in task.named_modules() if isinstance(task, Task) else ():
@@ -85,23 +89,24 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
         own = {n: v for n, v in own_attributes(module).items() if not isinstance(v, streams.Stream)}
         own |= {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in own.items() if path else ():
-            with contextlib.suppress(Exception):  # lambdas, open files, what cannot be pickled
+            with contextlib.suppress(Exception):  # pickling lambdas, open files, … fails
                 found[f"{name!r} of {type(module).__name__} ({path})"] = pickle.dumps(value)
     return found
 
 
 def fault_of(experiment: Experiment, name: str) -> str | None:
-    """What is wrong with the activation of a task, in one line; None when nothing is.
+    """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    The unit must keep the shape, give finite values for finite inputs, let a gradient pass to the layers below
-    it, hold what it learns as parameters, and be what it declares to be.
+    The activation must keep the shape of its input, return finite values for finite inputs, have a nonzero
+    gradient with respect to its input, register the tensors it learns as parameters, and match its
+    declarations.
 
     Args:
-        experiment: fresh; its networks are used up.
-        name: of the unit, for the line.
+        experiment: a newly built experiment. Do not use it afterwards: the trial adds hooks and gradients.
+        name: name of the activation, for the message.
 
     Raises:
-        ActlabError: for callbacks that keep other weights than those that are recorded.
+        ActlabError: if a callback averages weights; see `actlab.callbacks.refuse_averaging`.
     """
     refuse_averaging(experiment.trainer)
     task = experiment.task
@@ -111,7 +116,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     known = {name for name, _ in task.network.named_parameters()}
     given: dict[int, tuple[nn.Module, torch.Size]] = {}
     for unit in task.units:
-        unit.register_forward_hook(_kept)
+        unit.register_forward_hook(_check_call)
         unit.register_forward_hook(lambda unit, inputs, _: given.update({id(unit): (unit, inputs[0].shape)}))
     try:
         with torch.random.fork_rng(devices=[]), Calling():
@@ -126,76 +131,80 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         return f"activation {name} fails: {described(error, 200)}"
     if made := sorted({name for name, _ in task.network.named_parameters()} - known):
         return (
-            f"activation {name} makes a parameter in its first call ({made[0]}), too late for the optimiser: "
-            "make it in the constructor, as an UninitializedParameter where its shape is not known"
+            f"activation {name} creates a parameter in its first call ({made[0]}), after the optimiser was "
+            "built: create it in the constructor, as an UninitializedParameter if its shape is unknown"
         )
     if stray:
         return f"activation {name} {stray}"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     reaches = first is None or (first.grad is not None and first.grad.any())
     if not reaches and not any(_passes_gradient(*one) for one in given.values()):
-        return f"activation {name} lets no gradient pass: the layers below it would never learn"
+        return (
+            f"activation {name} has zero gradient with respect to its input: the layers below it cannot learn"
+        )
     return None
 
 
 def _passes_gradient(unit: nn.Module, shape: torch.Size) -> bool:
-    """Whether a gradient passes a unit by itself: through many layers a small one may vanish."""
+    """Whether an activation alone has a nonzero gradient; in a deep network the gradient may underflow."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     try:
         (found,) = torch.autograd.grad(unit(x.clone()).sum(), x, allow_unused=True)
-    except RuntimeError:  # what it gives does not depend on x
+    except RuntimeError:  # the output does not depend on x
         return False
     return found is not None and bool(found.any())
 
 
 def hint_of(experiment: Experiment, name: str) -> str | None:
-    """What a unit could say of itself to be trained faster, in one line; None where it says all.
+    """Return a hint when a declaration would enable faster training, in one line; None if none is missing.
 
     Args:
-        experiment: with the unit.
-        name: of the unit, for the line.
+        experiment: an experiment with the activation.
+        name: name of the activation, for the message.
     """
     units = experiment.task.units if isinstance(experiment.task, Task) else []
     said = {"elementwise": "'elementwise = True'", "stochastic": "'stochastic = False'"}
     if not units or not (missing := activations.left_open(units[0])):
         return None
     return (
-        f"activation {name} is called run by run, since it may be random or mix elements; if it is not so, "
-        f"{' and '.join(said[one] for one in missing)} on the class or function trains it faster"
+        f"activation {name} is called separately for each run, because it may be random or mix elements. If it "
+        f"is neither, set {' and '.join(said[one] for one in missing)} on the class or function to train faster"
     )
 
 
-def _kept(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-    """Check one call of a unit.
+def _check_call(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+    """Check one call of an activation: shape, finite values and declarations.
 
     Raises:
-        ActlabError: for another shape, or values that are not finite.
+        ActlabError: if a check fails.
     """
     (x,) = inputs
     if not isinstance(output, Tensor) or output.shape != x.shape:
         given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-        raise ActlabError(f"returned {given} for an input of shape {tuple(x.shape)}; a unit keeps the shape")
+        raise ActlabError(
+            f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that shape"
+        )
     if x.isfinite().all() and not output.isfinite().all():
-        raise ActlabError("returned values that are not finite for finite inputs")
+        raise ActlabError("returned non-finite values for finite inputs")
     _check_declared(unit, x, output)
 
 
 def _check_declared(unit: nn.Module, x: Tensor, output: Tensor) -> None:
-    """Try what a unit says of itself: one call may serve all runs of a stack, or training and evaluation.
+    """Check the declarations ``elementwise`` and ``stochastic`` against the output of one call.
 
     Raises:
-        ActlabError: where it is not so.
+        ActlabError: if a declaration is wrong.
     """
-    with evaluating(unit):  # by ``forward``: hooks are for the network's own calls
+    with evaluating(unit):  # call ``forward``: calling the module would run the hooks again
         if not is_random(unit) and not torch.allclose(unit.forward(x), output, equal_nan=True):
             raise ActlabError(
-                "gives another output in training than in evaluation, but 'stochastic' is False: "
-                "set it to True, on the class or in register(…)"
+                "returns different outputs in training and in evaluation, but 'stochastic' is False: "
+                "set it to True on the class or in register(…)"
             )
         if activations.is_elementwise(unit):
             both = unit.forward(torch.stack([x, 1 - x]))
             if both.dim() != x.dim() + 1 or not torch.allclose(both[0], unit.forward(x), equal_nan=True):
                 raise ActlabError(
-                    "declares 'elementwise = True', but what it returns for a sample depends on others: "
-                    "leave the declaration out"
+                    "declares 'elementwise = True', but its output for one sample depends on other samples: "
+                    "remove the declaration"
                 )

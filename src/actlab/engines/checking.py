@@ -1,7 +1,7 @@
-"""What of a study can be known to be wrong before it runs: names, types, units, metrics.
+"""Check a study before it runs: names, types, activations, metrics.
 
-Nothing that the study names from outside actlab and the libraries under it is imported: of such a class the
-module must be there; what it takes and records is known once the study runs.
+Third-party classes are not imported. Only the existence of their package is checked here; their arguments and
+metrics are checked when the study runs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
 def check(study: Study) -> list[str]:
-    """Check a study before anything of it is trained.
+    """Check a study without training any of its runs.
 
     Returns:
-        A line about each metric of the table that no run may record, where only a class from outside can tell,
-        and about each folder of data too large to be read.
+        A line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
+        module could record it, and a line for each folder whose files are too many to be read.
 
     Raises:
-        ActlabError: for a config key, value, unit, reference, metric, column, published value or figure that
-            cannot be right.
+        ActlabError: if a config key, value, activation, reference, metric, column, published value or figure
+            is invalid.
     """
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
@@ -43,7 +43,7 @@ def check(study: Study) -> list[str]:
         with one_line_errors(run.config):
             _check_config(run)
     planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
-    keys = [column.key for column in planned.columns]  # each is checked as it is made
+    keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
     if study.select.tune:
@@ -55,18 +55,18 @@ def check(study: Study) -> list[str]:
         plots.checked(planned, figure)
     metrics = dict.fromkeys(column.metric for column in planned.columns)
     untested = [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
-    return [*untested, *_by_names(runs)]
+    return [*untested, *_large_folders(runs)]
 
 
-def _by_names(runs: Iterable[Run]) -> list[str]:
-    """A line about each folder of so many files that they are not read to name the runs."""
+def _large_folders(runs: Iterable[Run]) -> list[str]:
+    """Return a line for each folder that enters run ids by the names and sizes of its files only."""
     many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
-    which = f"more than {contents.MOST_FILES:,} files, of which names and sizes count"
-    return [f"{text}: {which}: a run is not named by what they hold" for text in sorted(many)]
+    which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
+    return [f"{text}: {which}, not on the contents" for text in sorted(many)]
 
 
 def _may_test(run: Run) -> bool:
-    """Whether a run has a callback that records ``test/…``, or one from outside, which may."""
+    """Whether a callback of a run records ``test/…``; third-party callbacks are assumed to."""
     from actlab.config.signatures import locate
 
     paths = _callbacks(run.config)
@@ -75,16 +75,19 @@ def _may_test(run: Run) -> bool:
 
 
 def _untested(metric: str) -> str:
-    return f"{metric} is in the table, but no callback records it. If your module does not either: {TESTED}"
+    return (
+        f"{metric} is in the table, but no callback records it. If your module does not record it either: "
+        f"{TESTED}"
+    )
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[str]:
-    """The class paths of a config's callbacks."""
+    """Return the class paths of a config's callbacks."""
     return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
 
 
 def _check_config(run: Run) -> None:
-    """Check a config's keys and the types of its values, and the name of its unit."""
+    """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
     from actlab.config.signatures import locate
@@ -109,7 +112,7 @@ def _check_config(run: Run) -> None:
 
 
 def _check_unit(name: str) -> None:
-    """Check that the file or module of a user's unit is there."""
+    """Check that the file or module of a user-defined activation exists."""
     source = name.rpartition(":")[0]
     if not source.endswith(".py"):
         _check_module(source)
@@ -118,18 +121,18 @@ def _check_unit(name: str) -> None:
 
 
 def _check_module(path: str) -> None:
-    """Check that there is the package or module of a class from outside; nothing is imported."""
+    """Check that the top-level package of a third-party class exists, without importing it."""
     head = path.partition(".")[0]
-    with suppress(ValueError):  # a module that runs has no spec
+    with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
         if not head.isidentifier() or importlib.util.find_spec(head) is None:
             raise ActlabError(
-                f"{path!r} is named, but there is no module {head!r}: a class is named as "
-                "package.module.Class; install the package, or add the folder of your file to PYTHONPATH"
+                f"{path!r}: there is no module {head!r}. Give a class as package.module.Class, and install the "
+                "package or add the folder of your file to PYTHONPATH"
             )
 
 
 def declared(runs: list[Run]) -> frozenset[str] | None:
-    """The metrics that runs will record; None where a class from outside says what."""
+    """Return the metrics that the runs will record; None if a third-party class determines them."""
     found: set[str] = set()
     for run in runs:
         metrics = _metrics(run.config)
@@ -161,7 +164,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
 
 
 def class_paths(value: Any) -> Iterator[str]:
-    """All class paths in nested values."""
+    """Yield all class paths in nested values."""
     if isinstance(value, Mapping):
         if isinstance(path := value.get("class_path"), str):
             yield path
@@ -173,5 +176,5 @@ def class_paths(value: Any) -> Iterator[str]:
 
 
 def is_known(path: str) -> bool:
-    """Whether a class is of actlab or of what it stands on, so that looking at it runs nobody's code."""
+    """Return whether a class belongs to actlab or its libraries, so that importing it runs no user code."""
     return path.partition(".")[0] in _KNOWN or "." not in path

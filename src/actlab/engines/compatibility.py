@@ -1,4 +1,4 @@
-"""Which runs of a study differ only in what members of a stack may differ in: same layers, same data."""
+"""Group runs that can be stacked: runs with the same layers and the same data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from actlab.tasks import Task
 
 
 def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Groups of two runs or more that differ only in what members of a stack may differ in.
+    """Group runs that differ only in config keys in which the members of a stack may differ.
 
     Returns:
-        Each group by a digest of what its runs have in common.
+        The groups of at least two runs, by a digest of the settings that the runs of a group share.
     """
-    free: dict[str, tuple[str, ...]] = {}  # by the classes of a model: the config keys that may differ
-    structures: dict[str, str] = {}  # by the settings of a model that may change its layers
+    free: dict[str, tuple[str, ...]] = {}  # config keys that may differ, by the class paths of a model
+    structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
     groups: dict[str, list[Run]] = {}
     for run in runs:
         classes = as_text(_classes(run.config["model"]))
@@ -43,13 +43,13 @@ def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def declared(task: pl.LightningModule) -> tuple[str, ...]:
-    """Config keys in which members of a stack may differ: the seed, and what the task and its network say."""
+    """Return the config keys that may differ within a stack: the seed and the task's ``stackable`` keys."""
     own = task.stackable if isinstance(task, Task) else ()
     return SEED, *(f"model.{key}" for key in own)
 
 
 def structure(task: pl.LightningModule) -> str:
-    """The layers of a task with their types and shapes, as text."""
+    """Return the layers of a task with their types and parameter shapes, as text."""
     return as_text(
         [
             (path, type(module).__qualname__, [list(p.shape) for p in module.parameters(recurse=False)])
@@ -59,17 +59,17 @@ def structure(task: pl.LightningModule) -> str:
 
 
 def _classes(value: Any) -> Any:
-    """What classes nested values name."""
+    """Return nested values with all leaves but class paths replaced by None."""
     if isinstance(value, dict):
         return {key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()}
     return None
 
 
 def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
-    """A run's config without the values of some keys.
+    """Return a run's config with the values of some keys replaced by 0.
 
-    Of an object its class stays, also where it is all that is given: members may have other settings, not
-    another kind of optimiser.
+    A string stays, and an object is replaced by its class path: members of a stack may differ in the settings
+    of their optimiser, but not in its class.
     """
     config = copy.deepcopy(run.config)
     for key in keys:
@@ -81,5 +81,5 @@ def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """Nested values as text that is equal for equal values."""
+    """Return nested values as text; equal values give equal text."""
     return json.dumps(value, sort_keys=True, default=str)

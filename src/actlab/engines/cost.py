@@ -1,4 +1,4 @@
-"""What a unit costs: time per update and memory kept for the backward pass, measured beside a reference."""
+"""Measure the cost of activations: time per update and memory for the backward pass, against a reference."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 
 ROUNDS = 25
-PARTS = 5  # of the rounds, whose own minima show how far the timing can be trusted
-PATIENCE = 60.0  # seconds after which no further round begins: large networks take few
+PARTS = 5  # parts of the rounds: the spread of their minima shows how reliable the timing is
+PATIENCE = 60.0  # seconds after which no further round starts: large networks get fewer rounds
 
 
 def measure(
@@ -36,29 +36,34 @@ def measure(
     updates: int = 4,
     rounds: int = ROUNDS,
 ) -> list[dict[str, Any]]:
-    """Time and memory per update at each grid point among ``runs``, in interleaved rounds.
+    """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
-    On the device and in the precision that the runs' configs say.
+    The configs of the runs determine device and precision.
 
     Args:
-        runs: of one study; the first run of each grid point stands for it.
+        runs: runs of one study; the first run of each grid point is measured.
         key: the grid key that is compared, such as ``model.activation``.
-        reference: the value that the others at the same point are divided by; where that point lacks it, that
-            of another, and without any the first run.
+        reference: the value of ``key`` whose time and memory divide the others at the same point. If a point
+            lacks this value, the reference of another point is used; if all points lack it, the first run.
         tuned: grid keys in which the runs of one point differ.
-        updates: per round, each timed by itself.
-        rounds: in turns; the fastest update counts: what else the computer does only adds time, and leaves a
-            short while alone more often than a long one.
+        updates: number of updates per round; each is timed separately.
+        rounds: number of rounds; each round times all grid points in turn. The fastest update counts: other
+            programs only add time, and a short interval is more often undisturbed than a long one.
 
     Returns:
-        One mapping a grid point: ``compared``, the label of the compared value; ``point`` and ``run`` of what
-        was measured; ``seconds_per_update`` (forward, backward, optimiser on one batch), ``bytes_kept`` for the
-        backward pass, and both relative to the reference; ``seconds_in_parts``, the fastest update in each
-        fifth of the ``rounds``; and ``machine``, how busy it was (`state_of_machine`). What cannot be timed
-        has ``failed`` instead: a unit that fails, or a model that is no task of this package, whose update
-        cannot be taken apart from its Trainer.
+        One mapping per grid point:
+
+        - ``compared``: label of the compared value; ``point`` and ``run``: what was measured
+        - ``seconds_per_update``: forward, backward and optimiser step on one batch; ``relative_to_reference``
+        - ``bytes_kept``: memory kept for the backward pass; ``bytes_relative``, to the reference
+        - ``hardware``; ``rounds``: number of rounds that were timed
+        - ``seconds_in_parts``: the fastest update in each fifth of the rounds
+        - ``machine``: how busy the machine was (`state_of_machine`)
+
+        A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
+        `actlab.tasks.Task`, so that its update cannot be run without its Trainer.
     """
-    first: dict[str, Run] = {}  # by value: two units may print alike
+    first: dict[str, Run] = {}  # by canonical point: two activations may have the same label
     for run in runs:
         first.setdefault(canonical(without(run.point, tuned)), run)
     if not first:
@@ -84,7 +89,7 @@ def measure(
 def _entry(
     run: Run, key: str, trial: Trial | None, base: Trial | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What ``cost.json`` says of one compared value."""
+    """Return the entry of ``cost.json`` for one grid point."""
     of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
     if trial is None or base is None:
         return {**of, "failed": True}
@@ -102,12 +107,12 @@ def _entry(
 
 
 def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
-    """How busy the machine was while some were timed.
+    """Return how busy the machine was during the timings.
 
     Returns:
-        ``load``, the average number of processes that wanted a core in the last minute; ``cores``; and for
-        timings on the CPU ``cpu_per_second``, the processor time that they got in a second, over all threads:
-        less than 1 where other programs had the cores.
+        ``load``: system load average over the last minute, in processes; ``cores``: number of CPU cores;
+        ``cpu_per_second``, for timings on the CPU only: processor time of all threads per second of wall time,
+        below 1 if other programs occupied the cores.
     """
     timed = [trial for trial in trials if trial.device.type == "cpu"]
     wall = sum(trial.wall for trial in timed)
@@ -116,7 +121,7 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
 
 
 def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[str, Trial]:
-    """A timed trial of each; one that fails, as another author's unit may at any moment, is left out."""
+    """Return a timed trial of each experiment, without those that fail, as a third-party activation may."""
     trials: dict[str, Trial] = {}
     failed = {name for name, experiment in built.items() if not isinstance(experiment.task, Task)}
     start = time.monotonic()
@@ -129,13 +134,13 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
                 if number == 0:
                     trials[name] = Trial(built[name])
                 trials[name].time(updates)
-            except Exception:  # the run itself has said what is wrong, or never came so far
+            except Exception:  # third-party code may raise anything; training reports its errors
                 failed.add(name)
     return {name: trial for name, trial in trials.items() if name not in failed}
 
 
 class Trial:
-    """One network with a batch, to be timed where and as its Trainer would train it."""
+    """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed."""
 
     def __init__(self, experiment: Experiment) -> None:
         trainer, task, data = experiment
@@ -153,18 +158,18 @@ class Trial:
 
     @property
     def best(self) -> float:
-        """Seconds of the fastest update."""
+        """Duration of the fastest update in seconds."""
         return min(self.seconds)
 
     @property
     def parts(self) -> list[float]:
-        """The same in each fifth of the rounds, as far as there are so many."""
+        """Duration of the fastest update in each fifth of the rounds, or in each of fewer than five rounds."""
         number = min(PARTS, len(self.seconds))
         ends = [part * len(self.seconds) // number for part in range(number + 1)]
         return [min(self.seconds[start:end]) for start, end in pairwise(ends)]
 
     def time(self, updates: int) -> None:
-        """Note the fastest of some updates in a row, and what processor time all of them got."""
+        """Time consecutive updates: record the fastest, and add up the wall time and processor time of all."""
         wait_for(self.device)
         got = time.process_time()
         taken = [self.update(step) for step in range(updates)]
@@ -173,7 +178,7 @@ class Trial:
         self.seconds.append(min(taken))
 
     def update(self, step: int) -> float:
-        """Seconds of one update."""
+        """Run one update and return its duration in seconds."""
         assert isinstance(self.task, Task)
         start = time.perf_counter()
         self.task.stream.move(0, step)
@@ -187,7 +192,7 @@ class Trial:
 
 
 def first_batch(data: LightningDataModule) -> Batch:
-    """The first training batch."""
+    """Return the first training batch."""
     data.prepare_data()
     data.setup("fit")
     batch: Batch = next(iter(data.train_dataloader()))
@@ -195,7 +200,7 @@ def first_batch(data: LightningDataModule) -> Batch:
 
 
 def kept_for_backward(task: Task, batch: Batch) -> int:
-    """Bytes of all tensors that one forward pass keeps for its backward pass; parameters do not count."""
+    """Return the bytes of all tensors but parameters that one forward pass keeps for its backward pass."""
     kept: dict[int, int] = {}
     parameters = {p.untyped_storage().data_ptr() for p in task.parameters()}
 
@@ -212,6 +217,12 @@ def kept_for_backward(task: Task, batch: Batch) -> int:
 
 
 def write(costs: Sequence[dict[str, Any]], root: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
-    """Leave the measurement in the study's folder, after those that are kept, such as an earlier stage's."""
+    """Write measurements to ``cost.json`` in a study's folder.
+
+    Args:
+        costs: entries returned by `measure`.
+        root: the study's folder.
+        kept: earlier entries, such as those of an earlier stage; entries of the same runs are replaced.
+    """
     measured = {cost["run"] for cost in costs}
     write_sealed(root / COSTS, [*(cost for cost in kept if cost["run"] not in measured), *costs])

@@ -1,7 +1,8 @@
-"""Probes are runs' second life: evaluations of their checkpoints, after training and without touching it.
+"""Evaluate probes on the checkpoints of finished runs.
 
-A probe of a run is a file in its folder (`actlab.studies.probe_files`). Where it holds what is asked nothing is
-done, so a probe may be added to finished runs, and an interrupted study goes on with those that are missing.
+The results of a probe are a file in the run's folder (`actlab.studies.probe_files`). Runs with an up-to-date
+file are skipped, so a probe can be added to finished runs, and an interrupted study evaluates only what is
+missing.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
-TOGETHER = 15  # most runs that are evaluated as one
+TOGETHER = 15  # largest number of runs evaluated in one stack
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
 def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
-    """Which finished runs each probe has still to be evaluated on."""
+    """Return each probe with the finished runs on which it has not been evaluated yet."""
     finished = [run for run in runs if RunFolder(root, run).finished]
     found = []
     for probe in probes:
         left = [
             run
             for run in finished
-            if not probe_files.answers(probe_files.file_of(root / run.id, probe.name), *_asked(probe, run))
+            if not probe_files.answers(probe_files.file_of(root / run.id, probe.name), *_request(probe, run))
         ]
         if left:
             found.append((probe, left))
@@ -56,19 +57,19 @@ def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tu
 
 
 def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Callable[[str], None]) -> int:
-    """Evaluate what is missing.
+    """Evaluate each probe on the finished runs that lack its results.
 
     Args:
-        runs: of one study.
+        runs: runs of one study.
         root: the study's folder.
-        probes: of the study.
-        say: takes a line about what is left out, or failed, and why.
+        probes: probes of the study.
+        say: called with a line for each checkpoint that is missing and each evaluation that failed.
 
     Returns:
-        How many evaluations failed; the next start tries them again.
+        Number of evaluations that failed; the next start of the study tries them again.
 
     Raises:
-        ActlabError: for a probe that cannot be made.
+        ActlabError: if a probe cannot be created.
     """
     failed = 0
     for probe, left in missing(runs, root, probes):
@@ -86,7 +87,7 @@ def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Calla
 def _fault_of(
     probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]
 ) -> str | None:
-    """Evaluate one probe on some runs; what went wrong in third-party code, or None."""
+    """Evaluate one probe on some runs; return the error raised by third-party code, or None."""
     try:
         _measure(probe, evaluate, runs, root, say)
     except RunError as error:
@@ -99,10 +100,10 @@ def _fault_of(
 
 
 def made(probe: Probe) -> Any:
-    """The probe as its class and arguments say.
+    """Create a probe from its class path and arguments.
 
     Raises:
-        ActlabError: for a class that is none, or an argument that it does not take.
+        ActlabError: if the class does not exist, or rejects an argument.
     """
     where = f"probe {probe.name!r}"
     kind = find(probe.class_path, (object,), where)
@@ -113,11 +114,11 @@ def made(probe: Probe) -> Any:
     try:
         return kind(**probe.init_args)
     except TypeError as error:
-        raise ActlabError(f"{where} cannot be made: {one_line(error)}") from error
+        raise ActlabError(f"{where} cannot be created: {one_line(error)}") from error
 
 
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
-    """Runs that were trained in stacks, and so have been tried in one, by likeness; others by themselves."""
+    """Group runs that were trained in stacks, and so passed the trial; each other run is a group of its own."""
     stacked = [run for run in runs if RunFolder(root, run).result()["engine"] == "stacked"]
     together = [*compatibility.similar(stacked).values()]
     placed = {run.id for group in together for run in group}
@@ -125,26 +126,26 @@ def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
 
 
 def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> None:
-    """Evaluate one probe on some runs of equal structure and write their files."""
+    """Evaluate one probe on runs of one group and write a file for each run."""
     built = [experiments.build(run.config) for run in runs]
     rows: dict[str, list[Row]] = {run.id: [] for run in runs}
     for at in probe.at:
         name = checkpoint_name(at) if isinstance(at, int) else at
-        there = [r for r, run in enumerate(runs) if _kept(RunFolder(root, run), name)]
+        there = [r for r, run in enumerate(runs) if _has_checkpoint(RunFolder(root, run), name)]
         for r in set(range(len(runs))) - set(there):
-            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {name!r}; only training it anew would")
+            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {name!r}; train the run again to get it")
         if there:
             folders = [RunFolder(root, runs[r]) for r in there]
             paths = [f.checked(f.kept(name)) for f in folders]
             moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
             for measured in _evaluated(evaluate, [built[r] for r in there]):
-                _add(rows, [runs[r].id for r in there], moments, measured)
+                _add_rows(rows, [runs[r].id for r in there], moments, measured)
     for run in runs:
-        probe_files.write(probe_files.file_of(root / run.id, probe.name), rows[run.id], *_asked(probe, run))
+        probe_files.write(probe_files.file_of(root / run.id, probe.name), rows[run.id], *_request(probe, run))
 
 
-def _kept(folder: RunFolder, name: str) -> bool:
-    """Whether a finished run kept a checkpoint; its best one by the rule that holds now."""
+def _has_checkpoint(folder: RunFolder, name: str) -> bool:
+    """Whether a finished run kept a checkpoint; ``best`` must be best by the study's current rule."""
     path, keep = folder.kept(name), folder.run.keep
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
@@ -159,8 +160,8 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     for one in (task, data):
         if changed := [name for name in _TRANSFERS if _has_own(one, name)]:
             raise ActlabError(
-                f"{type(one).__name__} changes batches in {changed[0]}, which probes would leave out: let its "
-                "loaders do it, or the network"
+                f"{type(one).__name__} changes batches in {changed[0]}, but probes do not call this hook: "
+                "change batches in the data loader or in the network"
             )
     data.prepare_data()
     data.setup("test")
@@ -169,12 +170,12 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
     _convert_batches(subject, plugin)
     mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
-    with torch.no_grad(), mixed:  # the other precisions' contexts change what loaders make
+    with torch.no_grad(), mixed:  # contexts of other precisions would change the output of data loaders
         yield from evaluate(subject, data)
 
 
 def _convert_batches(subject: StackedTask | Apart, plugin: Any) -> None:
-    """Let a subject take batches as a Trainer of this precision gives them to its task."""
+    """Convert the batches of a subject as a Trainer of this precision does."""
     of_batch = subject.measured
 
     def measured(batch: Batch, shared: bool) -> dict[str, Quantity]:
@@ -189,7 +190,7 @@ def _has_own(one: object, name: str) -> bool:
 
 
 class Apart(nn.Module):
-    """Networks that cannot be stacked, evaluated one after the other."""
+    """Networks that are not stacked, evaluated one after the other."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         super().__init__()
@@ -197,25 +198,28 @@ class Apart(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Device of the networks."""
         return next(self.parameters()).device
 
     @calling
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
-        """What a batch that all share says of each run: values ``(R, B, *)``."""
+        """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
         found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
     def apart(self) -> Iterable[Task]:
-        """The task of each run by itself."""
+        """Return the task of each run."""
         return [task for task in self.tasks if isinstance(task, Task)]
 
 
 def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
-    """Networks that have been tried in a stack, or a single one, as one subject.
+    """Combine tasks into one subject for probes: a stack, or a single task.
+
+    Args:
+        tasks: tasks that passed the stack trial, or one task.
 
     Raises:
-        ActlabError: for a module that is no task.
+        ActlabError: if a module is not an `actlab.tasks.Task`.
     """
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
@@ -224,24 +228,24 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 
 
 def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
-    """Give a task the weights of a checkpoint; how many epochs and updates it was trained by then."""
+    """Load the weights of a checkpoint into a task; return its numbers of epochs and updates."""
     checkpoint = checkpoints.read(path)
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(checkpoints.epochs_of(checkpoint)), int(checkpoint["global_step"])
 
 
-def _add(
+def _add_rows(
     rows: dict[str, list[Row]], runs: Sequence[str], moments: Sequence[tuple[float, int]], measured: Measured
 ) -> None:
     values: Tensor = measured.values.flatten()
     if len(values) != len(runs):
-        raise ActlabError(f"a probe gave {len(values)} values of {measured.metric!r} for {len(runs)} runs")
+        raise ActlabError(f"a probe returned {len(values)} values of {measured.metric!r} for {len(runs)} runs")
     for run, (epoch, step), value in zip(runs, moments, values.tolist(), strict=True):
         rows[run].append(Row(epoch, step, measured.split, measured.metric, measured.condition, value))
 
 
-def _asked(probe: Probe, run: Run) -> tuple[list[Any], list[Any]]:
-    """What is asked of a run, and the ``version`` by which a class says that it measures anew."""
+def _request(probe: Probe, run: Run) -> tuple[list[Any], list[Any]]:
+    """Return what a probe is to measure on a run, and the ``version`` of its class; empty if it has none."""
     version = getattr(find(probe.class_path, (object,), "probe"), "version", None)
     return probe_files.asked(probe, run.keep), [] if version is None else [version]

@@ -1,7 +1,7 @@
-"""Runs on several devices, each in a process of its own: ``python -m actlab.engines.multi_device FILE``.
+"""Train each run on several devices in a separate process: ``python -m actlab.engines.multi_device FILE``.
 
-Lightning starts the command of the process again for each further device, so that command trains the one run
-and nothing else. The process ends with the one that started it, with all that Lightning has started there.
+Lightning starts the process's command again for each further device. The command therefore trains one run and
+nothing else. The process, and all processes that Lightning started from it, end with the parent process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,20 @@ def work(
     settings: Settings,
     logger: LoggerFactory | None = None,
 ) -> list[Job]:
-    """`queue.work`, with a process for each job.
+    """Train each job in a separate process; see `queue.work`.
+
+    Args:
+        jobs: jobs of one study, each of a single run.
+        root: the study's folder.
+        progress: called for each run after each epoch.
+        settings: execution settings of the processes.
+        logger: creates a logger for a run; none by default.
+
+    Returns:
+        Jobs that are left to other processes.
 
     Raises:
-        ActlabError: for bad input, or files that cannot be written.
+        ActlabError: if the input is invalid or files cannot be written.
     """
     for job in queue.left(jobs, root):
         _train(job, root, progress, settings, logger)
@@ -47,7 +57,7 @@ def work(
 
 
 def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None) -> None:
-    """Train the run of a job; where its process ends before it says so, the run has failed."""
+    """Train the run of a job; record it as failed if its process ends without reporting success."""
     (run,) = job.runs
     with TemporaryDirectory() as folder:
         file = Path(folder, "job")
@@ -80,7 +90,7 @@ def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger:
 
 
 def _main(file: str, theirs: str) -> None:
-    """Train a run as the first of its devices, or as a further one, which records nothing."""
+    """Train a run on its first device, or as a further rank, which records nothing."""
     job, root, settings, logger = pickle.loads(regular(Path(file)).read_bytes())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with quiet():
@@ -97,7 +107,7 @@ def _main(file: str, theirs: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process and those that it has started when the first one is gone, which holds the input open."""
+    """End this process group when the parent process ends, which closes standard input."""
     sys.stdin.buffer.read()
     os.killpg(0, signal.SIGKILL)
 

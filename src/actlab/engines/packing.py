@@ -1,6 +1,7 @@
-"""Which runs of a study are trained as one: decided once, written to ``stacks.json``, reused by a restart.
+"""Pack runs into stacks; the decision is made once, written to ``stacks.json`` and reused by a restart.
 
-A resumed stack goes on exactly as it was only if its members, their order and the number of threads stay.
+A resumed stack reproduces an uninterrupted one bit for bit only with the same members, order and number of
+threads.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run
 
 FILE, TRIALS = "stacks.json", "trials.json"
-_AGAIN = "delete it; what has been tried is tried again"
+_RETRY = "delete it; the trials of stacks are then run again"
 
 
 class _Stack(TypedDict):
-    """A stack as ``stacks.json`` holds it."""
+    """An entry of ``stacks.json``."""
 
     id: Annotated[str, Field(pattern="^[0-9a-f]+$")]
     members: list[str]
@@ -44,12 +45,12 @@ class _Stack(TypedDict):
 
 @dataclass(frozen=True)
 class Job:
-    """What one Trainer trains: a run, or a stack of runs.
+    """A run or a stack of runs, trained by one Trainer.
 
     Args:
-        id: of the run, or of the stack, which names its folder.
-        runs: in the order of the run axis.
-        threads: number of threads of torch, a part of bit-identity; 0 where it follows from the run's batch.
+        id: id of the run, or of the stack; the name of the stack's folder.
+        runs: the runs, in the order of the run axis.
+        threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
     """
 
     id: str
@@ -57,17 +58,17 @@ class Job:
     threads: int = 0
 
     def checkpoint(self, root: Path) -> Path:
-        """Where a stack is while it is trained."""
+        """Return the path of a stack's checkpoint, which exists only during training."""
         return root / "stacks" / self.id / "last.ckpt"
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a study is trained.
+    """The jobs of a study.
 
     Args:
-        jobs: those with unfinished runs, stacks first.
-        reasons: why runs that differ in settings alone are not stacked.
+        jobs: jobs with unfinished runs, stacks first.
+        reasons: why runs that differ only in settings are not stacked.
     """
 
     jobs: list[Job]
@@ -81,17 +82,17 @@ def pack(
     stacked: bool = True,
     settings: Settings | None = None,
 ) -> Packing:
-    """Group the unfinished among ``runs`` into jobs; stacks of an earlier start are kept.
+    """Group unfinished runs into jobs; keep the stacks of earlier starts.
 
     Args:
-        runs: of one study.
+        runs: runs of one study.
         root: the study's folder; ``stacks.json`` there is read and written.
-        max_stack: most runs in one stack.
-        stacked: whether new stacks are formed.
-        settings: how many processes there will be, and threads in each; by default one.
+        max_stack: largest number of runs in one stack.
+        stacked: whether to form new stacks.
+        settings: numbers of processes and of threads in each; by default one process.
 
     Raises:
-        ActlabError: when a member of an earlier stack is no longer a run of the study.
+        ActlabError: if a member of an earlier stack is no longer a run of the study.
     """
     folders = {run.id: RunFolder(root, run) for run in runs}
     unfinished = {name for name, folder in folders.items() if not folder.finished}
@@ -110,10 +111,10 @@ def pack(
 def form_stacks(
     runs: Iterable[Run], root: Path, max_stack: int, settings: Settings
 ) -> tuple[list[Job], list[str]]:
-    """Stacks of runs that differ in what a stack may differ in, and the reasons why others are none."""
+    """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
     stacks: list[Job] = []
     reasons: dict[str, None] = {}
-    tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _AGAIN) if (root / TRIALS).exists() else {}
+    tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _RETRY) if (root / TRIALS).exists() else {}
     groups = compatibility.similar(runs)
     for key, group in groups.items():
         experiment = experiments.build(group[0].config)
@@ -134,38 +135,44 @@ def form_stacks(
 
 
 def reason_against(experiment: Experiment) -> str | None:
-    """Why a run cannot be a member of a stack, or None."""
+    """Return why a run cannot be a member of a stack, or None if it can."""
     trainer, task, data = experiment
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
-        return "several devices, or a strategy of its own"
+        return "several devices, or a custom strategy"
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
-        return "one loss scaler for all members would couple them (precision 16)"
+        return "a loss scaler shared by all members would couple them (precision 16)"
     if trainer.gradient_clip_val is not None:
-        return "one gradient clip for all members would couple them"
+        return "gradient clipping over all members would couple them"
     if getattr(trainer, "overfit_batches", 0):
         return "overfit_batches replaces the order of batches"
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
             return (
-                f"{type(callback).__name__} does not say that it can serve a stack (an attribute 'stackable')"
+                f"{type(callback).__name__} does not declare 'stackable = True', so it may not support stacks"
             )
     if not getattr(data, "stackable", False):
         return (
-            f"{type(data).__name__} makes batches for one seed, not for several (or does not say that it can, "
-            "by 'stackable = True')"
+            f"{type(data).__name__} makes batches for one seed, not for several (or does not declare "
+            "'stackable = True')"
         )
     return stacking.reason_against(task)
 
 
 def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:
-    """A group in as few parts as the size allows, all about equally large."""
+    """Split a group into the fewest parts of at most ``size`` runs, all about equally large."""
     number = math.ceil(len(group) / size)
     bounds = [round(i * len(group) / number) for i in range(number + 1)]
     return [group[a:b] for a, b in pairwise(bounds)]
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
-    """The size of stacks by which a group gives all processes work, where groups are few.
+    """Return the size of stacks that keeps all processes busy, also if there are few groups.
+
+    Args:
+        members: number of runs in a group.
+        size: largest number of runs in a stack.
+        jobs: number of processes.
+        groups: number of groups.
 
     >>> for_all(15, 15, jobs=2, groups=1), for_all(45, 15, jobs=2, groups=1), for_all(15, 15, jobs=2, groups=6)
     (8, 12, 15)
@@ -177,7 +184,7 @@ def for_all(members: int, size: int, jobs: int, groups: int) -> int:
 
 
 def halve(job: Job, root: Path) -> list[Job]:
-    """Two jobs in place of a stack that did not fit into memory, here and in ``stacks.json``."""
+    """Replace a stack that did not fit into memory by two jobs, also in ``stacks.json``."""
     parts = even_parts(job.runs, math.ceil(len(job.runs) / 2))
     halves = [stack(p, job.threads) if len(p) > 1 else Job(p[0].id, tuple(p), job.threads) for p in parts]
     with deciding(root):
@@ -187,16 +194,21 @@ def halve(job: Job, root: Path) -> list[Job]:
 
 
 def stack(members: Sequence[Run], threads: int) -> Job:
-    """The stack of some runs; its id is a function of theirs."""
+    """Return the stack of some runs; its id is a hash of their ids."""
     digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
     return Job(digest, tuple(members), threads)
 
 
 def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
-    """The stacks of these runs that earlier starts of the study decided on.
+    """Return the stacks of these runs that earlier starts of the study formed.
+
+    Args:
+        root: the study's folder.
+        runs: the planned runs of the study.
+        unfinished: ids of the unfinished runs.
 
     Raises:
-        ActlabError: when an unfinished run is in a stack with one that is none of ``runs``.
+        ActlabError: if a stack contains an unfinished run and a run that is not among ``runs``.
     """
     path = root / FILE
     entries = _entries(path)
@@ -206,8 +218,8 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
         missing = [member for member in entry["members"] if member not in by_id]
         if missing and unfinished & set(entry["members"]):
             raise ActlabError(
-                f"stack {entry['id']} in {path} holds {missing[0]}, which this study no longer has; run it as "
-                "it was started, or in another --runs-dir"
+                f"stack {entry['id']} in {path} contains {missing[0]}, which this study no longer has: run the "
+                "study with the settings of its first start, or in another --runs-dir"
             )
         if not missing:
             members = tuple(by_id[member] for member in entry["members"])
@@ -216,7 +228,7 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
 
 
 def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> None:
-    """Remember the stacks, those of other settings of the study too, but for the one that they replace."""
+    """Add stacks to ``stacks.json``; keep its entries, also of other settings, except for ``instead_of``."""
     path = root / FILE
     known = [entry for entry in _entries(path) if entry["id"] != instead_of]
     ids = {entry["id"] for entry in known}
@@ -229,10 +241,10 @@ def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> Non
 
 
 def _entries(path: Path) -> list[_Stack]:
-    """The stacks in ``stacks.json``; an id is hexadecimal, so that no stack is outside the folder.
+    """Return the entries of ``stacks.json``; ids must be hexadecimal, so that no path leaves the folder.
 
     Raises:
-        DamagedError: when it is damaged.
+        DamagedError: if the file is damaged.
     """
-    remedy = "delete it; finished runs stay, unfinished stacks begin again"
+    remedy = "delete it; finished runs stay, unfinished stacks start from scratch"
     return read_json(path, list[_Stack], remedy) if path.exists() else []

@@ -1,6 +1,6 @@
-"""What a study lets a helper call: all that imports, builds or runs code which the study names.
+"""Build, try and evaluate what a study names, in a helper.
 
-The helper is a child process where some of that code comes from outside actlab.
+The helper is a child process if the study names third-party code, otherwise this process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def helper_for(study: Study) -> Child | Here:
-    """What calls the code that a study names: a process of its own where some of it comes from outside actlab.
+    """Return the process that calls a study's code: a child process for third-party code, else this one.
 
-    Such code may end its process at any moment, by an exit or a crash; this process then says so.
+    Third-party code may end its process at any time, by an exit or a crash. This process then reports it.
     """
     from actlab.engines.processes import Child, Here
     from actlab.storage import contents
@@ -37,7 +37,12 @@ def helper_for(study: Study) -> Child | Here:
 
 
 def make_probes(report: Report, probes: Sequence[Probe]) -> None:
-    """Make probes, in a helper, so that a mistake shows before anything is trained."""
+    """Create probes in a helper, so that mistakes are reported before training.
+
+    Args:
+        report: unused.
+        probes: probes of the study.
+    """
     from actlab.engines.evaluation import made
 
     for probe in probes:
@@ -47,13 +52,13 @@ def make_probes(report: Report, probes: Sequence[Probe]) -> None:
 def measure_costs(
     helper: Child | Here, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int
 ) -> list[dict[str, Any]]:
-    """What `actlab.engines.cost.measure` measures, in a helper; nothing where that ends its process."""
+    """Run `actlab.engines.cost.measure` in a helper; return no entries if that ends the helper's process."""
     from actlab.engines.processes import EndedError
 
     try:
         found: list[dict[str, Any]] = helper.call(_measure, runs, study.compare, study.reference, tuned, rounds)
     except EndedError as ended:
-        print(f"no costs: the process that measured them {ended.how}")
+        print(f"costs were not measured: the process that measured them {ended.how}")
         return []
     return found
 
@@ -61,39 +66,39 @@ def measure_costs(
 def _measure(
     report: Report, runs: Sequence[Run], key: str, reference: Any, tuned: Sequence[str], rounds: int
 ) -> list[dict[str, Any]]:
-    """Measure costs, in a helper."""
+    """Called in the helper by `measure_costs`."""
     from actlab.engines import cost
 
     return cost.measure(runs, key, reference, tuned, rounds=rounds)
 
 
 def evaluate(helper: Child | Here, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
-    """Evaluate probes, in a helper; how many evaluations failed."""
+    """Evaluate probes in a helper; return the number of evaluations that failed."""
     from actlab.engines.processes import EndedError
 
     try:
         failed: int = helper.call(_evaluate, runs, root, probes)
     except EndedError as ended:
-        print(f"the process that evaluated probes {ended.how}; the others are left to the next start")
+        print(f"the process that evaluated probes {ended.how}; start the study again for the remaining probes")
         return 1
     return failed
 
 
 def _evaluate(report: Report, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
-    """Evaluate probes, in a helper."""
+    """Called in the helper by `evaluate`."""
     from actlab.engines.evaluation import execute
 
     return execute(runs, root, probes, print)
 
 
 class Arranged(NamedTuple):
-    """How runs will be trained.
+    """How the runs of a study will be trained.
 
     Args:
-        jobs: who shares a Trainer.
-        settings: how processes compute.
-        single: whether each run has one device.
-        said: lines about both.
+        jobs: the runs and stacks, each trained by one Trainer.
+        settings: execution settings of the processes.
+        single: whether each run uses a single device.
+        said: lines to print about jobs and settings.
     """
 
     jobs: list[Job]
@@ -111,25 +116,27 @@ def arrange(
     max_stack: int,
     jobs: int | None,
 ) -> Arranged:
-    """Decide how runs will be trained, in a helper: who is stacked is tried.
+    """Decide in a helper how runs will be trained; try stacks before forming them.
 
     Args:
-        report: takes nothing.
-        runs: of the study, but for those that cannot be trained.
-        todo: those that are unfinished.
+        report: unused.
+        runs: runs of the study, without those that cannot be trained.
+        todo: the unfinished runs among them.
         root: the study's folder.
-        stacked: whether new stacks are formed.
-        max_stack: most runs in one stack.
-        jobs: number of processes, where the user says so.
+        stacked: whether to form new stacks.
+        max_stack: largest number of runs in one stack.
+        jobs: number of processes requested by the user; None for the default.
 
     Raises:
-        ActlabError: for runs on different devices.
+        ActlabError: if the runs use different devices.
     """
     from actlab import experiments
     from actlab.engines import packing, settings
 
     if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
-        raise ActlabError(f"the runs of a study have the same devices: {', '.join(_DEVICES)} cannot differ")
+        raise ActlabError(
+            f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
+        )
     first = experiments.build(todo[0].config)
     per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
@@ -140,17 +147,17 @@ def arrange(
 
 
 def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
-    """Try each unit, and build one run for each value of each grid key, before anything is trained.
+    """Try each activation, and build one run for each value of each grid key, before training.
 
     Args:
-        runs: of one study.
-        helper: calls them.
+        runs: runs of one study.
+        helper: the process that builds and tries them.
 
     Returns:
-        What is wrong with units that can be built but not trained, or that end their process, by run id.
+        Faults by run id, for activations that can be built but not trained, or that end their process.
 
     Raises:
-        ActlabError: for a mistake in a config.
+        ActlabError: if a config is invalid.
     """
     from actlab.engines.activation_trial import try_units
     from actlab.engines.processes import EndedError
@@ -169,14 +176,14 @@ def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
 
 
 def updates_of(report: Report, run: Run) -> int | None:
-    """`updates_per_epoch` of a run, in a helper."""
+    """Return `updates_per_epoch` of a run; called in a helper."""
     from actlab import experiments
 
     return updates_per_epoch(experiments.build(run.config))
 
 
 def updates_per_epoch(experiment: Experiment) -> int | None:
-    """Number of training batches, from the data; None where the data does not know it."""
+    """Return the number of training batches per epoch; None if the data loader has no length."""
     trainer, _, data = experiment
     data.prepare_data()
     data.setup("fit")

@@ -1,8 +1,8 @@
-"""Child processes that call functions for this one: an exit or a crash of what they call is seen from here.
+"""Child processes that call functions for this process, which reports their exits and crashes.
 
-A child is forked from a process that has loaded the libraries and nothing else (`start_server`). What it prints
-this process prints. Ctrl-C leaves it alone, for it reaches the whole terminal and this process decides; without
-this process it ends.
+A child is forked from a server process that has only loaded the libraries (`start_server`). This process prints
+the child's output. Children ignore Ctrl-C, which reaches every process of the terminal; this process handles
+the signal. Children exit when this process ends.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
 from actlab.runtime import signals
 
-Report = Callable[..., None]  # in a child: sends a kind of message, and its content
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment: the accelerators of a process
+Report = Callable[..., None]  # in a child: sends the kind of a message and its content
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
 PATIENCE = 5.0  # seconds that a child may take to end
 _PRELOADED = [
     *(f"actlab.engines.{name}" for name in ("cost", "evaluation", "processes", "queue")),
@@ -35,10 +35,10 @@ _PRELOADED = [
 
 
 class EndedError(Exception):
-    """A child has ended before it answered.
+    """A child process ended before it returned a result.
 
     Args:
-        code: of its exit; below 0 the number of the signal that ended it.
+        code: exit code of the process; ``-n`` if signal ``n`` ended it.
     """
 
     def __init__(self, code: int) -> None:
@@ -47,7 +47,7 @@ class EndedError(Exception):
 
     @property
     def how(self) -> str:
-        """In words.
+        """How the process ended, in words.
 
         >>> EndedError(0).how, EndedError(-9).how
         ('exited with code 0', 'was ended by signal 9')
@@ -56,7 +56,7 @@ class EndedError(Exception):
 
 
 def start_server() -> None:
-    """Begin to load the libraries in the process from which children are forked, while this one goes on."""
+    """Start loading the libraries in the process from which children are forked; return immediately."""
     context = _context()
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(_PRELOADED)
@@ -66,30 +66,30 @@ def start_server() -> None:
 
 
 def _context() -> Any:
-    """How children are started: forked from a clean process where there is one, for threads do not fork."""
+    """Return the start method: fork from a server if supported, because forking does not copy threads."""
     return mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
 
 
 class Here:
-    """Calls functions in this process; stands for a `Child` where nothing third-party is called."""
+    """Calls functions in this process, with the interface of `Child`; for studies without third-party code."""
 
     def __enter__(self) -> Here:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing has to be ended."""
+        """Do nothing."""
 
     def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
-        """What ``function(report, *args)`` returns; see `Child.call`."""
+        """Return the result of ``function(report, *args)``; see `Child.call`."""
         return function(on, *args)
 
 
 class Child:
-    """A process that calls functions, one at a time: started for the first call, and again when it has ended.
+    """A process that calls functions, one at a time. It starts on the first call, and again after it has ended.
 
     Args:
-        settings: how it computes.
-        seat: its number among several, which have an accelerator each; None for one that has them all.
+        settings: execution settings of the process.
+        seat: index of the process among several, which selects its accelerator; None for all accelerators.
     """
 
     def __init__(self, settings: Settings | None = None, seat: int | None = None) -> None:
@@ -107,11 +107,11 @@ class Child:
 
     @property
     def ends(self) -> list[Any]:
-        """What `multiprocessing.connection.wait` waits for, until there is a message."""
+        """Handles for `multiprocessing.connection.wait`: ready on a message or when the child has ended."""
         return [self.pipe, self.process.sentinel]
 
     def ask(self, function: Callable[..., Any], *args: Any) -> None:
-        """Let it call ``function(report, *args)``; its messages come by `heard`."""
+        """Start ``function(report, *args)`` in the child; `heard` returns its messages."""
         if self.process is None:
             self.pipe, theirs = _context().Pipe()
             self.process = _context().Process(
@@ -119,25 +119,28 @@ class Child:
             )
             self.process.start()
             theirs.close()
-        with contextlib.suppress(OSError):  # it has ended: `heard` will say so
+        with contextlib.suppress(OSError):  # the child has ended: `heard` raises the error
             self.pipe.send((function, args))
 
     def heard(self) -> tuple[Any, ...]:
-        """The next message: ``("done", result)``, ``("said",)`` for what was printed, or what is reported.
+        """Wait for the next message of the child and return it; print the child's output.
+
+        Returns:
+            ``("done", result)``, ``("said",)`` for output, or the kind and content that the function reports.
 
         Raises:
-            ActlabError: that the function has raised.
-            EndedError: where the child has ended.
+            ActlabError: if the function has raised it.
+            EndedError: if the child has ended.
         """
         while not wait(self.ends, timeout=1):
             signals.check()
         signals.check()
-        try:  # of a child that has ended the last messages come first
+        try:  # read the last messages of a child before its end
             kind, *content = self.pipe.recv() if self.pipe.poll() else ("ended",)
         except (EOFError, OSError):
             kind, content = "ended", []
         if kind == "ended":
-            raise EndedError(self._buried())
+            raise EndedError(self._close())
         if kind == "error":
             raise ActlabError(content[0])
         if kind == "said":
@@ -145,16 +148,16 @@ class Child:
         return (kind, *content)
 
     def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
-        """What ``function(report, *args)`` returns there.
+        """Call ``function(report, *args)`` in the child and return its result.
 
         Args:
-            function: of a module, by which the child finds it.
-            args: are pickled.
-            on: is called with what the function reports.
+            function: a function at the top level of a module, so that it can be pickled.
+            args: its arguments; they are pickled.
+            on: called with the kind and content of each message that the function reports.
 
         Raises:
-            ActlabError: that the function has raised.
-            EndedError: where the child has ended.
+            ActlabError: if the function has raised it.
+            EndedError: if the child has ended.
         """
         self.ask(function, *args)
         while (message := self.heard())[0] != "done":
@@ -162,40 +165,44 @@ class Child:
                 on(*message)
         return message[1]
 
-    def _buried(self) -> int:
-        """The exit code of a child that has ended, or closed its pipe; the next call starts another."""
+    def _close(self) -> int:
+        """Close the pipe, wait for the child and return its exit code; the next call starts another child."""
         process, self.process = self.process, None
         self.pipe.close()
         _join(process)
         return int(process.exitcode)
 
     def end(self, at_once: bool = False) -> None:
-        """End it: when it waits for a call by its own will, else at once."""
+        """End the child process, if there is one.
+
+        Args:
+            at_once: terminate it; otherwise it exits after its current call. It is killed after `PATIENCE`.
+        """
         if self.process is None:
             return
         with contextlib.suppress(OSError):
             self.pipe.send(None)
         if at_once:
             self.process.terminate()
-        self._buried()
+        self._close()
 
 
 def _join(process: Any) -> None:
-    """Wait for the end of a process, but not for long."""
+    """Wait for a process to end; kill it after `PATIENCE` seconds."""
     process.join(PATIENCE)
     if process.is_alive():
         process.kill()
         process.join()
 
 
-class _Said(io.TextIOBase):
-    """Takes what is printed, and reports it."""
+class _ReportedOutput(io.TextIOBase):
+    """Standard output of a child: reports what is printed to the parent process."""
 
     def __init__(self, report: Report) -> None:
         self.report, self.process = report, os.getpid()
 
     def write(self, text: str) -> int:
-        """Report a text; a process that was forked from this one prints itself."""
+        """Report a text; print it in a process that was forked from the child."""
         if os.getpid() == self.process:
             self.report("said", text)
         elif sys.__stdout__ is not None:
@@ -204,10 +211,10 @@ class _Said(io.TextIOBase):
 
 
 def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """A child: call what comes through the pipe until nothing does."""
+    """Run a child: call the functions received through the pipe, until None is received."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _die)
-    threading.Thread(target=_end_with, args=(mp.parent_process(),), daemon=True).start()
+    signal.signal(signal.SIGTERM, _end_by_signal)
+    threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
     if seat is not None and (number := torch.accelerator.device_count()):
         os.environ[VISIBLE] = device_of(seat, number, os.environ.get(VISIBLE))
     if settings.threads:
@@ -219,7 +226,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         with one_at_a_time:
             pipe.send((kind, *content))
 
-    with quiet(), contextlib.redirect_stdout(_Said(report)):
+    with quiet(), contextlib.redirect_stdout(_ReportedOutput(report)):
         settings.apply()
         while (call := pipe.recv()) is not None:
             function, args = call
@@ -229,14 +236,19 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
                 report("error", str(error))
 
 
-def _die(number: int, frame: FrameType | None) -> None:
-    """End by a signal, at once: its default action is replaced by an exit with code 0 while a Trainer runs."""
+def _end_by_signal(number: int, frame: FrameType | None) -> None:
+    """End by the signal's default action; Lightning's handler would exit with code 0 while a Trainer runs."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def device_of(seat: int, number: int, visible: str | None) -> str:
-    """The accelerator of a child, as the variable `VISIBLE` names it: one of those that the user left visible.
+    """Return the accelerator of a child, as a value of `VISIBLE`.
+
+    Args:
+        seat: index of the child.
+        number: number of accelerators.
+        visible: value of `VISIBLE` set by the user; None if it is not set.
 
     >>> device_of(3, 2, None), device_of(1, 2, "2,3"), device_of(2, 1, "GPU-6ca1")
     ('1', '3', 'GPU-6ca1')
@@ -245,7 +257,7 @@ def device_of(seat: int, number: int, visible: str | None) -> str:
     return names[seat % min(number, len(names))]
 
 
-def _end_with(parent: Any) -> None:
-    """End this process when the first one is gone: what nobody waits for is not trained on."""
+def _exit_with(parent: Any) -> None:
+    """Exit when the parent process has ended: nothing would read the results."""
     wait([parent.sentinel])
     os._exit(1)

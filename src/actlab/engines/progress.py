@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: runs done, time left, the best value so far."""
+"""Display the progress of a study: runs done, time left, best value so far."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from actlab.storage.files import DamagedError
 from actlab.studies.folders import FINISHED, RunFolder
 from actlab.studies.plan import Run, Selection
 
-LINE_EVERY = 15.0  # seconds between lines where there is no terminal
+LINE_EVERY = 15.0  # seconds between lines if there is no terminal
 
 
 class Display:
-    """A bar on a terminal, a line now and then elsewhere; call it with a run and the fraction done of it.
+    """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds.
 
     Args:
-        runs: those that are trained.
+        runs: the runs to train.
         root: the study's folder.
         select: the metric whose best value is shown.
     """
@@ -46,7 +46,7 @@ class Display:
             MofNCompleteColumn(),
             TextColumn("runs,"),
             TimeElapsedColumn(),
-            TextColumn("gone,"),
+            TextColumn("elapsed,"),
             TimeRemainingColumn(),
             TextColumn("left{task.fields[best]}"),
             disable=not sys.stdout.isatty(),
@@ -63,7 +63,7 @@ class Display:
         self.bar.stop()
 
     def __call__(self, run: Run, fraction: float) -> None:
-        """Take note that a fraction of a run is done."""
+        """Update the completed fraction of a run, from 0 to 1."""
         if self.fractions.get(run.id) == fraction:
             return
         self.fractions[run.id] = fraction
@@ -76,29 +76,29 @@ class Display:
             self.last_line = now
             left = (now - self.start) * (len(self.fractions) - done) / max(done, 1e-9)
             print(
-                f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s gone, "
+                f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed, "
                 f"about {left:.0f} s left{best}",
                 flush=True,
             )
 
     def _best(self) -> str:
-        """The best value of a run that has ended, in words; empty as long as there is none."""
+        """Return the best value of all finished runs as text; empty if there is none."""
         ended = [run for run in self.unread.values() if self.fractions[run.id] >= 1]
         for run in ended:
             folder = RunFolder(self.root, run)
-            if folder.finished:  # its result is written a moment after its last epoch
+            if folder.finished:  # the result is written shortly after the last epoch
                 del self.unread[run.id]
-                self._enter(folder)
+                self._update_best(folder)
         if self.best is None:
             return ""
         return f"; best {self.select.metric} {self.best[0]:.4g}: {self.best[1]}"
 
-    def _enter(self, folder: RunFolder) -> None:
-        """Take note of a finished run's best value."""
+    def _update_best(self, folder: RunFolder) -> None:
+        """Update the best value by that of a finished run."""
         try:
             result = folder.result()
         except DamagedError:
-            return  # the table will say so
+            return  # reported when the table is read
         summed = series.from_entry(result.get("summary", {})).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None:
             return

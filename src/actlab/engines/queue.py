@@ -1,4 +1,4 @@
-"""The queue: every job of a study is trained once, by whichever process gets to it first."""
+"""The queue of jobs: each job of a study is trained once, by the first process that locks its runs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ def work(
     """Train each job that no other process is training.
 
     Args:
-        jobs: of one study; those that have finished or failed by then are passed over.
+        jobs: jobs of one study; finished and failed jobs are skipped.
         root: the study's folder.
         progress: called for each run after each epoch.
-        logger: makes a logger for a run; none by default.
+        logger: creates a logger for a run; none by default.
         begun: called with each job before it is trained.
 
     Returns:
-        Jobs that were left to other processes.
+        The jobs that are not over, because other processes are training them.
+
+    Raises:
+        ActlabError: if the input is invalid, files cannot be written, or third-party files have changed.
     """
     for job in left(jobs, root):
         with holding(root, job.runs) as held:
@@ -51,7 +54,7 @@ def work(
 
 
 def left(jobs: Iterable[Job], root: Path) -> Iterator[Job]:
-    """The jobs that are not over when their turn comes, for looking is faster than taking locks."""
+    """Yield the jobs that are not over when the loop reaches them; checking this is faster than locking."""
     for job in jobs:
         signals.check()
         if not is_over(job, root):
@@ -59,37 +62,38 @@ def left(jobs: Iterable[Job], root: Path) -> Iterator[Job]:
 
 
 def check_sources(job: Job) -> None:
-    """Check that files from outside are what they were when the runs were planned and named after them.
+    """Check that third-party files have not changed since the runs were planned; run ids contain their digests.
 
     Raises:
-        ActlabError: for one that has been changed since.
+        ActlabError: if a file has changed.
     """
     known: dict[str, str | None] = {}
     for run in job.runs:
         now = identity.sources_of(run.config, known)
         if changed := sorted(text for text in run.sources if now.get(text) != run.sources[text]):
             raise ActlabError(
-                f"{changed[0]} has been changed since the study was started: start it again to run it as it is"
+                f"{changed[0]} has been changed since the study was started: start the study again to use it"
             )
 
 
 def is_over(job: Job, root: Path) -> bool:
-    """Whether all runs of a job have finished, or failed at this start of the study."""
+    """Return whether all runs of a job have finished, or failed in this start of the study."""
     return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in job.runs))
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one job; runs that fail are recorded as failed.
+    """Train one job; record runs that fail.
 
-    A stack that runs out of memory is trained as two halves; one that fails otherwise is trained one by one.
+    A stack that runs out of memory is split into two halves. A stack that fails for another reason is trained
+    run by run.
 
     Raises:
-        ActlabError: for bad input, or files that cannot be written.
+        ActlabError: if the input is invalid or files cannot be written.
     """
     too_large = False
     try:
         _train(job, root, progress, logger)
-    except DamagedError as error:  # it stays as it is until somebody has looked
+    except DamagedError as error:  # the damaged file is kept for inspection
         for run in job.runs:
             fail(run, str(error), root, progress)
     except RunError as error:
@@ -97,19 +101,21 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     except ActlabError:
         raise
     except OSError as error:
-        raise ActlabError(f"cannot go on in {root}: {described(error)}; the same command resumes") from error
+        raise ActlabError(
+            f"training stopped in {root}: {described(error)}; the same command resumes"
+        ) from error
     except Exception as error:  # third-party activations, networks and callbacks may raise anything
         too_large = len(job.runs) > 1 and is_out_of_memory(error)
         if not too_large:
             _fail_alone(job, described(error), root, progress, logger)
-    if too_large:  # the error, which holds the stack's tensors, is gone by now
-        print(f"{len(job.runs)} runs in one stack do not fit into memory: half as many are tried", flush=True)
+    if too_large:  # here the error, whose traceback holds the stack's tensors, has been freed
+        print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
         for half in packing.halve(job, root):
             train(half, root, progress, logger)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, torch or an accelerator had no memory left."""
+    """Return whether Python, torch or an accelerator ran out of memory."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
 
 
@@ -122,21 +128,21 @@ def fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
 
 
 def _fail_alone(job: Job, reason: str, root: Path, progress: Progress, logger: LoggerFactory | None) -> None:
-    """Record a run as failed; train the members of a stack one by one, to see which of them fail."""
+    """Record a run as failed; train the members of a stack one by one, to find out which members fail."""
     if len(job.runs) == 1:
         fail(job.runs[0], reason, root, progress)
         return
-    print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); they are trained one by one", flush=True)
+    print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
     for run in job.runs:
         if not RunFolder(root, run).finished:
             train(Job(run.id, (run,), job.threads), root, progress, logger)
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one job and release what it has built."""
+    """Train one job, then free its objects."""
     frozen = _is_frozen()
     if not frozen:
-        gc.freeze()  # so that only what this job leaves is collected: all else takes longer than a short run
+        gc.freeze()  # collect only this job's objects: scanning all takes longer than a short run
     try:
         if len(job.runs) > 1:
             stacked.train(job, root, progress, logger)
@@ -150,5 +156,5 @@ def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | Non
 
 @cache
 def _is_frozen() -> bool:
-    """Return whether the process had frozen objects before its first job; counting them takes 0.1 s."""
+    """Whether the process had frozen objects before its first job; counting them takes 0.1 s."""
     return gc.get_freeze_count() > 0

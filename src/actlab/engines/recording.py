@@ -1,4 +1,4 @@
-"""Recorders: what a run or a stack writes while it trains, and all that it needs to resume."""
+"""Record a run or a stack during training, with all state that is needed to resume."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_nam
 from actlab.studies.plan import Keep, Run
 
 LoggerFactory = Callable[[Run], Logger]
-Progress = Callable[[Run, float], None]  # a run and the fraction of it that is done
+Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
 
 
 class Recorder(Checkpoint):
-    """Records one run: after every epoch its rows and its checkpoint, at its end how it ended.
+    """Records one run: rows and a checkpoint after every epoch, and at the end how training ended.
 
-    The checkpoint holds the rows so far, so a resume needs nothing else. A run that has diverged is recorded no
-    further. On several devices all of them take part in saving, and the first one writes.
+    The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is recorded for a
+    run after it has diverged. On several devices all ranks take part in saving, and rank 0 writes.
 
-    A `Checkpoint`, because Lightning calls those after the epoch's metrics are logged.
+    A subclass of `Checkpoint`, because Lightning calls checkpoints after the epoch's metrics are logged.
 
     Args:
-        folders: one a run.
-        checkpoint: where the state of training is saved.
+        folders: one folder per run.
+        checkpoint: file in which the state of training is saved.
         progress: called for each run after each epoch.
-        remedy: what helps where the state is damaged.
+        remedy: what to do if the state is damaged; part of error messages.
     """
 
     engine = "sequential"
@@ -45,16 +45,16 @@ class Recorder(Checkpoint):
     def __init__(self, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress, remedy: str) -> None:
         self.folders, self.checkpoint, self.progress, self.remedy = folders, checkpoint, progress, remedy
         self.rows: list[list[Row]] = [[] for _ in folders]
-        self.diverged: dict[int, tuple[int, int]] = {}  # by number of a run: good epochs, updates
-        self.seconds = 0.0  # of training, before a resume too
-        self.stopped = False  # a callback has ended training
-        self._pending: list[list[Row]] = [[] for _ in folders]  # of the epoch that is being trained
-        self._best: dict[int, float] = {}  # lowest value of the kept metric so far
+        self.diverged: dict[int, tuple[int, int]] = {}  # by index of the run: last good epoch, updates
+        self.seconds = 0.0  # of training, including earlier starts
+        self.stopped = False  # whether a callback has ended training
+        self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
+        self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
         self._since = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is recorded so far, for the checkpoint."""
+        """Return everything recorded so far, for the checkpoint."""
         return {
             "rows": {folder.run.id: packed(rows) for folder, rows in zip(self.folders, self.rows, strict=True)},
             "seconds": self.seconds,
@@ -62,51 +62,51 @@ class Recorder(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what `state_dict` holds.
+        """Restore the state returned by `state_dict`.
 
         Raises:
-            DamagedError: where it is of other runs.
+            DamagedError: if the state belongs to other runs.
         """
         rows, own = state_dict.get("rows", {}), [folder.run.id for folder in self.folders]
         if [*rows] != own:
             other = min(rows.keys() - {*own}, default="another version of actlab")
-            raise DamagedError(f"the checkpoint of {own[0]} is damaged: it is of {other}; {self.remedy}")
+            raise DamagedError(f"the checkpoint of {own[0]} is damaged: it belongs to {other}; {self.remedy}")
         self.rows = [unpacked(rows[name]) for name in own]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Drop what the resumed checkpoint does not hold; do not go on where training was ended early."""
-        for r, folder in self._open():
+        """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
+        for r, folder in self._active_runs():
             good, self._best[r] = best_of(folder.run.keep, self.rows[r]) or (0, math.inf)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r])
                 unit_records.cut_back(folder, trainer.current_epoch)
                 best = folder.kept("best")
                 if folder.run.keep.best and best.exists() and epochs_of(read(best)) != good:
-                    best.unlink()  # of an epoch that is trained again, or by another rule
+                    best.unlink()  # from an epoch that is trained again, or selected by another rule
             self._keep(r, trainer, trainer.current_epoch, [])
-        trainer.should_stop = self.stopped or trainer.should_stop or not self._open()
+        trainer.should_stop = self.stopped or trainer.should_stop or not self._active_runs()
         self._since = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take note of what was logged, which is old by then."""
+        """Record the metrics logged so far; later calls return only new ones."""
         self._seen = dict(trainer.callback_metrics)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take note of what was logged, which is not of this validation."""
+        """Record the metrics logged so far, which do not belong to this validation."""
         self._seen = dict(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the validation metrics, at this step."""
-        self._take(trainer)
+        """Add rows for the validation metrics at this step."""
+        self._add_logged(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
-        self._take(trainer)
+        self._add_logged(trainer)
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
         epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
-        for r, folder in self._open():
+        for r, folder in self._active_runs():
             rows = self._pending[r]
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
                 self.diverged[r] = epoch - 1, trainer.global_step
@@ -120,22 +120,22 @@ class Recorder(Checkpoint):
             self._log(r, rows)
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
-        if still := self._open():
+        if still := self._active_runs():
             trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = trainer.should_stop or not still
         for _, folder in still:
             self.progress(folder.run, min(fraction_done(trainer), 0.999))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Sum the run up, before its loggers are closed."""
+        """Pass the summary of the run to its loggers, before Lightning closes them."""
         for logger in trainer.loggers:
             summarise(logger, self.rows[0] if trainer.is_global_zero else (), 0 in self.diverged)
 
     def close(self, trainer: pl.Trainer) -> None:
-        """Record how each run ended, in this start or in one that was killed here.
+        """Record how each run ended, in this start or in an earlier one that was killed before recording it.
 
         Raises:
-            DamagedError: for one whose files are damaged, once the others are closed.
+            DamagedError: if files of a run are damaged; raised after the other runs are recorded.
         """
         damage: DamagedError | None = None
         for r, folder in enumerate(self.folders):
@@ -149,16 +149,16 @@ class Recorder(Checkpoint):
         if damage is not None:
             raise damage
 
-    def _open(self) -> list[tuple[int, RunFolder]]:
-        """The runs that are recorded, by their numbers."""
+    def _active_runs(self) -> list[tuple[int, RunFolder]]:
+        """Return the index and folder of each run that has neither diverged nor finished."""
         return [
             (r, folder)
             for r, folder in enumerate(self.folders)
             if r not in self.diverged and not folder.finished
         ]
 
-    def _take(self, trainer: pl.Trainer) -> None:
-        """Add what was logged since the last call as rows at this step."""
+    def _add_logged(self, trainer: pl.Trainer) -> None:
+        """Add rows at this step for the metrics logged since the last call."""
         step, found = trainer.global_step, self._logged(trainer)
         if not trainer.sanity_checking:
             epoch = epochs_done(trainer)
@@ -166,18 +166,18 @@ class Recorder(Checkpoint):
                 rows += [Row(epoch, step, *split_name(name), "", value) for name, value in values.items()]
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
-        """What was logged of each run since the last call; Lightning keeps what is older."""
+        """Return the metrics of each run logged since the last call; Lightning keeps older values."""
         metrics = trainer.callback_metrics
         fresh = {name: float(value) for name, value in metrics.items() if value is not self._seen.get(name)}
         self._seen = dict(metrics)
         return [fresh]
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
-        """The weights of a run, as its own task has them, and what was trained."""
+        """Return the weights of a run, under the names in its own task, and the config that was trained."""
         return trainer.lightning_module.state_dict(), config_of(trainer)
 
     def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
-        """Keep the checkpoints that the study asks for after so many epochs."""
+        """Write the checkpoints that the study keeps after ``epoch`` epochs."""
         run = self.folders[r].run
         names = [checkpoint_name(epoch)] if epoch in run.keep.epochs else []
         for name in names + ["best"] * self._improved(r, run.keep, rows):
@@ -193,10 +193,10 @@ class Recorder(Checkpoint):
         return True
 
     def _diverge(self, r: int, trainer: pl.Trainer) -> None:
-        """Act when a run has diverged: its checkpoint, of the epoch before, stays as it is."""
+        """Handle a run that has diverged; its checkpoint of the epoch before is left unchanged."""
 
     def _log(self, r: int, rows: Sequence[Row]) -> None:
-        """Hand rows to the run's logger; Lightning has done so."""
+        """Pass rows to the run's logger; Lightning has already logged those of a single run."""
 
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
@@ -214,7 +214,7 @@ class Recorder(Checkpoint):
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows of training as a checkpoint holds them: their names, and numbers as tensors."""
+    """Return training rows as a checkpoint stores them: names, and numbers as tensors."""
     names = list(dict.fromkeys((row.split, row.metric) for row in rows))
     number = {name: n for n, name in enumerate(names)}
     return {
@@ -227,7 +227,7 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def unpacked(found: Mapping[str, Any]) -> list[Row]:
-    """The rows that `packed` was given."""
+    """Return the rows from the output of `packed`."""
     columns = (found[key].tolist() for key in ("epoch", "step", "value"))
     names = (found["names"][number] for number in found["name"].tolist())
     return [
@@ -237,12 +237,15 @@ def unpacked(found: Mapping[str, Any]) -> list[Row]:
 
 
 def lowered(value: float, keep: Keep) -> float:
-    """A value as one of which the lowest is best."""
+    """Return a value, negated if higher values are better, so that the lowest is best."""
     return value if keep.mode == "min" else -value
 
 
 def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
-    """After how many epochs the kept metric was best, by the last value of each, and that value, lowered."""
+    """Return after how many epochs the kept metric was best, and its value as returned by `lowered`.
+
+    The last value of each epoch counts. None if there is no value but NaN.
+    """
     last = {math.ceil(round(row.epoch, 6)): row.value for row in rows if row.name == keep.best}
     known = [(lowered(value, keep), epoch) for epoch, value in last.items() if not math.isnan(value)]
     if not known:
@@ -252,7 +255,7 @@ def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
-    """Tell a logger that sums runs up what the whole run has recorded, before a resume too."""
+    """Pass all values of a run, including those of earlier starts, to a logger that has ``log_summary``."""
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
         for row in rows:
@@ -262,22 +265,22 @@ def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
 
 
 def checkpoint_name(epoch: int) -> str:
-    """File name, without suffix, of the checkpoint kept after so many epochs."""
+    """Return the file name, without suffix, of the checkpoint kept after ``epoch`` epochs."""
     return f"epoch={epoch}"
 
 
 def is_loss(row: Row) -> bool:
-    """Whether a row is of a loss, which ends a run when it is not finite."""
+    """Return whether a row holds a loss; a non-finite loss ends the run."""
     return row.metric == "loss" or row.metric.endswith("_loss")
 
 
 def diverged(rows: list[Row]) -> bool:
-    """Whether a loss among the rows is not finite."""
+    """Return whether the rows contain a non-finite loss."""
     return any(is_loss(row) and not math.isfinite(row.value) for row in rows)
 
 
 def fraction_done(trainer: pl.Trainer) -> float:
-    """How much of its training a Trainer has done, from 0 to 1, at the end of an epoch."""
+    """Return the completed fraction of training, from 0 to 1, at the end of an epoch."""
     epochs = trainer.max_epochs or -1
     by_epoch = (trainer.current_epoch + 1) / epochs if epochs > 0 else 0.0
     by_step = trainer.global_step / trainer.max_steps if trainer.max_steps > 0 else 0.0
@@ -285,9 +288,9 @@ def fraction_done(trainer: pl.Trainer) -> float:
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
-    """How many passes over the training data have been made, by batches: at the end of an epoch a whole number.
+    """Return the number of passes over the training data, counted in batches; whole at the end of an epoch.
 
-    Where the data do not know their length, a moment within an epoch lies somewhere in it, later ones later.
+    If the data loader has no length, the fraction of an epoch after n batches is n / (n + 1).
     """
     whole, ended = trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress
     batches, done = trainer.num_training_batches, ended.current.completed

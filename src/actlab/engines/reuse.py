@@ -1,7 +1,7 @@
-"""A run that another study beside this one has finished is copied, not trained again.
+"""Copy runs that a sibling study has finished, instead of training them again.
 
-The digest at the end of a run's id says all that changes its numbers, whichever study asks for it; what stands
-before it names the grid point of one study.
+The digest at the end of a run id covers everything that changes the run's numbers, in any study. The part
+before the digest names the grid point within one study.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from actlab.studies.plan import Run
 
 
 def take(runs: Sequence[Run], root: Path) -> Mapping[str, int]:
-    """Copy finished runs from the studies beside this one.
+    """Copy finished runs from sibling studies.
 
-    A run that has begun here goes on here; one whose files are damaged there, or that lacks a checkpoint which
-    this study keeps, is not copied.
+    A run that has a folder in this study is not copied, but resumed. A run of a sibling study is not copied if
+    its files are damaged or if it lacks a checkpoint that this study keeps.
 
     Args:
-        runs: unfinished runs.
-        root: the study's folder; the others lie beside it.
+        runs: unfinished runs of this study.
+        root: the study's folder; sibling studies are the other folders of its parent.
 
     Returns:
-        How many were copied, by the name of the study that had trained them.
+        Number of copied runs, by the name of the study that trained them.
     """
     found: dict[str, list[Path]] = {}
     for result in sorted(root.parent.glob("[!.]*/[!.]*/result.json")):
-        found.setdefault(_content(result.parent.name), []).append(result.parent)
+        found.setdefault(_digest(result.parent.name), []).append(result.parent)
     taken: Counter[str] = Counter()
     for run in runs:
         if not (root / run.id).exists():
             sources = (
-                RunFolder(path.parent, replace(run, id=path.name)) for path in found.get(_content(run.id), ())
+                RunFolder(path.parent, replace(run, id=path.name)) for path in found.get(_digest(run.id), ())
             )
-            taken.update(_copied(run, sources, root))
+            taken.update(_copy_first(run, sources, root))
     return taken
 
 
-def _content(name: str) -> str:
-    """The digest at the end of a run's id."""
+def _digest(name: str) -> str:
+    """Return the digest at the end of a run id."""
     return name.rpartition("-")[2]
 
 
-def _copied(run: Run, sources: Iterable[RunFolder], root: Path) -> list[str]:
-    """Copy the first source that is complete; the name of its study."""
+def _copy_first(run: Run, sources: Iterable[RunFolder], root: Path) -> list[str]:
+    """Copy the first complete source; return the name of its study, or an empty list."""
     for source in sources:
         if _complete(source):
             _copy(source, run, root)
@@ -59,13 +59,13 @@ def _copied(run: Run, sources: Iterable[RunFolder], root: Path) -> list[str]:
 
 
 def _complete(folder: RunFolder) -> bool:
-    """Whether a run has left all that it is asked to keep, undamaged."""
+    """Whether the folder holds, undamaged, all checkpoints that its run keeps."""
     keep = folder.run.keep
-    if keep.best is not None:  # best.ckpt does not say by which metric it was the best
+    if keep.best is not None:  # best.ckpt does not record the metric by which it was selected
         return False
     try:
         found = folder.result()
-        if found["last_good_epoch"]:  # else there are no weights
+        if found["last_good_epoch"]:  # otherwise there are no weights
             for name in ("last", *(f"epoch={epoch}" for epoch in keep.epochs)):
                 folder.checked(folder.kept(name))
         return "files" in found and found["seed"] == folder.run.seed
@@ -74,12 +74,12 @@ def _complete(folder: RunFolder) -> bool:
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    """Copy what the run itself has left, as its result names it."""
+    """Copy the files of a run that its result lists."""
     found = source.result()
     about = {"id": run.id, "seed": run.seed, "point": run.point}
     with replacing(root / run.id) as copy:
         for name in found.get("files", {}):
-            if (file := source.path / name).exists():  # the table of all units may be left out
+            if (file := source.path / name).exists():  # units.parquet may be missing
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(regular(file), copy / name)
         write_atomically(copy / "point.json", json.dumps(about, indent=1))

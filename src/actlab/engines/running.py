@@ -1,4 +1,4 @@
-"""Running a study: stage by stage, what is unfinished is trained, then probes are evaluated."""
+"""Run a study: stage by stage, train the unfinished runs, then evaluate probes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Engine(NamedTuple):
     """How runs are executed.
 
     Args:
-        stacked: train runs that differ in seed or settings alone as stacks; else all one by one.
-        max_stack: most runs in one stack.
-        logger: makes a Lightning logger for a run; every member of a stack has its own.
-        jobs: number of processes that train; by default one a core in a long study.
+        stacked: whether to train runs that differ only in seed or settings as stacks; otherwise one by one.
+        max_stack: largest number of runs in one stack.
+        logger: creates a Lightning logger for a run; each member of a stack has its own.
+        jobs: number of training processes; by default one per accelerator or core in a long study, else one.
     """
 
     stacked: bool = True
@@ -50,16 +50,16 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
     Args:
-        study: what to run.
-        root: its folder.
-        engine: how.
-        only: the name of the one stage to run, at what has been selected for it.
+        study: the study to run.
+        root: the study's folder.
+        engine: how runs are executed.
+        only: name of a single stage to run, at the settings selected for it; by default all stages are run.
 
     Returns:
-        How many runs and evaluations failed.
+        Number of runs and evaluations that failed.
 
     Raises:
-        ActlabError: for a bad config, unit or dataset, or a stage that cannot be run yet.
+        ActlabError: if a config, activation or dataset is invalid, or the stage ``only`` cannot be run yet.
     """
     if only is not None:
         return run_stage(stages.until(study, root, only)[-1], root, engine)
@@ -68,12 +68,12 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         failed += sum(run_stage(stage, root, engine) for stage in ready[number:])
         number = len(ready)
     if number < len(study.stages):
-        print(f"stage {study.stages[number].name} opens when every run before it has ended")
+        print(f"stage {study.stages[number].name} starts when all runs of the stages before it have ended")
     return failed
 
 
 def run_stage(study: Study, root: Path, engine: Engine) -> int:
-    """Train what is unfinished of one stage, then evaluate its probes; how many of them failed."""
+    """Train the unfinished runs of one stage and evaluate its probes; return how many of both failed."""
     runs = study.runs()
     for run in runs:
         RunFolder(root, run).tidy()
@@ -82,11 +82,11 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
         with deciding(root):
             taken = reuse.take(todo, root)
         for name, number in taken.items():
-            print(f"{number} runs are those of {root.parent / name}")
+            print(f"{number} runs copied from {root.parent / name}")
         todo = unfinished(todo, root)
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if former := unlike(runs, root):
-        print(f"{len(former)} finished runs there have other settings, data or code; they do not count")
+        print(f"{len(former)} finished runs there have other settings, data or code; they are ignored")
     if not todo and not study.probes and not uncosted(study, root):
         return 0
     from actlab.engines import cost
@@ -108,14 +108,14 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
 
 
 def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
-    """Those that have neither reached their last epoch nor diverged."""
+    """Return the runs that have neither reached their last epoch nor diverged."""
     return [run for run in runs if not RunFolder(root, run).finished]
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:
-    """The finished runs, if what one of their grid points costs has not been measured; else none.
+    """Return the finished runs if the cost of one of their grid points is not measured; else an empty list.
 
-    Points that differ in a learning rate alone cost the same.
+    Points that differ only in a learning rate have the same cost.
     """
     if not study.reference:
         return []
@@ -132,7 +132,7 @@ def uncosted(study: Study, root: Path) -> list[Run]:
 
 
 def _costs(root: Path) -> list[Cost]:
-    """What has been measured; nothing where that is damaged, so that it is measured anew."""
+    """Return the measured costs; empty if the file is damaged, so that costs are measured again."""
     try:
         return costs(root)
     except DamagedError:
@@ -140,7 +140,7 @@ def _costs(root: Path) -> list[Cost]:
 
 
 def unlike(runs: Sequence[Run], root: Path) -> list[str]:
-    """Finished runs that are called like some of these but were made of something else."""
+    """Return the ids of finished runs that share a name with ``runs``, but not settings, data or code."""
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
     found = [path.parent.name for path in root.glob("*/result.json")]
@@ -148,7 +148,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
 
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
-    """Train runs, in stacks where that applies; how many of them failed."""
+    """Train runs, in stacks where possible; return how many runs failed."""
     from actlab.engines import multi_device, processes, queue, workers
 
     for run in todo:
@@ -162,7 +162,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     if not todo:
         return len(faults)
     runs = [run for run in study.runs() if run.id not in faults]
-    found = _arranged(helper, runs, todo, root, engine)
+    found = _arrangement(helper, runs, todo, root, engine)
     for line in found.said:
         print(line)
     with Display(todo, root, study.select) as display:
@@ -184,10 +184,10 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     return len(faults) + len(failed)
 
 
-def _arranged(
+def _arrangement(
     helper: Child | Here, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
 ) -> Arranged:
-    """What `arrange` decides; without stacks where trying one has ended the process."""
+    """Return the result of `arrange`; without stacks if trying one has ended the helper's process."""
     from actlab.engines.processes import EndedError
 
     what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)

@@ -1,4 +1,4 @@
-"""One run with a Trainer of its own, recorded into its folder."""
+"""Train one run with its own Trainer and record it in its folder."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from actlab.studies.plan import Run
 def train(
     run: Run, root: Path, progress: Progress, logger: LoggerFactory | None = None, number: int = 0
 ) -> None:
-    """Train one run to its end, resuming from its last checkpoint; a diverged run is recorded as such.
+    """Train one run to completion, resuming from its last checkpoint; a diverged run is recorded as such.
 
     Args:
-        run: of a study.
+        run: a run of a study.
         root: the study's folder.
         progress: called after each epoch.
-        logger: makes a logger for a run; none by default.
-        number: of threads; 0 leaves it to the size of a batch.
+        logger: creates a logger for the run; none by default.
+        number: number of torch's threads; 0 chooses it by the batch size.
 
     Raises:
-        ActlabError: for a config or dataset that cannot be used.
+        ActlabError: if the config or dataset is invalid.
     """
     folder = RunFolder(root, run)
     if rank() == 0:

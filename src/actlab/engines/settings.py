@@ -1,7 +1,7 @@
-"""How the processes of a study compute: decided at its first start, kept in ``engine.json`` by every later one.
+"""Execution settings of a study: chosen at its first start, stored in ``engine.json``, reused later.
 
-Masks compiled or not, the route of products and the number of threads may change the last digits of a run, and
-so a run that is resumed goes on under those that it was begun with.
+Compiled masks, the matmul backend and the number of threads may change the last digits of results. A resumed
+run therefore uses the settings of the first start.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from actlab.runtime import matmul
 from actlab.storage.files import read_json, write_sealed
 
 FILE = "engine.json"
-LONG = 20_000  # updates of all runs, from which processes and compiled masks pay
-_REMEDY = "delete it; a study that has begun then goes on as a new one decides"
+LONG = 20_000  # updates of all runs; from here on several processes and compiled masks save time
+_REMEDY = "delete it; the study then resumes with newly chosen settings"
 
 
 Threads = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class _Decided(TypedDict, total=False):
-    """What an earlier start has decided: `Settings`, as ``engine.json`` holds them."""
+class _StoredSettings(TypedDict, total=False):
+    """The content of ``engine.json``: the `Settings` of an earlier start."""
 
     jobs: Annotated[int, Field(ge=1, le=10_000)]
     threads: Threads
@@ -43,13 +43,13 @@ class _Decided(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Settings:
-    """How the processes of a study compute.
+    """Execution settings of a study's processes.
 
     Args:
-        jobs: number of processes that train; 1 is this one.
-        threads: of torch in each of them; 0 where their number follows from the work.
-        compiled: whether the functions that draw masks are compiled.
-        products: the route of float32 products on the CPU; see `actlab.runtime.matmul`.
+        jobs: number of training processes; 1 trains in this process.
+        threads: number of torch's threads in each process; 0 chooses it for each job.
+        compiled: whether the functions that draw dropout masks are compiled.
+        products: matmul backend for float32 on the CPU; see `actlab.runtime.matmul`.
     """
 
     jobs: int = 1
@@ -58,27 +58,31 @@ class Settings:
     products: str = matmul.DEFAULT
 
     def apply(self) -> str | None:
-        """Compute so in this process; why masks are not compiled, where they should be."""
+        """Apply the settings to this process; return why masks cannot be compiled, or None."""
         matmul.use(self.products)
         return streams.compile_masks() if self.compiled else None
 
 
 def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> tuple[Settings, list[str]]:
-    """The settings of a study: those of its first start, or new ones; and what there is to say about them.
+    """Return the settings of a study's first start, or choose and store new ones.
 
     Args:
         root: the study's folder.
-        updates: of all its runs.
-        jobs: number of processes that the user asks for; by default one a core in a long study.
-        single_device: whether each run has one device; else runs are trained one after the other.
+        updates: number of updates of all runs.
+        jobs: number of processes requested by the user; by default that of the first start, or in a long
+            study one per accelerator or core (`seats`).
+        single_device: whether each run uses a single device; otherwise runs are trained one after the other.
+
+    Returns:
+        The settings, and lines to print about them.
 
     Raises:
-        ActlabError: for a number of processes below 1, or when ``engine.json`` is damaged.
+        ActlabError: if the number of processes is below 1 or ``engine.json`` is damaged.
     """
     if jobs is not None and jobs < 1:
         raise ActlabError(f"--jobs {jobs}: give a whole number from 1")
     path = root / FILE
-    known: _Decided = read_json(path, _Decided, _REMEDY) if path.exists() else {}
+    known: _StoredSettings = read_json(path, _StoredSettings, _REMEDY) if path.exists() else {}
     long = updates >= LONG
     number = (jobs or known.get("jobs") or (seats() if long else 1)) if single_device else 1
     wanted = Settings(
@@ -90,7 +94,7 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
     said = []
     if reason := wanted.apply():
         if known:
-            reason += "; when the study was started they were compiled, so last digits may differ from then on"
+            reason += "; they were compiled at the first start of the study, so last digits may differ"
         said.append(reason)
         wanted = replace(wanted, compiled=False)
     if not known:
@@ -99,13 +103,13 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
 
 
 def seats() -> int:
-    """How many processes there is room for: the accelerators, or the threads that torch would use."""
+    """Return the number of accelerators, or without any the number of torch's threads."""
     return torch.accelerator.device_count() or torch.get_num_threads()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Lightning's announcements of every single run off the screen; round denormal numbers to 0."""
+    """Silence Lightning's messages about each run, and round denormal numbers to 0."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,9 +1,9 @@
-"""One trial before runs are stacked: some of them together and each alone, through their own data, in float64.
+"""Trial before runs are stacked: train some runs as a stack and each alone, in float64, and compare them.
 
-Two epochs of two updates and a validation batch each, on at most eight samples, with the study's optimiser,
-schedules and callbacks, dropout and augmentation on. Batches, gradients, weights and all that is recorded must
-agree: nobody has to say, or to find out by reading it, what third-party code does. Under reduced precision what
-is recorded is compared once more, in that precision.
+The trial takes two epochs of two updates and one validation batch each, on at most eight samples of the study's
+data, with its optimiser, schedules and callbacks, and with dropout and augmentation on. Batches, gradients,
+weights and all recorded metrics must agree, so users need not know or declare what third-party code does. If
+the study uses reduced precision, the recorded metrics are compared again in that precision.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ _SHORT = {
 }
 
 
-class Watch(Checkpoint):  # one of those that come after the epoch's metrics
-    """Notes what a fit computes: of one run, or of each member of a stack."""
+class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch's metrics are logged
+    """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
         self.batches: list[Sequence[Any]] = []  # of each update
-        self.states: list[list[dict[str, Tensor]]] = []  # weights before and after, of each run
-        self.gradients: list[list[dict[str, Tensor]]] = []  # of each update, of each run
-        self.recorded: list[list[dict[str, float]]] = []  # after each epoch, of each run
+        self.states: list[list[dict[str, Tensor]]] = []  # weights before and after training, of each run
+        self.gradients: list[list[dict[str, Tensor]]] = []  # of each update and run
+        self.recorded: list[list[dict[str, float]]] = []  # metrics of each epoch and run
         self._begun = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note the initial weights."""
+        """Record the initial weights."""
         self._begun = time.monotonic()
         self.states.append(states(pl_module))
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
-        """Note the batch.
+        """Record the batch.
 
         Raises:
-            TimeoutError: where updates take too long.
+            TimeoutError: if the updates take more than `PATIENCE` seconds.
         """
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
         self.batches.append([part.clone() if isinstance(part, Tensor) else part for part in batch])
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
-        """Note the gradients."""
+        """Record the gradients."""
         assert isinstance(module, Training)
         learnt = {name for name, _ in module.members[0].named_parameters()}
         with gradients_as_weights(module):
@@ -77,7 +77,7 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
         self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note what was recorded."""
+        """Record the metrics of the epoch."""
         found = pl_module.latest if isinstance(pl_module, StackedTask) else trainer.callback_metrics
         columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
         assert isinstance(pl_module, Training)
@@ -85,12 +85,12 @@ class Watch(Checkpoint):  # one of those that come after the epoch's metrics
         self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note the weights."""
+        """Record the final weights."""
         self.states.append(states(pl_module))
 
 
 def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
-    """The weights of each run, under the names that they have alone."""
+    """Return a copy of the weights of each run, under the names in its own task."""
     if isinstance(module, StackedTask):
         every = [state_of(module.network, r) for r in range(len(module.members))]
     else:
@@ -100,7 +100,7 @@ def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 
 @contextmanager
 def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
-    """Let the parameters of a module hold their gradients for a while."""
+    """Replace the values of a module's parameters by their gradients within a ``with`` block."""
     held = [(p, p.data) for p in module.parameters()]
     for parameter, data in held:
         parameter.data = torch.zeros_like(data) if parameter.grad is None else parameter.grad.detach()
@@ -112,24 +112,25 @@ def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
 
 
 def difference(runs: Sequence[Run]) -> str | None:
-    """In what some runs differ when they are stacked, in words; None in nothing.
+    """Return how runs in a stack differ from the same runs alone, in words; None if they agree.
 
-    Tried are the first two, neighbours that may share their settings, and the last if it has others.
+    The trial trains the first two runs, which may share their settings, and the last run if its settings differ
+    from those of the first.
 
     Args:
-        runs: that differ only in what the members of a stack may differ in.
+        runs: runs that differ only in the config keys in which members of a stack may differ.
     """
     some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
-    found = _compared(some, "64-true", CLOSE)
+    found = _compare(some, "64-true", CLOSE)
     precision = some[0].config.get("trainer", {}).get("precision")
     if found is None and precision not in FULL:
-        found = _compared(some, precision, CLOSE_REDUCED, recorded_alone=True)
+        found = _compare(some, precision, CLOSE_REDUCED, recorded_alone=True)
     return found
 
 
-def _compared(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
-    """The difference under one precision: in what is recorded, and in batches, gradients and weights."""
-    short = [_short(run, precision) for run in runs]
+def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
+    """Return the first difference in one precision: in batches, gradients, weights or metrics."""
+    short = [_shortened(run, precision) for run in runs]
     alone, together = [Watch() for _ in short], Watch()
     for run, watch in zip(short, alone, strict=True):
         if fault := _fault_of([run], watch):
@@ -137,14 +138,14 @@ def _compared(runs: Sequence[Run], precision: Any, close: float, recorded_alone:
     if fault := _fault_of(short, together):
         return f"a trial of some runs in a stack failed: {fault}"
     for r, watch in enumerate(alone):
-        found = None if recorded_alone else _of_weights(watch, together, r, close)
-        if found := found or _of_records(watch, together, r, close):
+        found = None if recorded_alone else _compare_weights(watch, together, r, close)
+        if found := found or _compare_metrics(watch, together, r, close):
             return f"in a stack {found}"
     return None
 
 
-def _short(run: Run, precision: Any) -> Run:
-    """A run of two epochs of two updates."""
+def _shortened(run: Run, precision: Any) -> Run:
+    """Return the run shortened to two epochs of two updates."""
     config = copy.deepcopy(run.config)
     for key, value in {**_SHORT, "precision": precision}.items():
         set_dotted(config, f"trainer.{key}", value)
@@ -152,7 +153,7 @@ def _short(run: Run, precision: Any) -> Run:
 
 
 def _fault_of(runs: Sequence[Run], watch: Watch) -> str | None:
-    """Train a run, or some as a stack; what was raised, in words."""
+    """Train one run, or several as a stack; return the error that was raised, in words."""
     with TemporaryDirectory() as folder, quiet():
         try:
             if len(runs) > 1:
@@ -168,8 +169,8 @@ def _fault_of(runs: Sequence[Run], watch: Watch) -> str | None:
     return None
 
 
-def _of_weights(alone: Watch, together: Watch, r: int, close: float) -> str | None:
-    """In what batches, gradients or weights of a member differ."""
+def _compare_weights(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+    """Return the first difference in the batches, gradients or weights of a member."""
     if len(alone.batches) != len(together.batches):
         return f"an epoch has {len(together.batches)} batches, not {len(alone.batches)}"
     for parts, of_both in zip(alone.batches, together.batches, strict=True):
@@ -179,48 +180,48 @@ def _of_weights(alone: Watch, together: Watch, r: int, close: float) -> str | No
     kinds |= {"gradients": (alone.gradients, together.gradients)}
     for kind, (ones, boths) in kinds.items():
         for (one,), both in zip(ones, boths, strict=True):
-            if name := _first_apart(one, both[r], close):
+            if name := _first_difference(one, both[r], close):
                 return f"{kind} differ from those of a run alone ({name})"
-    if name := _first_apart(_moved(alone.states, 0), _moved(together.states, r), close):
+    if name := _first_difference(_change(alone.states, 0), _change(together.states, r), close):
         return f"weights differ from those of a run alone after {len(alone.gradients)} updates ({name})"
     return None
 
 
-def _moved(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
-    """By how much the weights of a run have changed."""
+def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
+    """Return the change of a run's weights by training."""
     (before, after) = (of_all[r] for of_all in states)
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
-def _of_records(alone: Watch, together: Watch, r: int, close: float) -> str | None:
-    """In what a member's records differ."""
+def _compare_metrics(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+    """Return the first difference in the metrics of a member."""
     for (one,), both in zip(alone.recorded, together.recorded, strict=True):
         if missing := one.keys() ^ both[r].keys():
-            return f"{min(missing)} is recorded {'not at all' if min(missing) in one else 'in addition'}"
+            return f"{min(missing)} is {'not recorded' if min(missing) in one else 'recorded in addition'}"
         for name, value in one.items():
             values = torch.tensor([value, both[r][name]], dtype=torch.float64)
-            if _apart(values[0], values[1], values.abs().max(), close):
+            if _differ(values[0], values[1], values.abs().max(), close):
                 return f"{name} is {both[r][name]:.6g}, alone {value:.6g}"
     return None
 
 
 def _same_part(one: Any, both: Any) -> bool:
-    """Whether a part of a batch is the same; a stack may pad a shorter one at its end."""
+    """Whether a part of a batch is equal; a stack may pad a shorter part at its end."""
     if not isinstance(one, Tensor) or one.dim() != both.dim():
         return False
     return one.equal(both[tuple(slice(n) for n in one.shape)])
 
 
-def _first_apart(one: Mapping[str, Tensor], both: Mapping[str, Tensor], close: float) -> str | None:
-    """The name of the first tensor that differs, by the largest number among all, or is on one side alone."""
+def _first_difference(one: Mapping[str, Tensor], both: Mapping[str, Tensor], close: float) -> str | None:
+    """Return the first tensor that is missing or differs, relative to the largest value of all tensors."""
     if missing := one.keys() ^ both.keys():
         return min(missing)
     scale = max((v.double().abs().max() for v in one.values() if v.numel()), default=torch.tensor(0.0))
-    return next((name for name, value in one.items() if _apart(value, both[name], scale, close)), None)
+    return next((name for name, value in one.items() if _differ(value, both[name], scale, close)), None)
 
 
-def _apart(one: Tensor, both: Tensor, scale: Tensor, close: float) -> bool:
-    """Whether numbers differ by more than a part of ``scale``."""
+def _differ(one: Tensor, both: Tensor, scale: Tensor, close: float) -> bool:
+    """Whether tensors differ by more than ``close`` relative to ``scale``."""
     if one.shape != both.shape:
         return True
     return not torch.allclose(

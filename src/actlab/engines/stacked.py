@@ -1,7 +1,7 @@
-"""A stack of runs with one Trainer, every member recorded into its own folder.
+"""Train a stack of runs with one Trainer and record each member in its own folder.
 
-It leaves the folders that training one by one leaves, and in ``stacks/`` one folder a stack with its
-checkpoint. `actlab.engines.packing` decides which runs form a stack.
+The run folders are the same as after training one by one. In addition, ``stacks/`` has one folder per stack
+with its checkpoint. `actlab.engines.packing` decides which runs form a stack.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class StackRecorder(Recorder):
-    """Records every member of a stack; one that diverges is closed at once, and the others go on.
+    """Records each member of a stack. A member that diverges is closed at once; the others continue.
 
     Args:
         job: the stack.
-        folders: one a run.
-        checkpoint: of the stack.
+        folders: one folder per run.
+        checkpoint: file of the stack's checkpoint.
         progress: called for each run after each epoch.
-        loggers: by the number of a run.
+        loggers: the loggers by index of the run.
     """
 
     engine = "stacked"
@@ -52,7 +52,9 @@ class StackRecorder(Recorder):
         progress: Progress,
         loggers: Mapping[int, Logger],
     ) -> None:
-        super().__init__(folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs begin again")
+        super().__init__(
+            folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs start from scratch"
+        )
         self.job, self.loggers = job, dict(loggers)
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
@@ -74,7 +76,7 @@ class StackRecorder(Recorder):
                 self.loggers[r].log_metrics(metrics, step)
 
     def _diverge(self, r: int, trainer: pl.Trainer) -> None:
-        """Close the run with its weights of the epoch before; before the first there are none."""
+        """Close the run with its weights from the epoch before; in the first epoch there are none."""
         if self.checkpoint.exists():
             task, (epoch, updates) = stacked_in(trainer), self.diverged[r]
             former = copy.deepcopy(task.network).to("cpu")
@@ -97,25 +99,25 @@ class StackRecorder(Recorder):
 
 
 def stacked_in(trainer: pl.Trainer) -> StackedTask:
-    """The stack that a Trainer trains."""
+    """Return the stack that a Trainer trains."""
     task = trainer.lightning_module
     assert isinstance(task, StackedTask)
     return task
 
 
 def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
-    """The state of member ``r``'s task, under the names that it has alone."""
+    """Return the state of member ``r``'s task, under the names in the task itself."""
     return {f"network.{name}": value for name, value in network.member_state(r).items()}
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one stack to its end, resuming from its last checkpoint.
+    """Train one stack to completion, resuming from its last checkpoint.
 
     Args:
         job: a stack.
         root: the study's folder.
         progress: called for each member after each epoch.
-        logger: makes a logger for a run; none by default.
+        logger: creates a logger for a run; none by default.
     """
     keep_freed()
     folders = [RunFolder(root, run) for run in job.runs]
@@ -133,20 +135,20 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         with threads(job.threads):
             trainer.fit(task, datamodule=data, ckpt_path=resume)
         recorder.close(trainer)
-    finally:  # those of members that did not end: a later start opens their histories again
+    finally:  # loggers of unfinished members; a later start reopens them
         for left in recorder.loggers.values():
             left.finalize("failed")
-    checkpoint.unlink(missing_ok=True)  # every member has its own by now
+    checkpoint.unlink(missing_ok=True)  # each member now has its own checkpoint
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:
-    """Trainer, stacked task and datamodule of some runs."""
+    """Build the Trainer, the stacked task and the datamodule of some runs."""
     first = experiments.build(copy.deepcopy(runs[0].config), callbacks=[recorder], default_root_dir=str(path))
     tasks = list(build_tasks([run.config for run in runs], first))
     trainer, _, data = first
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
-        writer.config = None  # it is of one member; the stack's own checkpoint holds them all
-    assert isinstance(data, TensorDataModule)  # the only ones that say they can serve a stack
+        writer.config = None  # the config of one member; the stack's checkpoint holds all members
+    assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
     data.seed = [run.seed for run in runs]
     return Experiment(trainer, StackedTask(tasks), data)

@@ -1,6 +1,6 @@
-"""Stages of a study: a later one is run at what the one before it has selected.
+"""Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-What was selected is stored once, in ``selection.json``, and kept by every later start.
+The selection is made once, stored in ``selection.json`` and reused by every later start.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
 
 FILE = "selection.json"
-REMEDY = "delete it; later stages are then selected for anew"
+REMEDY = "delete it; the settings of later stages are then selected again"
 
 
 class Selected(TypedDict):
-    """What a grid point is run at in a later stage, and by which runs that was selected."""
+    """The settings of a grid point in a later stage, and the runs by which they were selected."""
 
     point: NotRequired[dict[str, Any]]
     chosen: dict[str, Any]
@@ -37,17 +37,17 @@ class Selected(TypedDict):
     runs: NotRequired[list[str]]
 
 
-Chosen = dict[str, Selected]  # by grid point as text
+Chosen = dict[str, Selected]  # by canonical grid point
 
 
 def opened(study: Study, root: Path) -> list[Study]:
-    """The stages that can be run by now, each as a study of its own; a study without stages is its only one.
+    """Return the stages that can be run, each as a separate study; without stages, the study itself.
 
-    The first stage is the whole grid. A later one has a run for each grid point at its chosen settings and for
-    each of its seeds; it opens when everything before it has ended.
+    The first stage is the whole grid. A later stage has one run for each grid point, at its selected settings,
+    and each seed of the stage. It opens when all runs of the stages before it have ended.
 
     Args:
-        study: as its file describes it.
+        study: the study as described by its file.
         root: the study's folder.
     """
     if not study.stages:
@@ -62,10 +62,10 @@ def opened(study: Study, root: Path) -> list[Study]:
 
 
 def until(study: Study, root: Path, name: str) -> list[Study]:
-    """The stages that can be run by now, up to the one of a name.
+    """Return the stages up to the stage ``name``.
 
     Raises:
-        ActlabError: when the study has no stage of that name, or it cannot be run yet.
+        ActlabError: if the study has no stage of that name, or the stage cannot be run yet.
     """
     names = [stage.name for stage in study.stages]
     if name not in names:
@@ -75,19 +75,19 @@ def until(study: Study, root: Path, name: str) -> list[Study]:
     stages = opened(study, root)
     if len(stages) < number:
         raise ActlabError(
-            f"stage {name} opens when the runs that its settings are selected by have ended: run stage "
-            f"{names[len(stages) - 1]}, or copy the {FILE} of a folder where they have to {root / FILE}"
+            f"stage {name} cannot be run yet: its settings are selected by runs that have not ended. Run stage "
+            f"{names[len(stages) - 1]}, or copy {FILE} from a folder where they have ended to {root / FILE}"
         )
     return stages[:number]
 
 
 def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
-    """What to say where finished runs of a stage are there that has not opened, as in half of an archive.
+    """Return a message if there are finished runs of a stage that has not opened, as in half of an archive.
 
     Args:
-        study: as its file describes it.
+        study: the study as described by its file.
         root: the study's folder.
-        opened: its stages that have opened.
+        opened: the stages that have opened.
     """
     planned = {run.id for stage in opened for run in stage.runs()}
     there = {path.parent.name for path in root.glob("*/result.json")}
@@ -98,27 +98,27 @@ def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
             before = study.stages[len(opened) - 1].name
             missing = len({run.id for run in opened[-1].runs()} - there)
             return (
-                f"{len(mine)} finished runs of stage {stage.name} are not shown: it opens by {FILE}, "
-                f"or when the {missing} missing runs of stage {before} have ended. Of an archive, unpack all."
+                f"{len(mine)} finished runs of stage {stage.name} are not shown: the stage requires {FILE} "
+                f"or the {missing} missing runs of stage {before}. If this is an archive, unpack all of it."
             )
     return None
 
 
 def _first(study: Study, stage: Stage) -> Study:
-    """The stage as a study: the whole grid, with what the stage sets."""
+    """Return the first stage as a study: the whole grid, with the settings of the stage."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
     cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
     return replace(study, blocks=blocks, cut=cut, seeds=stage.seeds, title=f"{study.title}, stage {stage.name}")
 
 
 def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) -> Study:
-    """The stage as a study: a block for each grid point, with one value for each key.
+    """Return a later stage as a study: a block for each grid point, with one value for each key.
 
     Args:
-        study: as its file describes it; what the first stage alone sets is not in it.
+        study: the study as described by its file, without the settings of the first stage.
         before: the stages before this one.
-        stage: what it sets, and its seeds.
-        chosen: for it.
+        stage: the settings and seeds of the stage.
+        chosen: the selection for the stage.
     """
     whole, blocks = _first(study, stage), []
     tried: dict[str, int] = {}
@@ -136,26 +136,26 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
 
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
-    """What to say where settings were chosen by other runs than a stage has now: fewer seeds, another grid."""
+    """Yield a note if other runs than those of ``before`` selected settings: fewer seeds or another grid."""
     known = {canonical(group.point): set(_ids(group)) for group in groups(before)}
     differ = [point for point, ids in known.items() if set(chosen[point].get("runs", ids)) != ids]
     if differ:
         yield (
             f"{len(differ)} of {len(known)} settings were chosen by other runs than {before.title!r} has, and "
-            f"are kept in {FILE}: delete it to choose anew."
+            f"are kept in {FILE}: delete it to choose again."
         )
 
 
 def _ids(group: Group) -> list[str]:
-    """The runs of a group, by setting."""
+    """Return the ids of a group's runs, setting by setting."""
     return [run.id for setting in group.settings for run in setting.runs]
 
 
 def _block(group: Group, chosen: Mapping[str, Any]) -> int:
-    """The number of the block that the chosen setting of a group is in.
+    """Return the index of the block with the chosen setting of a group.
 
     Raises:
-        DamagedError: where none has it.
+        DamagedError: if no block has the setting.
     """
     for setting in group.settings:
         if canonical(setting.tuned) == canonical(chosen):
@@ -164,7 +164,7 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
 
 
 def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
-    """What each grid point is run at in a stage; None while something before it has not ended."""
+    """Return the selection for each grid point of a stage; None if a run before the stage has not ended."""
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
     for group in groups(before):
@@ -196,12 +196,12 @@ def _entry(loaded: Results, group: Group) -> Selected:
 
 
 def _check(entry: Selected | None, group: Group, rule: Selection, root: Path) -> None:
-    """Raise a DamagedError for an entry that was chosen by other runs or by another rule."""
+    """Raise a DamagedError if an entry was selected by other runs or by another rule."""
     if entry is None:
         return
     ids = set(_ids(group))
     if ids.isdisjoint(entry.get("runs", ids)):
-        raise DamagedError(f"{root / FILE} was selected by runs of other settings: {REMEDY}")
+        raise DamagedError(f"{root / FILE} was selected by runs with other settings: {REMEDY}")
     metric, mode = entry.get("metric", rule.metric), entry.get("mode", rule.mode)
     if (metric, mode) != (rule.metric, rule.mode):
         raise DamagedError(
@@ -211,6 +211,6 @@ def _check(entry: Selected | None, group: Group, rule: Selection, root: Path) ->
 
 
 def read(root: Path) -> dict[str, Chosen]:
-    """What later stages have been given so far, by stage and grid point."""
+    """Return the stored selections of later stages, by stage and grid point."""
     path = root / FILE
     return read_json(path, dict[str, Chosen], REMEDY) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""What a run records of every unit: a file an epoch while it trains, one table at its end.
+"""Unit statistics of a run: one file per epoch during training, one table at its end.
 
 ::
 
@@ -22,11 +22,11 @@ from actlab.storage.files import DamagedError, regular, replacing
 from actlab.studies.folders import UNITS, UNITS_SO_FAR, Row, RunFolder
 
 Array = npt.NDArray[Any]
-_WIDTHS = "widths of layers"  # beside the statistics
+_WIDTHS = "widths of layers"  # key in the .npz file
 
 
 def seen(trainer: pl.Trainer) -> UnitValues | None:
-    """What a callback has measured of every unit in this epoch; None where none does."""
+    """Return the unit statistics that a callback measured in this epoch; None if no callback does."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(found := getattr(callback, "latest", None), UnitValues):
             return found
@@ -37,10 +37,10 @@ def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0)
     """Write the file of an epoch.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         epoch: number of epochs trained.
-        values: of the runs that are trained together; None writes nothing.
-        r: which of them it is.
+        values: statistics of all runs that are trained together; None writes nothing.
+        r: index of the run among them.
     """
     if values is not None:
         arrays = {name: v[r].numpy().astype("<f4") for name, v in values.values.items()}
@@ -49,26 +49,26 @@ def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0)
 
 
 def cut_back(folder: RunFolder, epoch: int) -> None:
-    """Keep the files up to an epoch, the one that the resumed checkpoint is of."""
+    """Delete the files after ``epoch``, the epoch of the resumed checkpoint."""
     for file in (folder.path / UNITS_SO_FAR).glob("*.npz"):
         if not (file.stem.isdecimal() and int(file.stem) <= epoch):
             file.unlink()
 
 
 def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
-    """Write the table of the epochs up to one, where there are files of them.
+    """Write the table of all epochs up to ``epoch``, if there are files of unit statistics.
 
     Args:
-        folder: of the run.
-        epoch: number of epochs trained well.
+        folder: folder of the run.
+        epoch: number of epochs trained, without divergence.
         step: number of updates.
-        remedy: what helps where a file is damaged.
+        remedy: what to do if a file is damaged; part of the message.
 
     Returns:
-        What the units show over the whole run, see `over_epochs`.
+        Rows with the statistics of the whole run; see `over_epochs`.
 
     Raises:
-        DamagedError: for a file that is damaged, or is lacking.
+        DamagedError: if the file of an epoch is damaged or missing.
     """
     if not epoch or not (folder.path / UNITS_SO_FAR).exists():
         return []
@@ -86,7 +86,7 @@ def _file(folder: RunFolder, epoch: int) -> Path:
 
 def _read(path: Path, remedy: str) -> dict[str, Array]:
     try:
-        with np.load(regular(path)) as found:  # compares with the checksums of its parts
+        with np.load(regular(path)) as found:  # verifies the checksums in the file
             return dict(found)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DamagedError(f"{path} is damaged or missing: {remedy}") from error
@@ -110,15 +110,21 @@ def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
 
 
 def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:
-    """How what units show varies over the epochs, by name and condition (ELU appendix C, both readings).
+    """Return how unit statistics vary over epochs (ELU appendix C, both readings).
 
-    The variance of a unit over epochs, and that of its changes from epoch to epoch: ``variance_of_medians`` and
-    ``variance_of_changes_of_medians`` are means over the units of a layer, the share of units whose value is 0
-    throughout is ``always_zero_medians``; the same for means. Quartiles over units have ``quantile=0.25``.
+    - ``variance_of_medians``: variance over epochs of each unit's median, averaged over the units of a layer.
+    - ``variance_of_changes_of_medians``: the same for the changes of the median from epoch to epoch.
+    - ``always_zero_medians``: share of units in a layer whose median is 0 in every epoch.
+
+    The same for each other statistic, such as ``mean``. Quartiles of both variances over the units of a layer
+    have ``quantile=0.25``, ``0.5`` or ``0.75`` in their condition.
 
     Args:
-        widths: units of each layer.
-        values: by statistic, ``(epochs, units)``.
+        widths: number of units of each layer.
+        values: arrays ``(epochs, units)``, by statistic.
+
+    Returns:
+        Values by name and condition, such as ``layer=1`` or ``layer=1,quantile=0.25``.
     """
     found: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])

@@ -1,8 +1,8 @@
-"""Workers: processes that train the jobs of a study side by side, one thread each; one that dies is replaced.
+"""Worker processes that train the jobs of a study in parallel, one thread each; a worker that dies is replaced.
 
-Two threads of one process wait for each other by spinning, several times an update; processes do not. Every
-worker goes through all jobs, and the locks of run folders decide which of them trains which. So a worker may be
-killed at any moment: the next one resumes its job from the last epoch.
+The threads of one process spin while they wait for each other, several times per update; processes do not. Each
+worker tries all jobs in order, and run locks ensure that a job is trained by one worker only. A worker may
+therefore be killed at any time: its job is resumed from the last epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from actlab.errors import ActlabError
 from actlab.runtime import signals
 from actlab.studies.plan import Run
 
-MOST_DEATHS = 3  # by signals, of the processes that train one job
+MOST_DEATHS = 3  # by signals, of the workers that train one job
 
 
 def work(
@@ -33,23 +33,24 @@ def work(
     logger: LoggerFactory | None = None,
     worker: Child | None = None,
 ) -> list[Job]:
-    """Train each job that no other process is training, some at a time; `queue.work` in other processes.
+    """Train each job that no other process is training, several in parallel; see `queue.work`.
 
     Args:
-        jobs: of one study.
+        jobs: jobs of one study.
         root: the study's folder.
         progress: called for each run after each epoch.
-        settings: how many workers, and how they compute.
-        logger: makes a logger for a run, in the worker.
-        worker: the one worker, where there is one; it lives on. By default all are made and ended.
+        settings: number of workers and their execution settings.
+        logger: creates a logger for a run, in the worker.
+        worker: an existing process to use as the only worker; it keeps running unless an error is raised. By
+            default workers are started and ended.
 
     Returns:
-        Jobs that were left to other starts of the study.
+        The jobs that are not over, because other starts of the study are training them.
 
     Raises:
-        ActlabError: for bad input, or files that cannot be written.
+        ActlabError: if the input is invalid, files cannot be written, or workers end before they start a job.
     """
-    left = sorted(jobs, key=_length, reverse=True)
+    left = sorted(jobs, key=_duration, reverse=True)
     runs = {run.id: run for job in jobs for run in job.runs}
     deaths: Counter[str] = Counter()
     seats = range(min(settings.jobs, len(jobs)))
@@ -65,7 +66,7 @@ def work(
                 try:
                     kind, *content = one.heard()
                 except EndedError as ended:
-                    left = _after(ended, training[one], left, root, progress, deaths)
+                    left = _requeue(ended, training[one], left, root, progress, deaths)
                     training[one] = None
                     one.ask(_train, left, root, logger)
                 else:
@@ -82,13 +83,13 @@ def work(
     return list(queue.left(jobs, root))
 
 
-def _length(job: Job) -> int:
-    """About how long a job takes: the longest come first, so that none is left to one worker at the end."""
+def _duration(job: Job) -> int:
+    """Return an estimate of a job's duration; long jobs start first, so that none runs alone at the end."""
     return sum(run.epochs or 1 for run in job.runs)
 
 
 def _train(report: Report, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None) -> None:
-    """Train jobs, in a worker."""
+    """Train jobs; called in a worker."""
 
     def progress(run: Run, fraction: float) -> None:
         report("progress", run.id, fraction)
@@ -96,23 +97,23 @@ def _train(report: Report, jobs: Sequence[Job], root: Path, logger: LoggerFactor
     queue.work(jobs, root, progress, logger, begun=lambda job: report("begun", job))
 
 
-def _after(
+def _requeue(
     ended: EndedError, job: Job | None, jobs: list[Job], root: Path, progress: Progress, deaths: Counter[str]
 ) -> list[Job]:
-    """The jobs that are left after a worker has ended.
+    """Return the remaining jobs after a worker has ended; record the runs of its job as failed or keep them.
 
-    An exit would be repeated, so its runs have failed; a signal may have come from a system whose memory was
-    short. A stack whose worker the system kills again and again is cut into halves.
+    An exit would happen again, so the runs have failed. A signal may come from a system that ran out of memory,
+    so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
 
     Raises:
-        ActlabError: where workers end before they begin with a job.
+        ActlabError: if workers end before they start a job.
     """
     name = job.id if job else ""
     deaths[name] += 1
     if ended.code < 0 and deaths[name] < MOST_DEATHS:
         return jobs
     if job is None:
-        raise ActlabError(f"a process that was to train {ended.how}")
+        raise ActlabError(f"a worker process {ended.how} before it started a job")
     if ended.code == -signal.SIGKILL and len(job.runs) > 1:
         return [*packing.halve(job, root), *(other for other in jobs if other.id != job.id)]
     times = f" in {deaths[name]} attempts" if deaths[name] > 1 else ""

@@ -1,4 +1,4 @@
-"""Networks of the papers' experiments; each is given a factory of units and never sees a name."""
+"""Networks of the papers' experiments; each receives a factory of activations, never a name."""
 
 from actlab.networks.autoencoder import Autoencoder
 from actlab.networks.convnet import ConvNet

@@ -1,4 +1,4 @@
-"""The convolutional network of nine layers for CIFAR-10.
+"""The nine-layer convolutional network for CIFAR-10.
 
 Shapes: ``B`` batch, ``C`` channels, ``K`` classes.
 """
@@ -16,23 +16,23 @@ from actlab.networks.mlp import ActivationFactory
 
 
 class ConvNet(nn.Sequential):
-    """Nine convolutions, each (convolution → batch norm → unit), then dense → batch norm: the logits.
+    """Nine blocks (convolution → batch norm → activation), then dense → batch norm for the logits.
 
     GELU §3.5, CIFAR-10, after Salimans & Kingma 2016::
 
         3 × [3×3, 96], max pool 2×2, dropout, 3 × [3×3, 192], max pool 2×2, dropout,
         3×3, 192, unpadded, 2 × [1×1, 192], mean over the map, dense K
 
-    No layer has a bias: batch norm follows each. By default 1,408,244 parameters.
+    No layer has a bias, because batch norm follows each. The default has 1,408,244 parameters.
 
     Args:
-        act: factory of units, called once per convolution.
+        act: factory of activations, called once per convolution.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        widths: channels up to the first pool, and from there on.
-        dropout: drop probability after both pools; at 0 no dropout module is built.
-        init: a name of `INIT_RULES`.
-        channels_last: keep maps in the order B, H, W, C: the same network, another speed.
+        widths: number of channels up to the first pool, and after it.
+        dropout: drop probability after both pools; 0 builds no dropout module.
+        init: a key of `INIT_RULES`.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """

@@ -1,4 +1,4 @@
-"""Inverted dropout whose masks come from a stream."""
+"""Inverted dropout with masks from a random stream."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from actlab.random.streams import Uniform
 
 
 class Dropout(nn.Module):
-    """Inverted dropout: ``x · m / (1 − p)``, ``m ~ Bernoulli(1 − p)``; in evaluation ``x``, its expectation.
+    """Inverted dropout: ``x · m / (1 − p)``, ``m ~ Bernoulli(1 − p)``; in evaluation ``x``, the expectation.
 
     The masks come from a `Uniform` source, so a run draws the same masks alone or in a stack.
 
     Args:
-        p: drop probability in [0, 1), or a tensor of one a run, ``(R, 1)``.
-        setting: the name of the schedule that moves it.
+        p: drop probability in [0, 1), or a tensor ``(R, 1)`` with one probability per run.
+        setting: name of the schedule that scales ``p``.
 
     Raises:
-        ActlabError: when ``p`` is outside [0, 1).
+        ActlabError: ``p`` is outside [0, 1).
     """
 
     def __init__(self, p: float | Tensor, setting: str = "dropout") -> None:
         super().__init__()
         self.setting = setting
-        self.p = _checked(p)  # no buffer: a network's precision must not round it
-        self.probability = self.p  # now: p times the scale
+        self.p = _checked(p)  # not a buffer: casting the network must not round p
+        self.probability = self.p  # current value: p times the scale
         self.uniform = Uniform()
 
     def set_scale(self, scale: float | Tensor) -> None:
-        """Multiply ``p``, as given, by the factor of a schedule, or by one a run: float64, ``(R, 1)``.
+        """Set the drop probability to the initial ``p`` times a factor.
+
+        Args:
+            scale: factor of a schedule, or one factor per run: float64 ``(R, 1)``.
 
         Raises:
-            ActlabError: when that moves it out of [0, 1).
+            ActlabError: the product is outside [0, 1).
         """
         self.probability = _checked(self.p * scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same shape as ``x``."""
+        """Return ``x`` with dropout in training, ``x`` itself in evaluation."""
         if not self.training or (isinstance(self.probability, float) and self.probability == 0):
             return x
         if isinstance(self.probability, Tensor) and self.probability.device != x.device:
@@ -45,7 +48,7 @@ class Dropout(nn.Module):
         return x * self.uniform.keep(x, self.probability)
 
     def extra_repr(self) -> str:
-        """The drop probability, for printing."""
+        """Return the drop probability, for printing."""
         return f"p={self.p}"
 
 

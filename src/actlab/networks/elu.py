@@ -15,8 +15,8 @@ from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory
 
-Stack = Sequence[Sequence[int]]  # of (layers, units, size of the kernel)
-# §4.2, Figs 4 and 5: 1,669,028 parameters with K = 100.
+Stack = Sequence[Sequence[int]]  # of (number of layers, units, kernel size)
+# ELU §4.2, Figs 4 and 5: 1,669,028 parameters with K = 100
 LAYERS_11: tuple[Stack, ...] = (
     ((1, 192, 5),),
     ((1, 192, 1), (1, 240, 3)),
@@ -29,28 +29,28 @@ LAYERS_11: tuple[Stack, ...] = (
 
 
 class ConvStacks(nn.Sequential):
-    """Stacks of convolutions, each (convolution → unit), with a max pool 2×2 and dropout after each stack.
+    """Stacks of (convolution → activation), with 2×2 max pooling and dropout after each stack.
 
-    ELU §4.2 and §4.3. Maps keep their size within a stack; once they are 1×1 there is no pool. The last layer
-    gives the logits: it has K units, no activation and no batch norm.
+    ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. The last layer returns the
+    logits: it has K units, no activation and no batch norm.
 
     Args:
-        act: factory of units, called once per convolution but the last.
+        act: factory of activations, called once per convolution except the last.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        stacks: for each stack its parts (layers, units, size of the kernel); by default those of §4.2.
-        dropout: drop probability after the last layer of each stack; at 0 no dropout module is built. Whether
-            it stands before or behind the pool is not stated; here behind, as in the GELU paper's network.
-        inner_dropout: whether the other layers of a stack have its dropout too. Its schedule is of its own,
-            ``schedules: inner_dropout``, so that it may begin late (§4.3).
-        batch_norm: between convolution and unit; then no such layer has a bias.
-        init: a name of `INIT_RULES`.
-        channels_last: keep maps in the order B, H, W, C: the same network, another speed.
+        stacks: the parts (number of layers, units, kernel size) of each stack; by default those of §4.2.
+        dropout: drop probability after each stack; 0 builds no dropout module. The paper does not say whether
+            dropout comes before or after the pool; here it comes after, as in the GELU paper's network.
+        inner_dropout: whether the other layers of a stack use the same drop probability. This dropout has its
+            own schedule, ``schedules: inner_dropout``, so that it can start late (§4.3).
+        batch_norm: whether to add batch norm between convolution and activation, in place of the bias.
+        init: a key of `INIT_RULES`.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
 
     Raises:
-        ActlabError: when there is not one dropout a stack, or the maps that the last stack gives are not 1×1.
+        ActlabError: the number of dropouts differs from the number of stacks, or the final maps are not 1×1.
     """
 
     stackable = ("dropout",)
@@ -69,7 +69,7 @@ class ConvStacks(nn.Sequential):
     ) -> None:
         super().__init__()
         if len(dropout) != len(stacks):
-            raise ActlabError(f"{len(dropout)} dropouts for {len(stacks)} stacks: give one a stack")
+            raise ActlabError(f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack")
         fan_in, *place = input_shape
         for number, (stack, p) in enumerate(zip(stacks, dropout, strict=True), 1):
             layers = [(units, size) for count, units, size in stack for _ in range(count)]
@@ -77,7 +77,7 @@ class ConvStacks(nn.Sequential):
                 is_last = number == len(stacks) and not left
                 fan_out = num_classes if is_last else units
                 normed = batch_norm and not is_last
-                if size % 2 == 0:  # an even kernel keeps the size of the map by one more row and column behind
+                if size % 2 == 0:  # keeps the map's size: one more row below and column on the right
                     self.append(nn.ZeroPad2d((size // 2 - 1, size // 2, size // 2 - 1, size // 2)))
                 padding = size // 2 if size % 2 else 0
                 self.append(nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not normed))
@@ -94,7 +94,9 @@ class ConvStacks(nn.Sequential):
             if p:
                 self.append(Dropout(p))
         if max(place) > 1:
-            raise ActlabError(f"maps of {'×'.join(map(str, place))} after the last stack: give more stacks")
+            raise ActlabError(
+                f"maps of {'×'.join(map(str, place))} after the last stack, not 1×1: give more stacks"
+            )
         self.append(nn.Flatten())
         initialise(self, init)
         if channels_last:

@@ -1,7 +1,7 @@
 """Initialisation rules of the papers.
 
-Within a run the weights of a layer are a function of (run seed, ordinal of the layer) alone: whatever units or
-dropout stand between the layers, runs of one seed start from the same weights.
+Within a run the weights of a layer depend only on (run seed, ordinal of the layer). Runs with equal seeds start
+from the same weights, whatever activations or dropout the network has between its layers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Rule = Callable[[Tensor, Generator | None], Tensor]
 
 
 def unit_norm_rows_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """W ~ N(0, 1), then each output unit's incoming weight vector scaled to norm 1 (GELU §3.1)."""
+    """Draw W ~ N(0, 1), then scale each output unit's incoming weight vector to norm 1 (GELU §3.1)."""
     rows = nn.init.normal_(weight, generator=source).flatten(1)
     return weight.div_(rows.norm(dim=1).view(-1, *[1] * (weight.ndim - 1)))
 
 
 def he_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """W ~ N(0, 2 / fan_in) (He et al. 2015), for every layer and unit alike."""
+    """Draw W ~ N(0, 2 / fan_in) (He et al. 2015), whatever the layer and its activation."""
     return nn.init.normal_(weight, std=math.sqrt(2 / weight[0].numel()), generator=source)
 
 
 def he_gain_1_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """W ~ N(0, 1 / fan_in): `he_` without its gain of √2, for a layer that no unit follows."""
+    """Draw W ~ N(0, 1 / fan_in): `he_` without its gain of √2, for a layer without an activation."""
     return nn.init.normal_(weight, std=math.sqrt(1 / weight[0].numel()), generator=source)
 
 
 def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """W ~ U(−a, a), a = √(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    """Draw W ~ U(−a, a), a = √(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     return nn.init.xavier_uniform_(weight, generator=source)
 
 
@@ -48,17 +48,18 @@ INIT_RULES: dict[str, Rule] = {
     "glorot": glorot_,
 }
 
-# Of the run whose network is being built: its seed, and the units made so far, which keep their own weights.
+# Seed of the run whose network is being built, and its activations so far, which `initialise` does not change.
 _building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar("_building", default=None)
 
 
 @contextmanager
 def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
-    """Let `initialise` draw the weights of one run, for as long as its network is built.
+    """Make `initialise` draw the weights of one run, in a block that builds its network.
 
     Args:
-        seed: of the run.
-        units: its activation modules, filled while the network is built; `initialise` leaves them alone.
+        seed: seed of the run.
+        units: activation modules of the network; the caller fills the sequence while the network is built, and
+            `initialise` does not change their weights.
     """
     token = _building.set((seed, units))
     try:
@@ -71,15 +72,16 @@ def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
 def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | None = None) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
 
-    Draws from a generator a layer, see `weights_of_run`; outside a run from torch's global one.
+    Inside `weights_of_run` each layer has its own generator; otherwise torch's global generator is used.
 
     Args:
-        network: any.
-        rule: a name of `INIT_RULES`.
-        others: layers with a rule of their own.
+        network: any module.
+        rule: a key of `INIT_RULES`.
+        others: rules for single layers, in place of ``rule``.
 
     Raises:
-        ActlabError: when a rule is not in `INIT_RULES`, and for a transposed convolution, which none is for.
+        ActlabError: a rule is not in `INIT_RULES`, or the network has a transposed convolution, for which there
+            is no rule.
     """
     others = others or {}
     for name in (rule, *others.values()):

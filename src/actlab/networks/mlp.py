@@ -1,8 +1,8 @@
 """Fully connected networks.
 
-A network is built by ``network(act, num_classes, input_shape, …)``: it calls ``act``, a factory of units, at
-every site and never sees a name. Every hidden layer is followed by its unit and then by dropout; ``dropout``
-is always the drop probability (the papers speak of the keep probability).
+A network is built by ``network(act, num_classes, input_shape, …)``. It calls ``act``, a factory of
+activations, at every site and never receives a name. An activation and then dropout follow every hidden layer.
+``dropout`` is always the drop probability; the papers state the keep probability.
 
 Shapes: ``B`` batch, ``D`` features, ``K`` classes.
 """
@@ -22,19 +22,19 @@ ActivationFactory = Callable[[], nn.Module]
 
 
 class MLP(nn.Sequential):
-    """Fully connected classifier: (linear → unit → dropout) per hidden layer, then a linear layer of logits.
+    """Fully connected classifier: (linear → activation → dropout) per hidden layer, then linear logits.
 
     The default is the MNIST classifier 784–8×128–10 of GELU §3.1 with 217,354 parameters.
 
     Args:
-        act: factory of units, called once per hidden layer.
+        act: factory of activations, called once per hidden layer.
         num_classes: K, number of logits.
-        input_shape: shape of one sample without the batch; its product is D.
+        input_shape: shape of one sample without the batch axis; D is its product.
         hidden: widths of the hidden layers; empty gives a linear classifier.
-        dropout: drop probability after every hidden unit; at 0 no dropout module is built.
-        init: a name of `INIT_RULES`.
+        dropout: drop probability after every hidden layer; 0 builds no dropout module.
+        init: a key of `INIT_RULES`.
 
-    Shape: ``(B, *)`` with D values a sample → ``(B, K)``.
+    Shape: ``(B, *)`` with D values per sample → ``(B, K)``.
     """
 
     stackable = ("dropout",)

@@ -18,10 +18,10 @@ from actlab.networks.mlp import ActivationFactory
 
 
 class SpatialPyramidPool(nn.Module):
-    """The maxima of a map over grids of ever finer bins (He et al. 2014): as many numbers for any map.
+    """Max pools a map of any size over grids of increasing resolution (He et al. 2014).
 
     Args:
-        levels: bins along each side, of each level.
+        levels: number of bins along each side, per level.
 
     Shape: ``(B, C, H, W)`` → ``(B, C · Σ levels²)``, level by level.
     """
@@ -33,41 +33,41 @@ class SpatialPyramidPool(nn.Module):
         self.levels = tuple(levels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return the pooled maps, level by level."""
         return torch.cat([adaptive_max_pool2d(x, level).flatten(1) for level in self.levels], dim=1)
 
     def extra_repr(self) -> str:
-        """The levels, for printing."""
+        """Return the levels, for printing."""
         return f"levels={self.levels}"
 
 
 class PyramidNet(nn.Sequential):
-    """Stacks of convolutions, spatial pyramid pooling, dense layers: fifteen layers with weights by default.
+    """Stacks of convolutions, spatial pyramid pooling and dense layers; by default 15 layers with weights.
 
     ELU §4.4, ImageNet, layers × units × receptive field::
 
         1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
         spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
 
-    A unit follows each layer but the last, every layer has a bias, and maps keep their size up to the pools.
-    By default 164,867,528 parameters, of which the first dense layer has 88 million. The paper states neither
-    the stride of the first convolution nor the bins of the levels nor the initial weights: our choice is 2,
-    1 + 4 + 16 bins a channel (He et al. 2014) and He's rule.
+    An activation follows each layer except the last, every layer has a bias, and padding keeps the size of the
+    maps up to the pools. The default has 164,867,528 parameters, 88 million of them in the first dense layer.
+    The paper does not state the stride of the first convolution, the bins of the levels or the initial weights.
+    We use stride 2, 1 + 4 + 16 bins per channel (He et al. 2014) and He's rule.
 
     Args:
-        act: factory of units, called once per hidden layer.
+        act: factory of activations, called once per hidden layer.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        stacks: layers, units and receptive field of each stack of convolutions.
-        stride: of the first convolution.
-        levels: bins along each side of the pyramid's levels.
+        stacks: (number of layers, units, receptive field) of each stack of convolutions.
+        stride: stride of the first convolution.
+        levels: number of bins along each side, per level of the pyramid.
         dense: widths of the hidden dense layers.
-        dropout: drop probability after each of these; at 0 no dropout module is built.
-        init: a name of `INIT_RULES`.
-        channels_last: keep maps in the order B, H, W, C: the same network, another speed.
+        dropout: drop probability after each hidden dense layer; 0 builds no dropout module.
+        init: a key of `INIT_RULES`.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Raises:
-        ActlabError: for a stack that is not three numbers, or an input that the pools make nothing of.
+        ActlabError: a stack is not three positive numbers, or the input is too small for the pools.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
@@ -91,11 +91,11 @@ class PyramidNet(nn.Sequential):
         fan_in, *size = input_shape
         for number, stack in enumerate(stacks):
             if len(stack) != 3 or min(stack) < 1:
-                raise ActlabError(f"stack {list(stack)}: give layers, units and receptive field, from 1")
+                raise ActlabError(f"stack {list(stack)}: give layers, units and receptive field, all positive")
             layers, fan_out, field = stack
             for layer in range(layers):
                 step = stride if number == layer == 0 else 1
-                padding = (field - 1) // 2  # of an even field one pixel fewer than the size needs
+                padding = (field - 1) // 2  # an even field gets one pixel fewer than keeping the size needs
                 self.extend([nn.Conv2d(fan_in, fan_out, field, step, padding), act()])
                 size = [(n + 2 * padding - field) // step + 1 for n in size]
                 fan_in = fan_out

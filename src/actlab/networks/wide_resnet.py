@@ -15,57 +15,61 @@ from actlab.networks.dropout import Dropout
 from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory
 
-STEM = 16  # channels
-WIDTHS = (16, 32, 64)  # of the stages, before they are widened
+STEM = 16  # channels of the stem
+WIDTHS = (16, 32, 64)  # channels of the stages before widening
 
 
 class Block(nn.Module):
-    """A residual block: ``branch(y) + shortcut(y)`` of ``y = before(x)``, and no unit after the sum.
+    """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``, without activation after the sum.
 
-    Where the shape stays there is no shortcut layer, and the sum is ``branch(y) + x``.
+    Blocks that keep the shape have no shortcut layer; they return ``branch(y) + x``.
 
     Args:
-        before: what comes before the first convolution.
-        branch: the rest, from the first convolution on.
-        shortcut: a 1×1 convolution, or None.
+        before: layers before the first convolution.
+        branch: layers from the first convolution on.
+        shortcut: a 1×1 convolution, or None when the shape does not change.
 
     Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
     """
 
-    stochastic = False  # what is random in it are its units and dropout
+    stochastic = False  # only its activations and dropout layers may be random
 
     def __init__(self, before: nn.Sequential, branch: nn.Sequential, shortcut: nn.Conv2d | None) -> None:
         super().__init__()
         self.before, self.branch, self.shortcut = before, branch, shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """Return the sum of branch and shortcut."""
         y: Tensor = self.before(x)
         branch: Tensor = self.branch(y)
         return branch + (x if self.shortcut is None else self.shortcut(y))
 
 
 class WideResNet(nn.Sequential):
-    """Stem, three stages of residual blocks of ever smaller maps, head (Zagoruyko & Komodakis 2016).
+    """Stem, three stages of residual blocks with decreasing map size, and head (Zagoruyko & Komodakis 2016).
 
-    By default that of GELU §3.5, CIFAR-100: 40-4, six blocks a stage, widths 64, 128, 256, 8,972,884
-    parameters. Its stem is convolution → batch norm → unit → batch norm, or the convolution alone where the
-    blocks are the original ones; its ``blocks`` are all residual blocks in order; its head is batch norm → unit
-    → mean over the map → dense. Shortcuts are drawn by Glorot's rule, the dense layer by He's with gain 1, all
-    other layers by He's.
+    The default is the 40-4 network of GELU §3.5 for CIFAR-100: six blocks per stage, widths 64, 128 and 256,
+    8,972,884 parameters.
+
+    - ``stem``: convolution → batch norm → activation → batch norm; with original blocks only the convolution.
+    - ``blocks``: all residual blocks in order.
+    - ``head``: batch norm → activation → mean over the map → dense.
+
+    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, and He's rule all other
+    layers.
 
     Args:
-        act: factory of units, called once per site.
+        act: factory of activations, called once per site.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        depth: 4 + 6 × blocks a stage.
-        widen: what the widths 16, 32, 64 of the stages are multiplied with.
-        dropout: drop probability between the convolutions of a block; at 0 no dropout module is built.
-        block: a name of `BLOCKS`.
-        channels_last: keep maps in the order B, H, W, C: the same network, another speed.
+        depth: 4 + 6 × the number of blocks per stage.
+        widen: factor of the stages' widths 16, 32 and 64.
+        dropout: drop probability between the convolutions of a block; 0 builds no dropout module.
+        block: a key of `BLOCKS`.
+        channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Raises:
-        ActlabError: for a depth that is not 4 + 6n, or an unknown block.
+        ActlabError: ``depth`` is not 4 + 6n, or ``block`` is unknown.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
@@ -107,7 +111,13 @@ class WideResNet(nn.Sequential):
 
 
 def stem(act: ActivationFactory, channels: int, plain: bool) -> nn.Sequential:
-    """Convolution to 16 channels, and unless it is ``plain`` → batch norm → unit → batch norm; no bias."""
+    """Return the stem: a convolution to 16 channels without bias, then batch norm → activation → batch norm.
+
+    Args:
+        act: factory of activations.
+        channels: number of input channels.
+        plain: only the convolution.
+    """
     layers = nn.Sequential(_convolution(channels, STEM, bias=False))
     return layers if plain else layers.extend([nn.BatchNorm2d(STEM), act(), nn.BatchNorm2d(STEM)])
 
@@ -126,7 +136,7 @@ def _dropout(p: float) -> list[nn.Module]:
 
 
 def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
-    """Convolution → unit → dropout → convolution → unit → batch norm (GELU §3.5)."""
+    """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
     return block
@@ -135,7 +145,10 @@ def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, 
 def paper_block_without_norm(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
 ) -> Block:
-    """The same without the batch norm that ends it: what GELU §3.5 says makes ELU's gradients explode."""
+    """Return a `paper_block` without its final batch norm.
+
+    According to GELU §3.5 the gradients of ELU explode without the batch norm.
+    """
     branch = nn.Sequential(
         *(_convolution(fan_in, fan_out, stride), act(), *_dropout(dropout)),
         *(_convolution(fan_out, fan_out), act()),
@@ -144,10 +157,10 @@ def paper_block_without_norm(
 
 
 def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
-    """Batch norm → unit → convolution, twice, with dropout before the second (Zagoruyko & Komodakis 2016, §2).
+    """Return 2 × (batch norm → activation → convolution), with dropout before the second convolution.
 
-    Where the shape changes the shortcut begins after the first unit (He et al. 2016). No biases: batch norm
-    follows.
+    This is the block of Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the
+    first activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
     """
     before = [nn.BatchNorm2d(fan_in), act()]
     shortcut = _shortcut(fan_in, fan_out, stride)

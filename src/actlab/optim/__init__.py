@@ -1,4 +1,4 @@
-"""Optimisers that torch lacks, and what one is given: groups of parameters with their decay, schedules."""
+"""An Adam variant that torch lacks, parameter groups with weight decay, and schedules."""
 
 from actlab.optim.adam import AdamEpsilonInRoot
 from actlab.optim.groups import KINDS, L2, Kind, groups, kinds, penalty

@@ -1,4 +1,4 @@
-"""Adam with ε under the root, as the GELU paper's CIFAR-10 network was trained."""
+"""Adam with ε inside the root, the optimiser of the GELU paper's CIFAR-10 network."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from actlab.errors import ActlabError
 
 
 class AdamEpsilonInRoot(Optimizer):
-    """Adam (Kingma & Ba 2015) whose ε stands under the root: ``w ← w − lr · m̂ / √(v̂ + ε)``.
+    """Adam (Kingma & Ba 2015) with ε inside the root: ``w ← w − lr · m̂ / √(v̂ + ε)``.
 
-    ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 − β₂ᵗ)``. So 1e-8
-    keeps the root above 1e-4, about what an ε of 1e-4 does in ``torch.optim.Adam``. It acts on every element by
-    itself, and on all tensors of a group in one call an operation.
+    ``m ← β₁m + (1 − β₁)g``, ``v ← β₂v + (1 − β₂)g²``, ``m̂ = m / (1 − β₁ᵗ)``, ``v̂ = v / (1 − β₂ᵗ)``. An
+    ε of 1e-8 keeps the root above 1e-4, similar to an ε of 1e-4 in ``torch.optim.Adam``. The update is
+    elementwise, with one call per operation for all tensors of a group.
 
     Source: the released script of Hendrycks & Gimpel, GELU §3.5 (CIFAR-10).
 
     Args:
-        params: parameters, or groups of them with settings of their own.
+        params: parameters, or parameter groups with their own settings.
         lr: step size.
         betas: β₁ and β₂, each in [0, 1).
         eps: ε, above 0.
-        weight_decay: λ of ½λΣw², whose gradient is added to g.
+        weight_decay: λ of the penalty ½λΣw²; the gradient of the penalty is added to g.
 
     Raises:
-        ActlabError: for a setting outside its range.
+        ActlabError: a setting is outside its range.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AdamEpsilonInRoot(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; returns what the closure returns."""
+        """Make one update and return the result of ``closure``, or None without a closure."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -62,9 +62,9 @@ class AdamEpsilonInRoot(Optimizer):
         return loss
 
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        """The formula of the class, a line a term."""
+        """Apply the formula of the class, one line per term."""
         lr, (beta1, beta2) = group["lr"], group["betas"]
-        states = [self._counted(p) for p in params]
+        states = [self._advance(p) for p in params]
         first, second, t = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
         gradients: Any = [p.grad for p in params]
         if group["weight_decay"]:
@@ -77,8 +77,8 @@ class AdamEpsilonInRoot(Optimizer):
         torch._foreach_sqrt_(root)
         torch._foreach_addcdiv_(params, first, root, [-lr / (1 - beta1**n) for n in t])
 
-    def _counted(self, parameter: Tensor) -> dict[str, Any]:
-        """The state of a parameter, with the coming update counted."""
+    def _advance(self, parameter: Tensor) -> dict[str, Any]:
+        """Return the state of a parameter with its step count increased by 1; create it on first use."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):

@@ -1,4 +1,4 @@
-"""Groups of parameters: which of them decay, and how strongly."""
+"""Parameter groups and their weight decay."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 class L2:
-    """The penalty λ·½Σw², or λ·Σw² without the ½, as decay in the optimiser's update.
+    """The penalty λ·½Σw² or λ·Σw², applied as weight decay by the optimiser.
 
     Args:
         strength: λ.
-        half: whether the penalty has the ½; without it the optimiser's ``weight_decay`` is 2λ.
-        of: the kinds of parameters that are penalised; see `kinds`.
+        half: whether the penalty includes the ½; without the ½ the optimiser's ``weight_decay`` is 2λ.
+        of: the kinds of penalised parameters; see `kinds`.
 
     Raises:
-        ActlabError: for a negative strength or an unknown kind.
+        ActlabError: the strength is negative or a kind is unknown.
     """
 
     def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:
@@ -43,17 +43,18 @@ class L2:
 
 
 def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind]:
-    """The kind of each parameter of a network, by its name.
+    """Return the kind of each parameter of a network, by parameter name.
 
     Args:
-        network: any.
-        units: its activation modules; their parameters are ``units``.
+        network: any module.
+        units: activation modules of the network.
 
     Returns:
-        ``units``; ``gains`` and ``shifts`` of normalisation layers; ``biases``; else ``weights``.
+        ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation layers,
+        ``biases`` for other biases, ``weights`` for all other parameters.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
-    names = {name for name, _ in network.named_parameters()}  # a shared one has its first name alone
+    names = {name for name, _ in network.named_parameters()}  # shared parameters: the first name only
     found: dict[str, Kind] = {}
     for path, module in network.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -67,7 +68,16 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
 
 
 def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:
-    """Names of parameters with the optimiser settings of their own: one group without a penalty, else two."""
+    """Return groups of parameter names with their optimiser settings.
+
+    Args:
+        names: kind of each parameter, by parameter name; see `kinds`.
+        l2: the penalty, or None.
+
+    Returns:
+        (names, settings) pairs: one group without a penalty, else the non-empty ones of the penalised and the
+        unpenalised group.
+    """
     if l2 is None:
         return [(list(names), {})]
     decayed = [name for name, kind in names.items() if kind in l2.of]
@@ -81,9 +91,9 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
 
 @torch.no_grad()
 def penalty(optimizer: Optimizer) -> Tensor | float:
-    """½·decay·Σw² of all parameters as they are, each with the ``weight_decay`` of its group now.
+    """Return ½·weight_decay·Σw², summed over the optimiser's groups with their current ``weight_decay``.
 
-    The optimiser's decay is its gradient.
+    The gradient of this value is the decay term of the optimiser.
     """
     decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
     squares = (torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed)

@@ -1,4 +1,4 @@
-"""Schedules applied: to the groups of an optimiser and to the dropout of a network, for one run or a stack."""
+"""Applies schedules to optimiser groups and dropout layers, for a single run or a stack of runs."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from actlab.errors import ActlabError, unknown
 from actlab.optim.schedules import Plateau, Schedule
 
 OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
-OF_DROPOUT = ("dropout", "inner_dropout")  # inner: within the stacks of a network
+OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
 SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
 class ScaledDropout(Protocol):
-    """A dropout layer whose probability can be multiplied."""
+    """A dropout layer with a probability that a schedule can scale."""
 
     setting: str
 
     def set_scale(self, scale: float | Tensor) -> None:
-        """Multiply the probability as it was given, for all runs or each of them, ``(R, 1)``."""
+        """Set the probability to its initial value times a factor, or one factor per run, ``(R, 1)``."""
 
 
 class Scheduler:
-    """Moves the settings of an optimiser and the dropout of a network along schedules.
+    """Applies schedules to the settings of an optimiser and the dropout of a network.
 
     Args:
-        optimizer: fresh, its groups as they start.
-        members: the schedules of each run by setting: one run, or the R of a stack.
-        owners: for each group of the optimiser the run it belongs to; runs with equal schedules may share one.
-        dropouts: layers of the network.
-        states: what plateau schedules have seen, by ``member setting``; filled here, kept in checkpoints.
+        optimizer: a fresh optimiser; its groups hold the initial settings.
+        members: the schedules by setting, for one run or each of the R runs of a stack.
+        owners: index of the run of each optimiser group; runs with equal schedules may share a group.
+        dropouts: dropout layers of the network.
+        states: states of plateau schedules by ``"{member} {setting}"``, updated in place; the checkpoints store
+            them.
 
     Raises:
-        ActlabError: for a setting that cannot be scheduled, that the optimiser does not have, or that is 0.
+        ActlabError: a setting cannot be scheduled, is missing in the optimiser or network, or is 0.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class Scheduler:
                     raise ActlabError(f"{setting} is 0: a schedule multiplies it, so it would never change")
 
     def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
-        """The factor of one run's setting."""
+        """Return the current factor of a run's setting, for an epoch and update counted from 0."""
         schedule = self.members[member][setting]
         if isinstance(schedule, Plateau):
             return (self.states.get(f"{member} {setting}") or [1.0])[0]
         return schedule.factor(epoch if schedule.by == "epoch" else update)
 
     def move(self, epoch: int, update: int) -> None:
-        """Set everything for the coming update, both counted from 0."""
+        """Set all scheduled settings for the next update; epoch and update count from 0."""
         for group, start, member in zip(self.optimizer.param_groups, self.start, self.owners, strict=True):
             for setting in self.members[member]:
                 if setting in OF_GROUPS:
@@ -86,7 +87,7 @@ class Scheduler:
                     layer.set_scale(scale)
 
     def _dropout_scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
-        """One factor for all runs, or one a run, ``(R, 1)``."""
+        """Return one factor for all runs, or one factor per run, ``(R, 1)``."""
         factors = [
             self.factor(r, setting, epoch, update) if setting in schedules else 1.0
             for r, schedules in enumerate(self.members)
@@ -94,7 +95,7 @@ class Scheduler:
         return factors[0] if len(set(factors)) == 1 else torch.tensor(factors, dtype=torch.float64).view(-1, 1)
 
     def observe(self, metrics: Mapping[str, Tensor]) -> None:
-        """Tell plateau schedules what was measured: by name, one number or one a run, ``(R,)``."""
+        """Update plateau schedules from metrics by name: one number, or one number per run, ``(R,)``."""
         for member, schedules in enumerate(self.members):
             for setting, schedule in schedules.items():
                 if isinstance(schedule, Plateau) and schedule.metric in metrics:
@@ -104,7 +105,7 @@ class Scheduler:
 
 
 def is_stateful(schedules: Mapping[str, Schedule]) -> bool:
-    """Whether a run's schedules depend on what it measured, so that no other run can share its settings."""
+    """Whether a run's schedules depend on its metrics, so that no other run can share its settings."""
     return any(isinstance(schedule, Plateau) for schedule in schedules.values())
 
 

@@ -1,7 +1,6 @@
 """Schedules: factors over epochs or updates.
 
-A factor multiplies the value that a setting started with, so one schedule serves runs that start with different
-values.
+A factor multiplies the initial value of a setting, so runs with different initial values can share a schedule.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ By = Literal["epoch", "update"]
 
 
 class Schedule(ABC):
-    """A factor over training, 1 at its start.
+    """A factor over training that starts at 1.
 
     Args:
-        by: what is counted: epochs, so that the factor is constant within one, or updates.
+        by: ``epoch`` for a factor that is constant within an epoch, or ``update``.
     """
 
     def __init__(self, by: By) -> None:
@@ -29,7 +28,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, at: int) -> float:
-        """The factor in epoch or at update ``at``, counted from 0."""
+        """Return the factor in epoch or at update ``at``, counted from 0."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -39,26 +38,28 @@ class Schedule(ABC):
 
 
 class Linear(Schedule):
-    """1 until ``start``, from there in a straight line to ``final`` at ``end``, then ``final``.
+    """1 until ``start``, then linear to ``final`` at ``end``, then constant.
 
     Args:
-        start: epoch or update.
-        end: later than ``start``.
-        final: the last factor.
+        start: first epoch or update of the line, from 0.
+        end: last epoch or update of the line, above ``start``.
+        final: the final factor.
         by: ``epoch`` or ``update``.
 
     Raises:
-        ActlabError: when ``end`` does not lie after ``start``.
+        ActlabError: ``start`` is negative or not below ``end``.
     """
 
     def __init__(self, start: int, end: int, final: float = 0.0, by: By = "epoch") -> None:
         super().__init__(by)
         if not 0 <= start < end:
-            raise ActlabError(f"a linear schedule from {start} to {end}: give 'end' above 'start', both from 0")
+            raise ActlabError(
+                f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' at least 0"
+            )
         self.start, self.end, self.final = start, end, final
 
     def factor(self, at: int) -> float:
-        """See the class."""
+        """Return the factor in epoch or at update ``at``, counted from 0."""
         passed = min(max((at - self.start) / (self.end - self.start), 0.0), 1.0)
         return 1 + (self.final - 1) * passed
 
@@ -67,63 +68,64 @@ class Cosine(Schedule):
     """Half a cosine from 1 to ``final`` at ``length``: final + (1 − final)·½(1 + cos(π·at/length)).
 
     Args:
-        length: epochs or updates.
-        final: the last factor.
+        length: number of epochs or updates; afterwards the factor is ``final``.
+        final: the final factor.
         by: ``epoch`` or ``update``.
 
     Raises:
-        ActlabError: for a length below 1.
+        ActlabError: ``length`` is below 1.
     """
 
     def __init__(self, length: int, final: float = 0.0, by: By = "update") -> None:
         super().__init__(by)
         if length < 1:
-            raise ActlabError(f"a cosine of length {length}: give a whole number from 1")
+            raise ActlabError(f"a cosine of length {length}: give a whole number of at least 1")
         self.length, self.final = length, final
 
     def factor(self, at: int) -> float:
-        """See the class."""
+        """Return the factor in epoch or at update ``at``, counted from 0."""
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * min(at / self.length, 1.0)))
 
 
 class Steps(Schedule):
-    """1 at first, then from each of some moments on a factor of its own: ``{35000: 0.5, 85000: 0.05}``.
+    """Piecewise constant: 1 at first, then a given factor from each step on: ``{35000: 0.5, 85000: 0.05}``.
 
     Args:
-        factors: epoch or update → the factor from there on.
+        factors: epoch or update, increasing from at least 0 → factor from that epoch or update on.
         by: ``epoch`` or ``update``.
 
     Raises:
-        ActlabError: for moments that do not rise from 0 on.
+        ActlabError: ``factors`` is empty, or its keys are negative or do not increase.
     """
 
     def __init__(self, factors: dict[int, float], by: By = "epoch") -> None:
         super().__init__(by)
         moments = list(factors)
         if not moments or moments[0] < 0 or any(b <= a for a, b in pairwise(moments)):
-            raise ActlabError(f"steps at {moments}: give whole numbers that rise, the first at least 0")
+            raise ActlabError(f"steps at {moments}: give increasing whole numbers, the first at least 0")
         self.factors = factors
 
     def factor(self, at: int) -> float:
-        """See the class."""
+        """Return the factor in epoch or at update ``at``, counted from 0."""
         return next((f for moment, f in reversed(self.factors.items()) if at >= moment), 1.0)
 
 
 class Plateau(Schedule):
-    """Multiplied by ``shrink`` whenever a metric has not improved for ``patience`` evaluations in a row.
+    """Multiplies the factor by ``shrink`` when a metric stops improving.
 
-    Every run has a factor of its own, members of a stack too.
+    The factor shrinks after ``patience`` + 1 evaluations in a row without improvement. Every run has its own
+    factor, also within a stack.
 
     Args:
-        metric: as it is logged, such as ``val/loss``.
-        shrink: what the factor is multiplied with, in (0, 1).
-        patience: evaluations without improvement that are borne.
-        threshold: relative improvement that counts.
-        least: the factor never falls below it.
-        mode: ``min`` when small values are good, ``max`` when large ones are.
+        metric: logged name of the metric, such as ``val/loss``.
+        shrink: multiplier of the factor, in (0, 1).
+        patience: number of evaluations without improvement that leave the factor unchanged.
+        threshold: relative improvement that counts as an improvement.
+        least: lower bound of the factor.
+        mode: ``min`` if smaller values are better, ``max`` if larger values are better.
 
     Raises:
-        ActlabError: for a ``shrink`` outside (0, 1).
+        ActlabError: ``shrink`` is outside (0, 1).
     """
 
     def __init__(
@@ -142,15 +144,15 @@ class Plateau(Schedule):
         self.threshold, self.least, self.mode = threshold, least, mode
 
     def factor(self, at: int) -> float:
-        """1: what was observed decides, see `observe`."""
+        """Return 1; the factor depends on the metric, see `observe`."""
         return 1.0
 
     def observe(self, state: Sequence[float], value: float) -> list[float]:
-        """The state after an evaluation gave ``value``.
+        """Return the state after an evaluation with result ``value``.
 
         Args:
-            state: factor, best value, evaluations since; empty before the first one.
-            value: of the metric; one that is not finite is no improvement.
+            state: factor, best value (negated for ``max``), evaluations since the best; empty at first.
+            value: value of the metric; nan and +∞ (−∞ for ``max``) are no improvement.
         """
         sign = 1.0 if self.mode == "min" else -1.0
         factor, best, since = state or (1.0, math.inf, 0.0)

@@ -1,4 +1,4 @@
-"""Probes: what is measured on trained networks, for one run or for many at once."""
+"""Probes: evaluations of trained networks, for one run or several runs at once."""
 
 from actlab.probes.bias_shift import BiasShift
 from actlab.probes.noise import Evaluation, InputNoise, Measured, Probe, Subject

@@ -1,6 +1,6 @@
-"""How far the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
+"""How much the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
 
-A probe of a study::
+Use the probe in a study::
 
     probes:
       - {name: shift, class_path: actlab.probes.BiasShift, at: [0, 1, 5]}
@@ -24,18 +24,18 @@ from actlab.probes.noise import Measured, Subject
 from actlab.random.positions import Position
 from actlab.tasks import Batch, Task
 
-BATCH = 500  # samples whose activations are in memory at a time
+BATCH = 500  # samples whose activations are in memory at the same time
 QUANTILES = (0.25, 0.5, 0.75)
 
 
 class Layer(NamedTuple):
-    """What a linear layer sees of some samples, in float64.
+    """Inputs and gradients of a linear layer for some samples, in float64.
 
     Args:
         a: incoming activations ``(B, I)``.
-        weight: Σ_c p_c δ_c², E(δ²) over the model's labels; δ_c is the derivative of log p_c by net input,
-            ``(B, U)``.
-        observed: δ of the data's label ``(B, U)``.
+        weight: E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, ``(B, U)``; δ_c is the derivative of
+            log p_c with respect to the net input.
+        observed: δ of the data's label, ``(B, U)``.
     """
 
     a: Tensor
@@ -44,45 +44,46 @@ class Layer(NamedTuple):
 
 
 class BiasShift:
-    """The correction factor k of every unit of the hidden layers, and what it depends on.
+    """Measure the correction factor k of every unit of the hidden layers, and related statistics.
 
-    Measured under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs, so it is left
-    out.
+    Values are yielded under ``layer=2``, ``layer=3`` and so on. Layer 1 is left out, because its incoming units
+    are inputs.
 
-    Over the units that have a k: quartiles of ``|k − 1|`` as ``k_distance`` under ``layer=2,quantile=0.5``; the
-    median of the bias shift by the gradient and by the unit natural gradient, ``shift_of_gradient`` and
-    ``shift_of_natural_gradient``, and of the cosine of the two, bias included, ``cosine``; the median length of
-    E_q(a), ``mean_length``. ``constant_inputs`` is the mean number of incoming units that are constant for a
-    unit's samples: they make its matrices singular and are left out.
+    Metrics over the units with a k: ``k_distance``, quartiles of |k − 1| under ``layer=2,quantile=0.5``;
+    ``shift_of_gradient`` and ``shift_of_natural_gradient``, the median absolute bias shift by the gradient and
+    by the unit natural gradient; ``cosine``, the median cosine between the two updates, bias included;
+    ``mean_length``, the median length of E_q(a); ``constant_inputs``, the mean number of incoming units that
+    are constant over a unit's samples. These make the unit's matrices singular and are left out.
 
-    Over all units: the share that no sample moves, ``unmoved_units``, and the share whose Var_q is singular for
-    another reason, fewer samples than incoming units or linear dependence, ``singular_units``; neither has a k.
-    ``effective_samples`` is the median of Kish's (Σ w)² / Σ w² over the moved units, w being a unit's weights;
-    ``correlation`` and ``absolute_correlation`` are means over pairs of incoming units.
+    Metrics over all units: ``unmoved_units``, the share of units with δ = 0 for every sample, and
+    ``singular_units``, the share whose Var_q is singular for another reason: fewer samples than incoming units,
+    or linear dependence. Units of both kinds have no k. ``effective_samples`` is the median of Kish's
+    (Σ w)² / Σ w² over the moved units, where w are the weights of a unit. ``correlation`` and
+    ``absolute_correlation`` are means over pairs of incoming units.
 
     Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128), ``BATCH``
-    times (I + 1)(I + 2) for a batch (67 MB), and some 20 times a layer's while its matrices are inverted
-    (170 MB).
+    times (I + 1)(I + 2) for a batch (67 MB), and about 20 times the memory of a layer while its matrices are
+    inverted (170 MB).
 
     Args:
-        samples: the first training samples in file order; all by default.
-        layers: numbers of the hidden layers, from 2; all by default.
+        samples: number of training samples, the first in file order; all by default.
+        layers: numbers of the hidden layers, at least 2; all by default.
 
     Raises:
         ActlabError: for a number below 2.
     """
 
-    version = 4  # an exact sum over labels, all samples, singular units beside k
+    version = 4  # exact sum over labels, all samples, singular units reported separately from k
 
     def __init__(self, samples: int | None = None, layers: Sequence[int] | None = None) -> None:
         if samples is not None and samples < 2:
-            raise ActlabError(f"samples {samples} of bias shift: give a whole number from 2")
+            raise ActlabError(f"samples {samples} of bias shift: give a whole number, at least 2")
         if layers is not None and (not layers or min(layers) < 2):
-            raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, from 2")
+            raise ActlabError(f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2")
         self.samples, self.layers = samples, layers
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
-        """Yield everything, by layer."""
+        """Yield all metrics of each layer."""
         source = getattr(data, "training_samples", data.train)
         index = torch.arange(min(self.samples or len(data.train), len(data.train)))
         found: dict[tuple[str, str], list[float]] = {}
@@ -100,15 +101,15 @@ class BiasShift:
 
 
 def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
-    """What the hidden linear layers of a classifier see, by number in the order in which they act, from 2.
+    """Return inputs and gradients of a classifier's hidden linear layers, numbered from 2 in call order.
 
     Args:
-        task: in evaluation mode; it is left as it is.
+        task: a task in evaluation mode; it is not changed.
         batch: inputs and labels.
         wanted: numbers of layers; all by default.
 
     Raises:
-        ActlabError: for a network without the wanted layers, or one whose layers or logits are not one row a
+        ActlabError: for a network without the wanted layers, or whose layers or logits do not have one row per
             sample.
     """
     network = copy.deepcopy(task.network).double()
@@ -116,40 +117,40 @@ def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> 
 
     def note(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
         seen.append((given[0], output))
-        return output.clone()  # which a unit may overwrite
+        return output.clone()  # a copy, because an activation may overwrite it
 
     sites = tuple(f"{name}." for name in task.sites)
     for name, module in network.named_modules():
-        if isinstance(module, nn.Linear) and not name.startswith(sites):  # those of a unit are no layers
+        if isinstance(module, nn.Linear) and not name.startswith(sites):  # not those inside activations
             module.register_forward_hook(note)
     *inputs, labels = (*task.inputs(batch), batch[-1])
     device = labels.device.type
     with torch.enable_grad(), torch.autocast(device, enabled=False):
         logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
         if logits.dim() != 2 or labels.shape != logits.shape[:1]:
-            raise ActlabError(f"bias shift asks for logits (B, K) and labels (B,), not {tuple(logits.shape)}")
+            raise ActlabError(f"bias shift requires logits (B, K) and labels (B,), not {tuple(logits.shape)}")
         hidden = dict(enumerate(seen[1:-1], 2))
         if shapes := [tuple(a.shape) for a, _ in hidden.values() if a.dim() != 2]:
-            raise ActlabError(f"bias shift asks for linear layers that act on (B, I), not {shapes[0]}")
+            raise ActlabError(f"bias shift requires linear layers with inputs (B, I), not {shapes[0]}")
         numbers = list(hidden) if wanted is None else list(wanted)
         if absent := [number for number in numbers if number not in hidden]:
             raise ActlabError(
-                f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden ones"
+                f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden layers"
             )
         weights, observed = over_labels(logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers])
     return {n: Layer(hidden[n][0].detach(), w, o) for n, w, o in zip(numbers, weights, observed, strict=True)}
 
 
 def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """E(δ²) over the model's own labels, an exact sum over classes, and δ of the data's label.
+    """Return E(δ²) over labels drawn from the model, as an exact sum over classes, and δ of the data's label.
 
     Args:
         log_p: log probabilities ``(B, K)``, with their graph.
-        labels: of the data, ``(B,)``.
-        outputs: net inputs of the layers' units ``(B, U)``.
+        labels: labels of the data, ``(B,)``.
+        outputs: for each layer the net inputs of its units, ``(B, U)``.
 
     Returns:
-        Of each layer ``(B, U)``.
+        Two lists with a tensor ``(B, U)`` for each layer.
     """
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
@@ -164,10 +165,10 @@ def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tup
 
 
 class Sums:
-    """Sums over the samples of one layer, to which batches are added; ã is (a, 1).
+    """Accumulate sums over the samples of one layer; ã is (a, 1).
 
     Args:
-        like: any batch of the layer, for shapes.
+        like: any batch of the layer, for shapes, dtype and device.
     """
 
     def __init__(self, like: Layer) -> None:
@@ -178,7 +179,7 @@ class Sums:
         self.weighted = like.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
         self.gradient = like.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
         self.squares = like.a.new_zeros(units)  # Σ w²
-        self.moving = like.a.new_zeros(units)  # number of samples with a weight
+        self.moving = like.a.new_zeros(units)  # number of samples with a positive weight
 
     def add(self, layer: Layer) -> None:
         """Add a batch."""
@@ -192,11 +193,11 @@ class Sums:
         self.samples += len(layer.a)
 
     def plain(self) -> theory.Moments:
-        """The moments with equal weights, as of one unit."""
+        """Return the moments with equal weights, as those of a single unit."""
         return self._moments(self.pairs.unsqueeze(0))
 
     def moments(self) -> theory.Moments:
-        """The moments of every unit."""
+        """Return the moments of every unit."""
         return self._moments(self.weighted)
 
     def _moments(self, triangles: Tensor) -> theory.Moments:
@@ -209,7 +210,7 @@ class Sums:
 
 
 def measure(sums: Sums) -> dict[tuple[str, str], float]:
-    """What one layer shows, by metric and the rest of its condition; see `BiasShift`."""
+    """Return the metrics of one layer by (metric, suffix of the condition); see `BiasShift`."""
     of, kept, regular = units_of(sums)
     gradient = sums.gradient[regular] / sums.samples
     g, g0 = gradient[:, :-1] * kept, gradient[:, -1]
@@ -235,11 +236,11 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
 
 
 def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
-    """The units that have a k.
+    """Select the units that have a k.
 
     Returns:
-        Their moments without constant incoming units, which incoming units were kept ``(units, I)``, and which
-        units of the layer they are ``(U,)``.
+        Their moments without constant incoming units, a mask of the incoming units that were kept
+        ``(selected units, I)``, and a mask of the selected units ``(U,)``.
     """
     moved = sums.moving > 0
     of = sums.moments().of_units(moved)
@@ -253,12 +254,12 @@ def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
 
 
 def quantile(values: Tensor, q: float = 0.5) -> float:
-    """The median or another quantile; NaN of nothing."""
+    """Return a quantile, by default the median; NaN for no values."""
     return float(values.quantile(q)) if len(values) else math.nan
 
 
 def correlations(plain: theory.Moments, samples: int) -> tuple[float, float]:
-    """Mean correlation of two incoming units that vary, and the mean of its absolute values."""
+    """Return the means of the correlation and of its absolute value, over pairs of varying incoming units."""
     kept = theory.varying(plain, samples)[0]
     covariance = plain.variance_q[0][kept][:, kept]
     spread = covariance.diagonal().sqrt()

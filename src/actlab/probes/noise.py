@@ -1,13 +1,13 @@
-"""Probes: what is measured on trained networks, for one run or for many at once.
+"""The interface of probes, and two probes: plain evaluation, and evaluation under input noise.
 
-A study file names them; ``actlab study run`` evaluates them after training, on finished runs too::
+A study file lists probes. ``actlab study run`` evaluates them after training, for runs finished earlier too::
 
     probes:
       - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
 
-A probe is called with a `Subject` and the data and yields `Measured` values under conditions.
+A probe is called with a `Subject` and a datamodule and yields `Measured` values.
 
-Shapes: ``R`` runs that are measured together, ``B`` batch.
+Shapes: ``R`` runs evaluated together, ``B`` batch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from actlab.tasks.quantities import Means
 
 
 class Measured(NamedTuple):
-    """A value of each run.
+    """One metric of each run under one condition.
 
     Args:
-        split: of the data, such as ``test``; may be empty.
-        metric: what is measured.
-        condition: under which, or of which part: ``noise=0.5``, ``layer=3``, several joined by commas.
-        values: one a run, ``(R,)``.
+        split: the split of the data, such as ``test``; may be empty.
+        metric: name of the metric.
+        condition: setting or part of the network, such as ``noise=0.5`` or ``layer=3``; several are joined by
+            commas.
+        values: one per run, ``(R,)``.
     """
 
     split: str
@@ -46,26 +47,28 @@ class Subject(Protocol):
     device: torch.device
 
     def measured(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
-        """What a batch that all share says of each run: values ``(R, B, *)``."""
+        """Return the quantities of a batch that all runs share, with values ``(R, B, *)``."""
 
     def apart(self) -> Iterable[Task]:
-        """The task of each run by itself."""
+        """Return the tasks of the runs, one by one."""
 
 
 class Probe(Protocol):
     """An evaluation of trained networks."""
 
     def __call__(self, subject: Subject, data: Any) -> Iterable[Measured]:
-        """Measure.
+        """Evaluate the networks and yield the measured values.
 
         Args:
             subject: the networks.
-            data: a datamodule that is set up.
+            data: a datamodule after ``setup``.
         """
 
 
 class Evaluation:
-    """Every metric of a split; ``at: 0`` evaluates untrained networks, which training does not record.
+    """Measure every metric of a split.
+
+    Training does not record the metrics of untrained networks; this probe with ``at: 0`` does.
 
     Args:
         split: ``val`` or ``test``.
@@ -91,13 +94,13 @@ class Evaluation:
 
 
 class InputNoise:
-    """Every metric of a split under uniform noise on the inputs, Unif[−a, a] (GELU §3.1, Fig 3).
+    """Measure every metric of a split with uniform noise Unif[−a, a] added to the inputs (GELU §3.1, Fig 3).
 
-    One draw an input element, scaled by the strength, is shared by strengths, units and seeds; inputs are not
-    clipped afterwards.
+    One random number per input element, scaled by the strength, is shared by all strengths, activations and
+    seeds. Noisy inputs are not clipped.
 
     Args:
-        strengths: the values of a, from 0.
+        strengths: the values of a, at least 0.
         split: ``val`` or ``test``.
 
     Raises:
@@ -106,7 +109,7 @@ class InputNoise:
 
     def __init__(self, strengths: Sequence[float], split: str = "test") -> None:
         if not strengths or min(strengths) < 0:
-            raise ActlabError(f"strengths {list(strengths)} of input noise: give numbers from 0")
+            raise ActlabError(f"strengths {list(strengths)} of input noise: give numbers of at least 0")
         if split not in ("val", "test"):
             raise ActlabError(f"split {split!r} of input noise: give val or test")
         self.strengths, self.split = tuple(strengths), split

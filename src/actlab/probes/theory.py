@@ -1,10 +1,10 @@
 """Unit natural gradient and bias shift (ELU §2, appendices A, B); variance of predictions (GELU §4).
 
-The unit Fisher matrix of one unit is E(δ² ã ãᵀ) with ã = (a, 1): a are its incoming activations, δ is the
-derivative of the log output probability with respect to its net input, the label drawn from the model. A unit
-weighs samples by q ∝ δ² p, so every unit has moments of its own.
+The unit Fisher matrix of a unit is E(δ² ã ãᵀ) with ã = (a, 1). Here a are the unit's incoming activations, and
+δ is the derivative of the log output probability with respect to its net input, with labels drawn from the
+model. Each unit weights samples by its own q ∝ δ² p, so moments differ between units.
 
-All functions take a batch of units at once and compute in the type of what they are given; float64 is meant.
+All functions accept a batch of units and compute in the dtype of their arguments; use float64.
 
 Shapes: ``S`` samples, ``I`` incoming units, ``U`` units.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class Moments(NamedTuple):
-    """What the unit Fisher matrix of each unit is made of (ELU eqs 3, 4).
+    """The blocks of the unit Fisher matrix of each unit (ELU eqs 3, 4), and the mean of the inputs.
 
     Args:
         A: E(δ² a aᵀ), ``(U, I, I)``.
@@ -51,32 +51,32 @@ class Moments(NamedTuple):
         return torch.cat((upper, lower), dim=-2)
 
     def of_units(self, chosen: Tensor) -> Moments:
-        """The moments of some units alone.
+        """Return the moments of the selected units.
 
         Args:
-            chosen: bool ``(U,)``.
+            chosen: mask of the units, bool ``(U,)``.
         """
         return Moments(self.A[chosen], self.b[chosen], self.c[chosen], self.mean)
 
 
 def outer(v: Tensor) -> Tensor:
-    """V vᵀ: ``(*, I)`` → ``(*, I, I)``."""
+    """Return v vᵀ: ``(*, I)`` → ``(*, I, I)``."""
     return v.unsqueeze(-1) * v.unsqueeze(-2)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    """xᵀ y: ``(*, I)``, ``(*, I)`` → ``(*)``."""
+    """Return xᵀ y: ``(*, I)``, ``(*, I)`` → ``(*)``."""
     return (x * y).sum(-1)
 
 
 def solve(matrix: Tensor, v: Tensor) -> Tensor:
-    """M⁻¹ v: ``(*, I, I)``, ``(*, I)`` → ``(*, I)``."""
+    """Return M⁻¹ v: ``(*, I, I)``, ``(*, I)`` → ``(*, I)``."""
     solved: Tensor = torch.linalg.solve(matrix, v)
     return solved
 
 
 def moments(a: Tensor, delta: Tensor) -> Moments:
-    """The moments of some units over a sample.
+    """Compute the moments of units over a sample.
 
     Args:
         a: incoming activations ``(S, I)``, shared by the units.
@@ -88,14 +88,14 @@ def moments(a: Tensor, delta: Tensor) -> Moments:
 
 
 def varying(of: Moments, samples: int) -> Tensor:
-    """Which incoming units vary over the samples that move a unit, ``(U, I)`` bool.
+    """Return which incoming units vary over the samples with non-zero δ of a unit, bool ``(U, I)``.
 
-    Constant ones make A and Var_q singular. A variance counts as 0 where it is below the rounding of the sums
-    that it was computed from.
+    Constant incoming units make A and Var_q singular. A variance below the rounding error of the sums in its
+    computation counts as 0.
 
     Args:
         of: moments of the units.
-        samples: number of samples that were summed.
+        samples: number of samples in the sums.
     """
     second = of.A.diagonal(dim1=-2, dim2=-1) / of.c.unsqueeze(-1)
     variance = second - of.mean_q.square()
@@ -103,21 +103,21 @@ def varying(of: Moments, samples: int) -> Tensor:
 
 
 def without_constant(of: Moments, kept: Tensor) -> Moments:
-    """The moments without some incoming units of each unit, in the same shapes.
+    """Remove incoming units from the moments of each unit; shapes stay the same.
 
-    What is left out gets mean 0, variance 1 and no covariance: solving by A or Var_q gives 0 for it and the
-    values of the smaller matrix for the others.
+    Removed incoming units get E_q(a) = 0, variance 1 and covariance 0. Solving with A or Var_q then gives 0 for
+    them, and the solution of the smaller matrix for the others.
 
     Args:
         of: moments of the units.
-        kept: incoming units of each unit that stay, bool ``(U, I)``.
+        kept: mask of the incoming units that each unit keeps, bool ``(U, I)``.
     """
     instead = torch.diag_embed((~kept) * of.c.unsqueeze(-1))
     return Moments(of.A * outer(kept) + instead, of.b * kept, of.c, of.mean)
 
 
 def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
-    """The unit natural gradient's update of weights and bias (ELU Theorem 1, eqs 5 and 6).
+    """Return the unit natural gradient's update of weights and bias (ELU Theorem 1, eqs 5 and 6).
 
     Args:
         of: moments of the units.
@@ -133,24 +133,24 @@ def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bias_shift(mean: Tensor, update: Tensor, update_of_bias: Tensor) -> Tensor:
-    """The change of the units' mean net input by an update, E_p(a)ᵀ Δw + Δw₀: ``(U,)``."""
+    """Return the change of the units' mean net input by an update, E_p(a)ᵀ Δw + Δw₀: ``(U,)``."""
     return dot(mean, update) + update_of_bias
 
 
 def correction(of: Moments) -> Tensor:
-    """K = 1 + (E_q(a) − E_p(a))ᵀ Var_q⁻¹(a) E_q(a) of each unit (ELU Theorem 2): ``(U,)``."""
+    """Return k = 1 + (E_q(a) − E_p(a))ᵀ Var_q⁻¹(a) E_q(a) of each unit (ELU Theorem 2): ``(U,)``."""
     return 1 + dot(of.mean_q - of.mean, solve(of.variance_q, of.mean_q))
 
 
 def is_definite(variance: Tensor) -> Tensor:
-    """Whether covariance matrices ``(*, I, I)`` can be inverted in their precision: ``(*)`` bool.
+    """Return whether covariance matrices ``(*, I, I)`` can be inverted in their precision: bool ``(*)``.
 
-    Scaled to variances of 1, their smallest eigenvalue must exceed rounding; a variance of 0 does not. What
-    `solve` gives for linearly dependent units is rounding alone.
+    After scaling to variances of 1, the smallest eigenvalue must exceed the rounding error; it does not if a
+    variance is 0. For linearly dependent units, `solve` would return rounding error only.
     """
     spread = variance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     scaled = (variance / outer(spread)).nan_to_num(0.0, 0.0, 0.0)
-    size, largest = scaled.shape[-1], scaled.abs().sum(-1).amax(-1)  # at least the largest eigenvalue
+    size, largest = scaled.shape[-1], scaled.abs().sum(-1).amax(-1)  # a bound ≥ the largest eigenvalue
     rounding = size * torch.finfo(scaled.dtype).eps * largest
     eye = torch.eye(size, dtype=scaled.dtype, device=scaled.device)
     failed: Tensor = torch.linalg.cholesky_ex(scaled - rounding[..., None, None] * eye).info
@@ -158,7 +158,7 @@ def is_definite(variance: Tensor) -> Tensor:
 
 
 def corrected_shift(of: Moments, g: Tensor, g0: Tensor) -> Tensor:
-    """The bias shift of the natural gradient as Theorem 2 decomposes it: ``(U,)``.
+    """Return the bias shift of the natural gradient in the decomposition of Theorem 2: ``(U,)``.
 
     The incoming mean is corrected by −k E_q(a), the bias unit by the factor k:
     (E_p(a) − k E_q(a))ᵀ A⁻¹ g + k g₀ / E(δ²).
@@ -168,7 +168,7 @@ def corrected_shift(of: Moments, g: Tensor, g0: Tensor) -> Tensor:
 
 
 def block_inverse(A: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The inverse of ((A, b), (bᵀ, c)) by its Schur complement (ELU Lemma 1): ``(*, I + 1, I + 1)``."""
+    """Return the inverse of ((A, b), (bᵀ, c)) by its Schur complement (ELU Lemma 1): ``(*, I + 1, I + 1)``."""
     u = -solve(A, b)
     s = 1 / (c + dot(b, u))
     upper = torch.cat(
@@ -179,7 +179,7 @@ def block_inverse(A: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def lemma_2(second_moment: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of (1 − Eᵀ E⁻¹(a aᵀ) E)⁻¹ = 1 + Eᵀ Var⁻¹(a) E (ELU Lemma 2): ``(*)`` each.
+    """Return both sides of (1 − Eᵀ E⁻¹(a aᵀ) E)⁻¹ = 1 + Eᵀ Var⁻¹(a) E (ELU Lemma 2): ``(*)`` each.
 
     Args:
         second_moment: E(a aᵀ), ``(*, I, I)``.
@@ -190,11 +190,11 @@ def lemma_2(second_moment: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def soi_variance(x: Tensor) -> Tensor:
-    """Variance of the SOI map, which gives x with probability Φ(x), else 0: x² Φ(x) (1 − Φ(x)) (GELU §4)."""
+    """Return the variance of the SOI map (x with probability Φ(x), else 0): x² Φ(x) (1 − Φ(x)) (GELU §4)."""
     keep: Tensor = torch.special.ndtr(x)
     return x.square() * keep * (1 - keep)
 
 
 def dropout_variance(x: Tensor, p: float) -> Tensor:
-    """Variance of dropout, which gives x / (1 − p) with probability 1 − p, else 0: x² p / (1 − p)."""
+    """Return the variance of dropout (x / (1 − p) with probability 1 − p, else 0): x² p / (1 − p)."""
     return x.square() * (p / (1 - p)) if p < 1 else torch.full_like(x, math.nan)

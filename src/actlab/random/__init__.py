@@ -1,1 +1,1 @@
-"""Random numbers as functions of what they are for: seeds, streams, draws for samples."""
+"""Random numbers determined by seed, purpose and position: seeds, streams, numbers for samples."""

@@ -1,4 +1,4 @@
-"""Numbers as functions of what they are for: seeds and hashed words, from which all random numbers come.
+"""Seeds and counter-based hashes, the source of all random numbers.
 
 Shapes: ``N`` elements, ``R`` runs.
 """
@@ -13,36 +13,36 @@ from torch import Tensor
 
 
 def seed_for(seed: int, purpose: str, *position: int) -> int:
-    """A 63-bit seed for one ``purpose`` ("init", "order", …) and ``position`` (epoch, step, …) of a run."""
+    """Return a 63-bit seed of a run for a ``purpose`` ("init", …) and ``position`` (epoch, step, …)."""
     text = ":".join((str(seed), purpose, *map(str, position)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(seed: int, purpose: str, *position: int) -> torch.Generator:
-    """A fresh CPU generator for one purpose and position of a run."""
+    """Return a fresh CPU generator for one purpose and position of a run."""
     return torch.Generator().manual_seed(seed_for(seed, purpose, *position))
 
 
 def key_words(seeds: Sequence[int]) -> Tensor:
-    """Two int32 words of each 63-bit seed, shape ``(2, R)``."""
+    """Return two int32 words per 63-bit seed, shape ``(2, R)``."""
     return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
 
 
 def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
-    """A keyed hash of 32-bit words with full avalanche, in plain int32 tensor operations.
+    """Hash 32-bit words with two keys and full avalanche, in plain int32 tensor operations.
 
-    Two rounds of multiply and xor-shift (constants of Chris Wellons' ``lowbias32``), each opened by a key
-    word, so that the sequences of two keys are not shifts of each other.
+    Two rounds of multiply and xor-shift with the constants of Chris Wellons' ``lowbias32``. Each round starts
+    by mixing in a key word, so that the sequences of two keys are not shifts of each other.
 
     Args:
-        elements: int32 counters, shape (N,).
+        elements: int32 counters, shape ``(N,)``.
         key: int32, broadcasts against ``elements``.
-        second_key: likewise.
+        second_key: int32, broadcasts against ``elements``.
 
     Returns:
-        int32 words, uniform over the full range; shape of the broadcast.
+        int32 words, uniform over the full range, in the broadcast shape.
     """
-    h = elements ^ key  # in place from here on: a fresh tensor an operation would cost more than the operation
+    h = elements ^ key  # in place below: allocating a tensor per operation would cost more than the operation
     h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     h.bitwise_xor_(second_key)
     h.bitwise_xor_((h >> 15).bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
@@ -50,5 +50,5 @@ def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
 
 
 def to_unit_interval(words: Tensor) -> Tensor:
-    """Uniform int32 words, overwritten, to uniform float32 numbers in [0, 1): multiples of 2⁻²⁴."""
+    """Convert uniform int32 words to uniform float32 multiples of 2⁻²⁴ in [0, 1); overwrites ``words``."""
     return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)

@@ -1,16 +1,16 @@
 """Random numbers for the samples of a batch: noise, crops, flips, windows.
 
-A number is a function of (run seed, purpose, epoch, number of the sample, element), never of the batch that the
-sample is in, of the other members of a stack, of the device that holds it or of torch's generator. So a sample
-is changed in the same way alone, in a stack, on any number of devices and after any resume::
+A number depends only on (run seed, purpose, epoch, number of the sample, element), and not on the batch, the
+other members of a stack, the device or torch's generator. A sample therefore gets the same augmentation alone,
+in a stack, on any number of devices and after any resume::
 
     def noisy(batch: Batch, position: Position) -> Batch:
         signals, labels = batch
         return signals + 0.15 * normal_at(position, "noise", signals.shape[-1:]), labels
 
-Each use needs a purpose of its own: equal purposes draw equal numbers.
+Each use needs its own purpose: equal purposes draw equal numbers.
 
-Shapes: ``B`` batch, ``R`` runs in a stack, ``E`` elements a sample.
+Shapes: ``B`` batch, ``R`` runs in a stack, ``E`` elements per sample.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from actlab.random.hashing import hash_words, key_words, seed_for, to_unit_inter
 
 
 class Position(NamedTuple):
-    """Which samples a batch holds, of which run and epoch: what its random numbers are a function of.
+    """The seeds, epoch and sample numbers of a batch, which determine its random numbers.
 
     Args:
-        seeds: one seed of a run alone, or the R of a stack.
-        epoch: of the training.
+        seeds: the seed of a single run, or the R seeds of a stack.
+        epoch: epoch of the training.
         index: numbers of the samples within their dataset, below 2³¹: int64 ``(B,)``, or ``(R, B)`` in a stack.
     """
 
     seeds: tuple[int, ...]
     epoch: int
-    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which searches: of no use here
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, a search that is not needed here
 
 
 def uniform_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Tensor:
-    """Uniform numbers in [0, 1), multiples of 2⁻²⁴.
+    """Draw uniform numbers in [0, 1), multiples of 2⁻²⁴.
 
     Args:
-        position: of the batch.
-        purpose: what the numbers are for, a name of its own for each use.
-        shape: what is drawn for each sample.
+        position: position of the batch.
+        purpose: name of the use, distinct for each use.
+        shape: shape of the numbers of each sample.
 
     Returns:
         float32 ``(*index.shape, *shape)``, on the device of ``index``.
 
     Raises:
-        ActlabError: when the position has another number of seeds than of runs.
+        ActlabError: the number of seeds differs from the number of runs.
     """
     return to_unit_interval(_words_at(position, purpose, shape))
 
 
 def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Tensor:
-    """Numbers of the standard normal distribution: its quantile function of 2²³ equally likely values.
+    """Draw standard normal numbers, as quantiles of 2²³ equally likely probabilities.
 
-    These are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3.
+    The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3.
 
     Args:
-        position: of the batch.
-        purpose: what the numbers are for, a name of its own for each use.
-        shape: what is drawn for each sample.
+        position: position of the batch.
+        purpose: name of the use, distinct for each use.
+        shape: shape of the numbers of each sample.
 
     Returns:
         float32 ``(*index.shape, *shape)``, on the device of ``index``.
 
     Raises:
-        ActlabError: when the position has another number of seeds than of runs.
+        ActlabError: the number of seeds differs from the number of runs.
     """
     words = _words_at(position, purpose, shape)
     whole = words.bitwise_right_shift_(9).bitwise_and_(0x7FFFFF).to(torch.float32)
@@ -81,19 +81,19 @@ def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Te
 
 
 def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int] = ()) -> Tensor:
-    """Whole numbers from 0 to ``high`` − 1, equally likely to ``high``·2⁻³².
+    """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³².
 
     Args:
-        position: of the batch.
-        purpose: what the numbers are for, a name of its own for each use.
-        high: the first number that is too large, up to 2³¹.
-        shape: what is drawn for each sample.
+        position: position of the batch.
+        purpose: name of the use, distinct for each use.
+        high: exclusive upper bound, from 1 to 2³¹.
+        shape: shape of the numbers of each sample.
 
     Returns:
         int64 ``(*index.shape, *shape)``, on the device of ``index``.
 
     Raises:
-        ActlabError: for an impossible ``high``, or when the position has another number of seeds than of runs.
+        ActlabError: ``high`` is out of range, or the number of seeds differs from the number of runs.
     """
     if not 1 <= high <= 2**31:
         raise ActlabError(f"cannot draw whole numbers below {high}; give a number from 1 to 2147483648")
@@ -102,7 +102,7 @@ def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int
 
 
 def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
-    """Uniform int32 words ``(*index.shape, *shape)``: each sample has two key words and counts its elements."""
+    """Return uniform int32 words ``(*index.shape, *shape)``, a hash of element numbers by sample keys."""
     seeds, epoch, index = position
     runs = index.shape[0] if index.dim() == 2 else 1
     if len(seeds) != runs:
@@ -118,6 +118,6 @@ def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _keys(seeds: tuple[int, ...], purpose: str, epoch: int, device: torch.device) -> Tensor:
-    """The two key words of each run, in this order and in the other: int32 ``(2, 2, R, 1)``."""
+    """Return the two key words of each run, in original and reversed order: int32 ``(2, 2, R, 1)``."""
     words = key_words([seed_for(seed, purpose, epoch) for seed in seeds]).unsqueeze(-1)
     return torch.stack((words, words.flip(0))).to(device)

@@ -1,4 +1,4 @@
-"""The global generators of torch, numpy and Python, from which other people's units draw."""
+"""The global generators of torch, numpy and Python, which third-party activations draw from."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from actlab.random.hashing import seed_for
 
 def seed_generators(seed: int) -> None:
     """Seed torch's, numpy's and Python's global generators."""
-    if _accelerated():
+    if _has_accelerator():
         torch.manual_seed(seed)
-    else:  # that asks for every kind of device first, which takes a hundred times as long
+    else:  # torch.manual_seed checks every device type first, which takes a hundred times as long
         torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
 
 @cache
-def _accelerated() -> bool:
+def _has_accelerator() -> bool:
     return torch.accelerator.is_available()
 
 
 class Generators(NamedTuple):
-    """Where the global generators of the CPU are, for going back there."""
+    """A snapshot of the states of the global CPU generators."""
 
     torchs: torch.Tensor
     numpys: Any
@@ -40,11 +40,11 @@ class Generators(NamedTuple):
 
     @classmethod
     def now(cls) -> Generators:
-        """As they are."""
+        """Return a snapshot of the current states."""
         return cls(torch.get_rng_state(), np.random.get_state(), random.getstate())
 
     def restore(self) -> None:
-        """Go on from there."""
+        """Set the global generators to this snapshot."""
         torch.set_rng_state(self.torchs)
         np.random.set_state(self.numpys)
         random.setstate(self.pythons)
@@ -52,7 +52,7 @@ class Generators(NamedTuple):
 
 @contextmanager
 def own_generators(seed: int) -> Iterator[None]:
-    """Seed the global generators for a while; afterwards they go on as if nothing had been drawn."""
+    """Seed the global generators for a block and restore their states afterwards."""
     before = Generators.now()
     seed_generators(seed)
     try:
@@ -62,45 +62,52 @@ def own_generators(seed: int) -> Iterator[None]:
 
 
 class Position(Protocol):
-    """Where a run is in its random numbers; see `actlab.random.streams`."""
+    """The position of a run in its random numbers; see `actlab.random.streams`."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the run."""
+        """Seeds of the run or runs."""
 
     @property
     def step(self) -> int | None:
-        """Number of the training step; None where steps are not distinguished."""
+        """Number of the training step, or None when steps are not distinguished."""
 
     def unit_seed(self, *site: int) -> int:
-        """The seed of the global generators here."""
+        """Return the seed of the global generators at this position and site."""
 
 
 class Calls:
-    """Counts the calls of a site in a training step: one module may act at several places."""
+    """Counts the calls of a site within a training step, since a network may call one module several times."""
 
     _step: int | None = None
     _number = 0
 
     def count(self, stream: Position) -> int:
-        """How many calls there were before this one.
+        """Count this call and return the number of earlier calls in the same training step.
 
         Raises:
-            ActlabError: in a backward pass: a layer that is computed again there would draw other numbers.
+            ActlabError: the call is within a backward pass, where a recomputed layer would draw other numbers.
         """
         if torch._C._current_graph_task_id() != -1:
-            raise ActlabError("leave layers with random units or dropout out of torch.utils.checkpoint")
+            raise ActlabError(
+                "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
+            )
         again = stream.step is not None and stream.step == self._step
         self._step, self._number = stream.step, self._number + 1 if again else 0
         return self._number
 
 
 class SeedGlobal:
-    """Hooks of a foreign random unit: the global generators are seeded for this site during each call.
+    """Hooks that seed the global generators during each call of a third-party stochastic activation.
 
-    So a unit that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` draws the same alone, in a stack and
-    after a resume, and takes nothing from those who draw outside it, such as loaders. One that is random in
-    evaluation too draws the same numbers in each of its batches.
+    An activation that calls ``torch.rand``, ``F.dropout`` or ``numpy.random`` therefore draws the same numbers
+    alone, in a stack and after a resume. The hooks restore the generators after each call, so other code, such
+    as data loaders, draws as before. An activation that is also random in evaluation draws the same numbers in
+    each evaluation batch.
+
+    Args:
+        stream: position of the run.
+        site: number of the activation in its network.
     """
 
     def __init__(self, stream: Position, site: int) -> None:
@@ -108,12 +115,12 @@ class SeedGlobal:
         self._before: list[Generators] = []
 
     def attach(self, module: nn.Module) -> None:
-        """Act on a module's calls."""
+        """Register both hooks on a module."""
         module.register_forward_pre_hook(self)
         module.register_forward_hook(self.after, always_call=True)
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
-        """Seed."""
+        """Seed the global generators before the module's forward."""
         self._before.append(Generators.now())
         if not module.training:
             seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
@@ -122,5 +129,5 @@ class SeedGlobal:
             seed_generators(self.stream.unit_seed(self.site, *[again] * bool(again)))
 
     def after(self, module: nn.Module, args: object, output: object) -> None:
-        """Let the generators go on as if the module had drawn nothing."""
+        """Restore the generators after the module's forward."""
         self._before.pop().restore()

@@ -1,1 +1,1 @@
-"""Reports: what the runs wrote, as tables, figures and W&B histories. They read results and run nothing."""
+"""Reports: tables, figures and W&B histories of finished runs; only read results."""

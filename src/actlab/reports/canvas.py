@@ -1,4 +1,4 @@
-"""matplotlib as reports use it: figures are objects that are written to files, on no screen."""
+"""The matplotlib names that reports use; figures are written to files and need no display."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 if "matplotlib" not in sys.modules:
-    # Of an unknown backend in the environment its import would raise an error; files need none.
+    # The import raises an error for an unknown backend in MPLBACKEND; writing files needs no backend.
     _named = os.environ.pop("MPLBACKEND", None)
     import matplotlib as mpl
 

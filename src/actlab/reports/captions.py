@@ -1,4 +1,4 @@
-"""The caption of a figure: which runs it shows, where they were read, what was chosen and what is missing."""
+"""The caption of a figure: runs shown, where they were read, selected settings and what is missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ INTERVAL = "the interval between order statistics of the median, which covers at
 
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
-    """The caption in one paragraph.
+    """Return the caption as one paragraph.
 
     Args:
-        results: of the study.
-        panels: those that are drawn.
-        fixed: grid values that the whole figure is drawn at.
+        results: results of the study.
+        panels: the panels that are drawn.
+        fixed: grid values at which the whole figure is drawn.
     """
     study, lines = results.study, [line for panel in panels for line in panel.lines]
     parts = [_spread(results, lines)]
@@ -46,7 +46,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
 
 
 def _spread(results: Results, lines: Sequence[Line]) -> str:
-    """How many runs a line stands for, and what is shaded."""
+    """Return how many runs a line summarises, and what is shaded."""
     counts = sorted({line.ours.n for line in lines})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {"interval": INTERVAL, "range": "their range"}
@@ -57,21 +57,21 @@ def _spread(results: Results, lines: Sequence[Line]) -> str:
 
 
 def _chosen(panels: Sequence[Panel]) -> list[str]:
-    """The chosen values of each label, ``relu: lr 0.001``."""
+    """Return the selected values of each label, ``relu: lr 0.001``."""
     labels = dict.fromkeys(label for panel in panels for label in panel.chosen)
     by_panel = {x: [(p.title, p.chosen[x]) for p in panels if x in p.chosen] for x in labels}
     return [f"{label}: {' and '.join(_with_titles(words))}" for label, words in by_panel.items()]
 
 
 def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
-    """Each text once, followed by its title where the texts differ; given as pairs of title and text."""
+    """Return each text once, with its title if the texts differ, from pairs of title and text."""
     differ = len({text for _, text in words}) > 1
     texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
     return list(dict.fromkeys(texts))
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Whole numbers with runs of three or more as spans: ``0, 2, 5–19``."""
+    """Return whole numbers as text, three or more consecutive ones as a span: ``0, 2, 5–19``."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and number == found[-1][-1] + 1:

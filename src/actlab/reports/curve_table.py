@@ -1,15 +1,15 @@
-"""The figures of a study as numbers: ``curves.csv``, one row for each place of each line.
+"""The figures of a study as numbers: ``curves.csv``, one row per x position of each line.
 
 Columns:
 
-- ``figure``, ``panel``: names of the study file; a panel without a title has its number, from 1 on.
-- ``line``: whose line it is, such as a unit.
-- ``metric``: what it shows, as it is recorded.
-- ``x``: the place on the x axis: an epoch, or the number in a condition.
+- ``figure``, ``panel``: names in the study file; a panel without a title has its number, from 1 on.
+- ``line``: label of the line, such as an activation.
+- ``metric``: name of the recorded metric.
+- ``x``: position on the x axis: an epoch, or the number in a condition.
 - ``median``, ``low``, ``high``: over the runs, all digits; errors are fractions, ``inf`` is a diverged run.
-- ``n``: how many runs.
-- ``published_panel``, ``published_act``, ``published_curve``: the published curve under the line, by its
-  names in the columns ``panel``, ``act`` and ``curve`` of the study's published file; empty without one.
+- ``n``: number of runs.
+- ``published_panel``, ``published_act``, ``published_curve``: the published curve drawn with the line, by its
+  names in the columns ``panel``, ``act`` and ``curve`` of the published file; empty without a published curve.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ COLUMNS = (
 
 
 def write(results: Results, folder: Path) -> Path:
-    """Write ``curves.csv`` and return its path; the folder is made.
+    """Write ``curves.csv`` and return its path; the folder is created.
 
     Raises:
-        ActlabError: for a figure that is not understood, or without a finished run to draw.
+        ActlabError: for a malformed figure, or one without a finished run to draw.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / NAME, to_csv(read(results)))
@@ -47,10 +47,10 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """The rows of a ``curves.csv``; words stay words, such as a line called None.
+    """Return the rows of a ``curves.csv``; text stays text, such as a line called None.
 
     Raises:
-        DamagedError: for a file that cannot be read, or has not these columns.
+        DamagedError: for a file that cannot be read, or lacks a column.
     """
     types = dict.fromkeys((*_WORDS, *COLUMNS[-3:]), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
     try:
@@ -65,7 +65,7 @@ def load(path: Path) -> pd.DataFrame:
 
 
 def to_csv(plots: Sequence[Plot]) -> str:
-    """Every place of every line of some figures."""
+    """Return every position of every line of several figures as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

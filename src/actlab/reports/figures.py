@@ -1,4 +1,4 @@
-"""Figures of a study: our curves over the published ones; `actlab.reports.plots` reads what a figure shows."""
+"""Draw the figures of a study, our curves over the published ones, as read by `actlab.reports.plots`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.reports.plots import read
 
 _PER_ROW = 3
-_WIDE, _HIGH = 14, 30  # characters an inch below a panel, and along its height
+_WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along its height
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
-_MANY = 12  # places on the x axis, at which dots would hide the band
+_MANY = 12  # positions on the x axis above which dots would hide the band
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
     """Draw every figure of a study, as SVG and PNG.
 
     Args:
-        results: of the study.
-        folder: is made.
+        results: results of the study.
+        folder: output folder; it is created.
 
     Returns:
         The files written.
 
     Raises:
-        ActlabError: for an entry that is not understood, or without a finished run to draw.
+        ActlabError: for a malformed entry, or one without a finished run to draw.
     """
     files = []
     for plot in read(results):
@@ -46,7 +46,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def figure_of(results: Results, plot: Plot) -> Figure:
-    """A drawn figure: title, legend, panels, caption."""
+    """Return a drawn figure: title, legend, panels, caption."""
     columns = min(len(plot.panels), _PER_ROW)
     rows = math.ceil(len(plot.panels) / columns)
     width = max(5.2, 3.3 * columns)
@@ -63,8 +63,8 @@ def figure_of(results: Results, plot: Plot) -> Figure:
         _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
     for ax in list(axes.flat)[len(plot.panels) :]:
         ax.set_visible(False)
-    _words(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
-    _words(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
+    _add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
+    _add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
     down = 0.1 + 0.17 * len(title)
     for line in (line for handles in legends for line in handles):
         figure.legend(
@@ -80,8 +80,8 @@ def figure_of(results: Results, plot: Plot) -> Figure:
     return figure
 
 
-def _words(figure: Figure, text: str, down: float, **look: Any) -> None:
-    """Text at the left edge, ``down`` inches below the upper one."""
+def _add_text(figure: Figure, text: str, down: float, **look: Any) -> None:
+    """Add text at the left edge, ``down`` inches below the upper edge."""
     width, height = figure.get_size_inches()
     figure.text(0.1 / width, 1 - down / height, text, linespacing=1.35, **look)
 
@@ -97,11 +97,11 @@ def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -
         ax.set_yscale("log")
     ax.set(title=textwrap.fill(panel.title, wide), xlabel=textwrap.fill(panel.xlabel, wide))
     ax.set(ylabel=textwrap.fill(panel.ylabel, _HIGH), ylim=limits(panel))
-    _place_axis(ax, panel)
+    _set_x_axis(ax, panel)
 
 
-def _place_axis(ax: Axes, panel: Panel) -> None:
-    """Set the x axis from our first place, or epoch 0, to our last place; at whole numbers if places are."""
+def _set_x_axis(ax: Axes, panel: Panel) -> None:
+    """Set the x axis from epoch 0, or our first position, to our last; integer positions get integer ticks."""
     places = np.concatenate([line.ours.x for line in panel.lines])
     first, last = 0.0 if panel.over_epochs else float(places.min()), float(places.max())
     if first == last:
@@ -114,7 +114,7 @@ def _place_axis(ax: Axes, panel: Panel) -> None:
 
 
 def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
-    """Our band, the published curve over it and our median on top; with dots at a few conditions."""
+    """Draw our band, the published curve above it and our median on top, with dots for few positions."""
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
@@ -128,13 +128,13 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
 
 
 def _drawable(values: Any, panel: Panel) -> Any:
-    """Values to draw: scaled, with gaps where they are not finite, or not above 0 on a logarithmic axis."""
+    """Return scaled values, nan where not finite, or not above 0 on a logarithmic axis."""
     shown = np.isfinite(values) & ((values > 0) | (not panel.log))
     return np.where(shown, values, np.nan) * panel.scale
 
 
 def _units(plot: Plot, width: float) -> list[list[Any]]:
-    """A legend handle for each unit, in as many lines as a figure of this width, in inches, needs."""
+    """Return a legend handle per label, in as many rows as a figure of this width (in inches) needs."""
     lines: list[list[Any]] = [[]]
     used = 0.0
     for text, colour in _palette(plot).items():
@@ -148,7 +148,7 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
 
 
 def _styles(plot: Plot) -> list[list[Any]]:
-    """A legend handle for each style of line, when there are several."""
+    """Return a legend handle per line style if there are several styles."""
     lines = [line for panel in plot.panels for line in panel.lines]
     training = [line.of_training for line in lines]
     kinds = (

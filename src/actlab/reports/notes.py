@@ -1,4 +1,4 @@
-"""What stands below a study's table: how far the study is, how to read the values, where they come from."""
+"""The notes below a study's table: progress, how to read the values, and where they come from."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from actlab.analysis.statistics import EXACT, FEWEST, pairs_needed
 from actlab.reports.captions import INTERVAL, spans
 from actlab.studies.folders import COSTS
 
-LEAST_SHARE = 0.9  # seconds of processor time that a timing gets in a second on an idle machine
+LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
 
 
 def footnotes(results: Results) -> list[str]:
-    """The state of the study, how to read the values, where they come from and the study's own notes."""
+    """Return all notes of a table: `remarks`, then the study's own notes."""
     return [*remarks(results), *results.study.notes]
 
 
 def remarks(results: Results) -> list[str]:
-    """The state of the study, how to read the values and where they come from."""
+    """Return the state of the study, how to read the values and where they come from."""
     rows = comparison.rows(results)
     texts = [
         state(results),
         *results.left_out,
         *results.unrecorded,
         _gaps(results, rows),
-        _reading(results, rows),
-        _choice(results, rows),
+        _interval_text(results, rows),
+        _selection(results, rows),
     ]
     texts += [_tests(results, rows), _untested(results, rows)]
     texts.append(_published(results))
@@ -44,7 +44,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:
-    """What was timed and where, how far the ratios moved meanwhile, and whether the machine was busy."""
+    """Return what was timed and where, how far the ratios varied, and whether the machine was busy."""
     costs = [row.cost for row in rows if row.cost]
     if not costs:
         return ""
@@ -60,7 +60,7 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
-    """The row whose time moved most between fifths of the rounds, relative to the reference."""
+    """Return the range of the row whose relative time varied most between fifths of the rounds."""
     moved = [
         (max(parts) / min(parts), min(parts), max(parts), row)
         for row in rows
@@ -77,7 +77,7 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def is_busy(machine: Mapping[str, float]) -> bool:
-    """Whether other programs had the cores that timings needed; False where nothing was noted.
+    """Return whether other programs occupied the cores needed by timings; False if nothing was recorded.
 
     >>> is_busy({"load": 1.2, "cores": 2, "cpu_per_second": 0.99}), is_busy({"load": 9.5, "cores": 2})
     (False, True)
@@ -97,7 +97,7 @@ def _busy(machine: Mapping[str, float]) -> str:
 
 
 def state(results: Results) -> str:
-    """How far the study is: ``17 of 90 runs finished``."""
+    """Return the progress of the study: ``17 of 90 runs finished``."""
     ended = f"{len(results.results)} of {len(results.runs)} runs finished"
     if results.diverged:
         ended += f", {results.diverged} of which diverged"
@@ -115,7 +115,7 @@ def _published(results: Results) -> str:
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    """Which columns have no value for some runs that ended, such as those not evaluated by a probe yet."""
+    """Return which columns lack values for runs that ended, for example runs not yet evaluated by a probe."""
     gaps = []
     for i, column in enumerate(results.columns):
         ended = sum(row.finished + row.diverged for row in rows)
@@ -124,7 +124,7 @@ def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
     return f"Not measured: {'; '.join(gaps)}." if gaps else ""
 
 
-def _reading(results: Results, rows: Sequence[TableRow]) -> str:
+def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
     cells = [cell for row in rows for cell in row.cells if cell.interval and len(cell.values) > 1]
     kinds = {cell.interval.kind for cell in cells if cell.interval}
     meaning = {
@@ -140,12 +140,12 @@ def _reading(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _coverages(cells: Sequence[Cell]) -> str:
-    """The exact coverage by number of runs: ``96.9 % with 6 runs``."""
+    """Return the exact coverage by number of runs: ``96.9 % with 6 runs``."""
     found = {len(c.values): c.interval.coverage for c in cells if c.interval and c.interval.kind == "interval"}
     return ", ".join(f"{100 * found[n]:.1f} % with {n} runs" for n in sorted(found))
 
 
-def _choice(results: Results, rows: Sequence[TableRow]) -> str:
+def _selection(results: Results, rows: Sequence[TableRow]) -> str:
     select = results.study.select
     if not select.tune:
         return ""
@@ -185,7 +185,7 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
-    """Why there is no p on the metric that chose, and what unequal numbers of settings mean."""
+    """Return why the selection metric has no p-value, and what unequal numbers of settings mean."""
     text, reference = "", comparison.reference_text(results)
     if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
         text = (
@@ -201,7 +201,7 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def provenance(results: Results) -> str:
-    """Seeds, versions and hardware of the runs, in one line."""
+    """Return seeds, versions and hardware of the runs in one line."""
     if not results.results:
         return ""
     known = facts(results)
@@ -210,7 +210,7 @@ def provenance(results: Results) -> str:
 
 
 def facts(results: Results) -> dict[str, Any]:
-    """Counts, seeds, versions and hardware, each version and machine once."""
+    """Return counts, seeds, versions and hardware of the runs, without duplicates."""
     versions: dict[str, list[str]] = {}
     for result in results.results.values():
         for name, version in result.get("versions", {}).items():
@@ -227,7 +227,7 @@ def facts(results: Results) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``42 s``, ``5 min``, ``1 h 20 min``.
+    """Return seconds in words: ``42 s``, ``5 min``, ``1 h 20 min``.
 
     >>> duration(42), duration(300), duration(4800)
     ('42 s', '5 min', '1 h 20 min')

@@ -1,4 +1,4 @@
-"""A figure before it is drawn: what its panels and lines show."""
+"""The contents of a figure before it is drawn: panels and lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Line:
     """A line of a panel.
 
     Args:
-        label: whose it is.
-        metric: what it shows.
+        label: label of the line, such as an activation.
+        metric: the metric shown.
         ours: our curve.
-        published: places on the x axis and values of the published curve, if there is one.
-        published_as: its panel, unit and curve in the published file.
+        published: x positions and values of the published curve, if there is one.
+        published_as: panel, activation and curve as named in the published file.
     """
 
     label: str
@@ -30,27 +30,27 @@ class Line:
 
     @property
     def of_training(self) -> bool:
-        """Whether it shows training data: ``train/loss``, ``noise/train/loss``."""
+        """Whether the metric is one of training data: ``train/loss``, ``noise/train/loss``."""
         return "train" in self.metric.split("/")[:-1]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn in one pair of axes.
+    """The contents of one pair of axes.
 
     Args:
-        number: in the study's file, from 1 on.
-        title: above it.
-        xlabel: below the x axis.
-        ylabel: beside the y axis.
+        number: number in the study's file, from 1 on.
+        title: title above the panel.
+        xlabel: label of the x axis.
+        ylabel: label of the y axis.
         over_epochs: whether the x axis shows epochs.
-        scale: factor of our values.
-        ylim: limits of the y axis, in the unit that is drawn; None leaves them to the values.
+        scale: factor applied to our values.
+        ylim: limits of the y axis in drawn units; None determines them from the values.
         lines: at least one.
-        read: where the runs are read and under which condition, in words; empty where that is plain.
-        chosen: the tuned values that were chosen, in words, by the labels of the lines.
+        read: where runs are read and under which condition, in words; empty for epochs without a condition.
+        chosen: selected tuned values in words, by label of the line.
+        absent: labels without a line, because no run has the values at which the figure is drawn.
         log: whether the y axis is logarithmic.
-        absent: labels without a line: nothing was run at what the figure is drawn at.
     """
 
     number: int
@@ -77,10 +77,10 @@ class Plot:
 
 
 def limits(panel: Panel) -> tuple[float, float]:
-    """The limits of the y axis, in the unit that is drawn.
+    """Return the limits of the y axis in drawn units.
 
-    Without limits of its own a panel shows from 0 to what the lines need; over epochs without their first
-    tenth, where a loss starts high. On a logarithmic axis it shows all that is above 0.
+    A panel without limits of its own extends from 0 to the extremes of its lines. Over epochs, the first tenth
+    is ignored because a loss starts high. A logarithmic axis contains all values above 0.
     """
     if panel.ylim:
         return panel.ylim

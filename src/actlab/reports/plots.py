@@ -1,27 +1,27 @@
-"""What a figure of a study shows, before it is drawn: panels, lines and caption, read from the study file.
+"""Read the figures of a study file into panels, lines and captions, before they are drawn.
 
 An entry of a study file's ``figures``::
 
-    name: curves                        # of the files
-    lines: model.activation             # grid key: a line for each of its values; by default what is compared
-    fixed: {model.optimizer.lr: 1e-3}   # tuned values to draw in place of the chosen ones
+    name: curves                        # file name
+    lines: model.activation             # grid key, one line per value; default: the compared key
+    fixed: {model.optimizer.lr: 1e-3}   # tuned values to draw instead of the selected ones
     y: {val/loss: heldout}              # metric: name of its published curve, or null
     label: log loss                     # of the y axis
-    percent: false                      # fractions drawn in percent
-    panels:                             # each with keys of its own over the entry's
+    percent: false                      # whether to draw fractions in percent
+    panels:                             # each may override keys of the entry
       - {title: no dropout, where: {model.network.dropout: 0.0}, published: MNIST no-dropout, ylim: [0, 0.16]}
     published: {file: data/published/gelu_curves.csv, names: {gelu_tanh: GELU}}
 
-The x axis shows epochs. With ``x`` it shows the numbers in the conditions that a metric was measured under::
+By default the x axis shows epochs. With ``x`` it shows the numbers in the conditions of a metric::
 
     x: noise                            # noise=0, noise=0.5, …
-    xlabel: strength of the noise       # by default the key itself
+    xlabel: strength of the noise       # default: the key
     at: last                            # where each run is read, as for a table column
-    condition: layer=3                  # the other parts of the conditions, if they have any
+    condition: layer=3                  # the other parts of the conditions, if there are any
     y: {noise/test/error: null}
 
-The published file has the columns ``panel,act,curve,epoch,value``: ``epoch`` is the place on the x axis, and
-the values are in the unit that is drawn.
+The published file has the columns ``panel,act,curve,epoch,value``. ``epoch`` is the position on the x axis, and
+``value`` has the unit of the y axis.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from actlab.studies.plan import SMOKE_SUFFIX
 _SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "log", "published")
 _ENTRY = ("name", "lines", "fixed", "panels", "caption", *_SHARED)
 _PANEL = ("title", "where", "ylim", *_SHARED)
-_READ = {
+_READING_TEXTS = {
     "last": "at the last epoch",
     "best": "the best of each run",
     "best_epoch": "the epoch of the best of each run",
@@ -54,20 +54,20 @@ EPOCH = "epoch"
 
 
 def read(results: Results) -> list[Plot]:
-    """What the figures of a study show.
+    """Return the figures of a study, before they are drawn.
 
     Raises:
-        ActlabError: for an entry that is not understood, or without a finished run to draw.
+        ActlabError: for a malformed entry, or one without a finished run to draw.
     """
     found = (read_entry(results, entry) for entry in results.study.figures)
     return [plot for plot in found if plot is not None]
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
-    """What an entry of the study file draws; None where every run diverged before it recorded any of it.
+    """Return the figure of an entry of the study file; None if all runs diverged before recording the metrics.
 
     Raises:
-        ActlabError: for an entry that is not understood, or without a finished run to draw.
+        ActlabError: for a malformed entry, or one without a finished run to draw.
     """
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
@@ -78,17 +78,17 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     if not panels and results.results and not results.finished:
         return None
     if not panels:
-        raise _nothing(results, entry, figure)
+        raise _nothing_to_draw(results, entry, figure)
     said = " ".join(filter(None, [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]))
     return Plot(figure, panels, said)
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The panels of an entry, each with the keys that it shares with the others.
+    """Return the panels of an entry, each with the keys that it shares with the others.
 
     Raises:
-        ActlabError: for a key, metric, condition or published curve that does not exist, and where a line could
-            be of several groups.
+        ActlabError: for a key, metric, condition or published curve that does not exist, or for a line that
+            could belong to several groups.
     """
     _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
@@ -99,7 +99,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
         panel |= {"name": figure, "number": number}
         _check_names(results, panel, published)
-        _ = list(_subjects(results, panel))
+        _ = list(_line_groups(results, panel))
         panels.append(panel)
     return panels
 
@@ -117,7 +117,7 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
         if key not in study.keys:
             raise unknown("grid key", str(key), study.keys, where)
     if _over_epochs(panel) and "at" in panel:
-        raise ActlabError(f"'at' says where runs are read for an 'x' of conditions, not of epochs. {where}")
+        raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
     for metric, curve in _metrics(results, panel).items():
         if panel["published"]:
             published.check(panel["published"], curve)
@@ -128,8 +128,8 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
             results.check(metric, condition)
 
 
-def _nothing(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
-    """The error for a figure without any line."""
+def _nothing_to_draw(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
+    """Return the error for a figure without any line."""
     at = f" with {in_words(entry['fixed'], results.study.compare, results.text)}" if entry.get("fixed") else ""
     study = results.study.name.removesuffix(SMOKE_SUFFIX)
     return ActlabError(
@@ -143,12 +143,12 @@ def _over_epochs(panel: Mapping[str, Any]) -> bool:
 
 
 def _metrics(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
-    """The metrics of a panel with the names of their published curves."""
+    """Return the metrics of a panel with the names of their published curves."""
     return panel.get("y") or {results.study.select.metric: None}
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
-    """A metric of a panel, and where its runs are read."""
+    """Return the table column of a metric of a panel, which determines where runs are read."""
     given = {key: panel[key] for key in ("at", "condition") if key in panel}
     return column({"metric": metric, **given}, results.study)
 
@@ -168,7 +168,7 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
         scale=100.0 if percent else 1.0,
         ylim=(float(ylim[0]), float(ylim[1])) if ylim else None,
         lines=lines,
-        read=_read(results, panel),
+        read=_reading_text(results, panel),
         chosen=_chosen(results, panel),
         absent=_absent(results, panel),
         log=bool(panel.get("log", False)),
@@ -176,8 +176,8 @@ def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Pan
 
 
 def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> Iterator[Line]:
-    """The lines of a panel, in the order of the study's grid."""
-    for value, group, fixed in _subjects(results, panel):
+    """Yield the lines of a panel, in the order of the study's grid."""
+    for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
         for metric, curve in _metrics(results, panel).items():
             shown = _column(results, panel, metric)
@@ -191,11 +191,11 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs))
 
 
-def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
-    """Whose lines a panel draws: grid value, group and the tuned values that are fixed.
+def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
+    """Yield grid value, group and fixed tuned values of each line of a panel.
 
     Raises:
-        ActlabError: when the panel leaves open which of several groups a line is.
+        ActlabError: if a line could belong to several groups.
     """
     key, tune = panel["lines"], results.study.select.tune
     wanted = {**panel.get("fixed", {}), **panel.get("where", {})}
@@ -214,25 +214,25 @@ def _subjects(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any,
             yield value, group, {**fixed, key: value} if key in tune else fixed
 
 
-def _read(results: Results, panel: Mapping[str, Any]) -> str:
-    """Where the runs of a panel are read and under which condition; empty for epochs without a condition."""
+def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
+    """Return where runs are read and under which condition; empty for epochs without a condition."""
     at = str(panel.get("at", "last"))
     over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
-    words = _READ.get(at, over + place(at)).format(metric=results.study.select.metric)
+    words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
 
 
 def _absent(results: Results, panel: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whose line is missing because no setting of theirs has the values that the panel is drawn at."""
-    lacking = (v for v, group, fixed in _subjects(results, panel) if not curves.fitting(group, fixed))
+    """Return the labels that have no line because none of their settings has the values of the panel."""
+    lacking = (v for v, group, fixed in _line_groups(results, panel) if not curves.fitting(group, fixed))
     return tuple(results.text(panel["lines"], value) for value in lacking)
 
 
 def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:
-    """The tuned values that were chosen for each line of a panel, in words."""
+    """Return the selected tuned values of each line of a panel, in words."""
     found = {}
-    for value, group, fixed in _subjects(results, panel):
+    for value, group, fixed in _line_groups(results, panel):
         setting = curves.setting(results, group, fixed)
         if setting and (chosen := {k: v for k, v in setting.tuned.items() if k not in fixed}):
             found[results.text(panel["lines"], value)] = in_words(chosen, text=results.text)

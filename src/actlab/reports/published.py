@@ -18,7 +18,7 @@ from actlab.storage.resources import is_file, resource
 _KEYS = ("file", "names", "stretch")
 _NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
 _COLUMNS = (*_NAMES, *_NUMBERS)
-_NEEDED = f"needed is a CSV file with the columns {', '.join(_COLUMNS)}"
+_EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class PublishedCurves:
     """Curves of a paper.
 
     Args:
-        curves: places on the x axis and values, by panel of the paper, our name and name of the curve.
-        panels: those of the file.
-        names: the curves' names in the file.
-        acts: the file's names of our values.
-        figure: whose curves they are, for messages.
+        curves: x positions and values, by panel of the paper, our name and name of the curve.
+        panels: panels in the file.
+        names: names of the curves in the file.
+        acts: names in the file by our grid value.
+        figure: name of the figure, for messages.
     """
 
     curves: Mapping[tuple[str, str, str], tuple[Any, Any]] = field(default_factory=dict)
@@ -40,19 +40,19 @@ class PublishedCurves:
     figure: str = ""
 
     def check(self, panel: str, curve: str | None) -> None:
-        """Raise an ActlabError for a panel or a curve that the file lacks."""
+        """Raise an ActlabError for a panel or curve that the file lacks."""
         if panel not in self.panels:
             raise unknown("panel of published curves", str(panel), self.panels, f"In figure {self.figure!r}.")
         if curve is not None and curve not in self.names:
             raise unknown("published curve", str(curve), self.names, f"In 'y' of figure {self.figure!r}.")
 
     def get(self, panel: str | None, value: Any, curve: str | None) -> tuple[Any, Any] | None:
-        """The curve of a grid value, such as a unit; None where there is none."""
+        """Return the curve of a grid value, such as an activation; None if there is none."""
         found = self._key(panel, value, curve)
         return self.curves[found] if found else None
 
     def name(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
-        """Panel, unit and curve of a grid value's curve as the file names them; None where there is none."""
+        """Return panel, activation and curve of a grid value, as named in the file; None without a curve."""
         found = self._key(panel, value, curve)
         return (found[0], self.acts[found[1]], found[2]) if found else None
 
@@ -62,13 +62,14 @@ class PublishedCurves:
 
 
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
-    """The curves of a figure's ``published``: a ``file``, and ``names``, which map our values to the file's.
+    """Read the curves of a figure's ``published`` entry.
 
-    Their epochs are multiplied by ``stretch``, where an epoch has another number of updates than ours.
+    The entry has a ``file``, and ``names``, which map our names to the file's. ``stretch`` multiplies the
+    epochs, for a paper whose epochs have another number of updates than ours.
 
     Raises:
-        ActlabError: for an unknown key or name, or a file that is missing, no table, without the columns, or
-            with a place or value that is no finite number.
+        ActlabError: for an unknown key or name, or a file that is missing, is not a table, lacks a column, or
+            contains a position or value that is not a finite number.
     """
     for key in entry:
         if key not in _KEYS:
@@ -98,21 +99,21 @@ def _table(file: str) -> pd.DataFrame:
     try:
         path = Path(file) if is_file(Path(file)) else resource(file)
     except ActlabError:
-        raise ActlabError(f"there is no file {file!r} of published curves; {_NEEDED}") from None
+        raise ActlabError(f"file of published curves not found: {file!r}; {_EXPECTED}") from None
     try:
         frame = pd.read_csv(regular(path), dtype=str, keep_default_na=False)  # a panel may be called NA, or 1
     except (OSError, ValueError) as error:
         raise ActlabError(
-            f"{file} cannot be read as published curves ({one_line(error)}); {_NEEDED}"
+            f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
         ) from error
     if missing := [column for column in _COLUMNS if column not in frame]:
-        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_NEEDED}")
+        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
     for column in _NUMBERS:
         numbers = pd.to_numeric(frame[column], errors="coerce")
         for row in np.flatnonzero(~np.isfinite(numbers)):
             raise ActlabError(
-                f"{file}: {column} {frame[column][row]!r} of data row {row + 1} is no finite number; correct "
-                "it, or take the row out"
+                f"{file}: {column} {frame[column][row]!r} of data row {row + 1} is not a finite number; "
+                "correct it or delete the row"
             )
         frame[column] = numbers
     return frame

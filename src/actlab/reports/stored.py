@@ -1,10 +1,10 @@
-"""A study's figures drawn from what ``results/`` keeps of it, or from the published curves alone.
+"""Draw a study's figures from its files in ``results/``, or from the published curves alone.
 
-Notebooks and pages draw a paper's figures by it without a run folder::
+Notebooks and pages draw a paper's figures with it, without run folders::
 
-    kept.draw("gelu_mnist_classifier")
+    stored.draw("gelu_mnist_classifier")
 
-A figure of a study that was not run here shows what the paper published, and says so.
+The figure of a study that was not run here shows only the published curves, and its titles say so.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PER_ROW = 3
 
 
 def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
-    """Our medians with their bands over the published curves; those alone where nothing was run here.
+    """Return a figure of our medians and bands and the published curves, or only these if nothing was run here.
 
     Args:
         study: name of a study file.
-        figure: name of a figure of it; by default the first.
-        results: holds ``<study>/curves.csv`` of what was run.
+        figure: name of one of its figures; default: the first.
+        results: folder that contains ``<study>/curves.csv`` of the studies that were run.
 
     Raises:
         ActlabError: for a study or figure that does not exist.
@@ -50,7 +50,7 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     if ours is not None:
         ours = ours[ours["figure"] == wanted]
     theirs: dict[str, Any] = dict(entry.get("published") or {})
-    if ours is None:  # the paper's epochs as they are
+    if ours is None:  # keep the paper's own epochs
         theirs.pop("stretch", None)
     panels: Sequence[Mapping[str, Any]] = entry.get("panels") or [{}]
     rows = math.ceil(len(panels) / _PER_ROW)
@@ -89,7 +89,7 @@ def _panel(
     for name, rows in lines.items():
         for metric, values in rows.groupby("metric", sort=False):
             kind = "--" if str(metric).split("/")[-2:-1] == ["train"] else "-"
-            dot = "o" if len(values) == 1 else None  # a line through one place would not be seen
+            dot = "o" if len(values) == 1 else None  # a line with one position would be invisible
             axes.plot(
                 values["x"], scale * values["median"], kind, color=colours[name], lw=1.4, marker=dot, ms=3
             )
@@ -124,7 +124,7 @@ def _panel(
 
 
 def _number(of_each: pd.Series[int]) -> str:
-    """Of how many runs the medians are: the same everywhere, or from the fewest to the most."""
+    """Return the number of runs behind the medians, as a range if it varies."""
     fewest, most = int(of_each.min()), int(of_each.max())
     return str(most) if fewest == most else f"{fewest}–{most}"
 
@@ -132,7 +132,7 @@ def _number(of_each: pd.Series[int]) -> str:
 def _published(
     axes: Axes, panel: Mapping[str, Any], published: PublishedCurves, colours: Mapping[str, str]
 ) -> bool:
-    """Draw the published curves of a panel; whether there are any."""
+    """Draw the published curves of a panel; return whether there are any."""
     drawn = False
     for unit in published.acts:
         for curve in (panel.get("y") or {}).values():

@@ -1,4 +1,4 @@
-"""How figures look: each unit has one colour in all figures, and the same figure gives the same file."""
+"""The style of figures: each activation has one colour in all figures, and equal figures give equal files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from actlab.reports.canvas import Figure, FigureCanvasAgg
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; units of one family have similar hues.
+# Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
 _KNOWN = {
     "gelu": "#0072B2",
     "gelu_tanh": "#0A4F9E",
@@ -27,7 +27,7 @@ _KNOWN = {
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 
-_LEAST_LUMINANCE = 0.24  # on a dark ground: a contrast of 5 against #14161A
+_LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -53,7 +53,7 @@ RC: dict[Any, Any] = {
 
 
 def colours(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each label: a unit of the papers has its own, the others get further ones in their order."""
+    """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest."""
     found: dict[str, str] = {}
     for label in labels:
         further = len([known for known in found if known not in _KNOWN])
@@ -63,7 +63,7 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _varied(colour: str, again: int) -> str:
-    """Another colour for each time that one is taken again."""
+    """Return a different colour for each time (``again``) that a colour is used again."""
     if not again:
         return colour
     hue, lightness, saturation = colorsys.rgb_to_hls(*_rgb(colour))
@@ -72,7 +72,7 @@ def _varied(colour: str, again: int) -> str:
 
 
 def on_dark(colour: str) -> str:
-    """The colour, as light as it must be to stand out on a dark ground.
+    """Return the colour, lightened as far as a dark background requires.
 
     >>> on_dark("#E69F00"), on_dark("#333333")
     ('#E69F00', '#878787')
@@ -95,13 +95,13 @@ def _hex(*rgb: float) -> str:
 
 
 def _luminance(*rgb: float) -> float:
-    """Relative luminance of a colour of sRGB, as the contrast rules of the web define it."""
+    """Return the relative luminance of an sRGB colour, as defined for contrast in WCAG."""
     linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.svg`` and ``stem.png``, without dates in them, and return their paths."""
+    """Write ``stem.svg`` and ``stem.png`` without dates in them, and return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")

@@ -1,4 +1,4 @@
-"""A study's table in files: Markdown to read, JSON and CSV with all digits."""
+"""A study's table in files: Markdown for reading, JSON and CSV with all digits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import comparison
+from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
@@ -19,11 +19,11 @@ from actlab.reports.notes import facts, footnotes
 from actlab.reports.tables import grid, sections
 from actlab.storage.files import write_atomically
 
-MOST_COLUMNS = 10  # of one table in Markdown
+MOST_COLUMNS = 10  # of a single table in Markdown
 
 
 def to_markdown(results: Results) -> str:
-    """The table and its footnotes in Markdown; in parts where it is wide."""
+    """Return the table and its footnotes in Markdown; a wide table is split into parts."""
     head, body = grid(results)
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
@@ -35,23 +35,27 @@ def to_markdown(results: Results) -> str:
                 "| " + " | ".join(w.replace("\n", " ") for w in line) + " |" for line in [names, rule, *lines]
             )
         )
-    texts += ["## Notes"] if len(parts) > 1 else []
-    return "\n\n".join([*texts, *footnotes(results)]) + "\n"
+    if sentences := verdict.lines(results):
+        texts += ["## Verdict", "\n".join(f"- {one}" for one in sentences)]
+    return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
 
 
 def to_json(results: Results) -> str:
-    """The table in all digits, with values, facts and notes; errors are fractions, a diverged run is null."""
+    """Return the table as JSON with all digits, values, facts and notes.
+
+    Errors are fractions; the value of a diverged run is null.
+    """
     rows = [
         {
-            "point": _in_json(row.point),
-            "chosen": _in_json(row.chosen),
+            "point": _json_value(row.point),
+            "chosen": _json_value(row.chosen),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
             "planned": row.planned,
             "finished": row.finished,
             "diverged": row.diverged,
             "provisional": row.provisional,
-            "cost": _in_json(row.cost),
+            "cost": _json_value(row.cost),
             "columns": [_record(cell) for cell in row.cells],
         }
         for row in comparison.rows(results)
@@ -66,6 +70,10 @@ def to_json(results: Results) -> str:
         "published": study.published.get("source"),
         "cut": study.cut,
         "samples": study.samples,
+        "verdicts": [
+            {"name": one.name, "column": one.column.key, "outcome": one.outcome, "text": one.text}
+            for one in verdict.verdicts(results)
+        ],
         "rows": rows,
         "notes": list(study.notes),
     }
@@ -104,23 +112,24 @@ def _record(cell: Cell) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """The value, or None for a number that is not finite: JSON has none."""
+    """Return the value, or None for a number that is not finite, which JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _in_json(value: Any) -> Any:
-    """Nested grid values, with those that JSON has no number for as text, which reads as the same value."""
+def _json_value(value: Any) -> Any:
+    """Return nested grid values for JSON; a number that is not finite becomes text for the same value."""
     if isinstance(value, Mapping):
-        return {key: _in_json(inner) for key, inner in value.items()}
+        return {key: _json_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_json(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def to_csv(results: Results) -> str:
-    """The values of all runs of all settings in all digits; errors are fractions, a diverged run is ``inf``.
+    """Return the values of all runs of all settings as CSV, with all digits.
 
-    The columns are the table's and, where settings are tuned, what they were chosen by.
+    Errors are fractions; a diverged run is ``inf``. The columns are those of the table and, if settings are
+    tuned, the selection metric.
     """
     keys = results.study.keys
     columns = _with_selection(results)
@@ -132,20 +141,20 @@ def to_csv(results: Results) -> str:
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [results.value(run, column) for column in columns]
-                point = [_cell_of(results, key, run.point[key]) for key in keys]
+                point = [_csv_value(results, key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
                 writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
     return text.getvalue()
 
 
 def _with_selection(results: Results) -> list[Column]:
-    """The table's columns, and that of the selection metric behind them where the table lacks it."""
+    """Return the table's columns, followed by the selection metric if the table lacks it."""
     columns, by = results.columns, results.selected_by
     return columns if by is None or by.key in {c.key for c in columns} else [*columns, by]
 
 
-def _cell_of(results: Results, key: str, value: Any) -> str:
-    """A grid value: a number in all digits, others as the table has them."""
+def _csv_value(results: Results, key: str, value: Any) -> str:
+    """Return a grid value as text: a float with all digits, any other value as in the table."""
     return in_full(value) if isinstance(value, float) else results.text(key, value)
 
 
@@ -153,7 +162,7 @@ FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
 
 
 def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:
-    """Write some of `FILES`, all of them by default, and return their paths; the folder is made."""
+    """Write some of `FILES`, by default all, and return their paths; the folder is created."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in (paths := [folder / name for name in names]):
         write_atomically(path, FILES[path.name](results))

@@ -1,4 +1,4 @@
-"""A study's table as text."""
+"""Format a study's table as text."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ NONE = "-"
 
 
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of the table as text; a column that is empty in every line is left out.
+    """Return header and rows of the table as text, without columns that are empty in every row.
 
     Raises:
-        ActlabError: for a column that is not understood, or that no run recorded.
+        ActlabError: for a malformed column, or one that no run recorded.
     """
     return filled([_line(results, row) for row in comparison.rows(results)])
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
-    """The same in parts: title, header and lines of settings and costs, untitled, then of each metric.
+    """Return the table in parts: settings and costs without a title, then each metric.
 
     Args:
-        results: of the study.
-        brief: leave out what does not fit 80 characters: median differences, p but Holm's.
+        results: results of the study.
+        brief: leave out what exceeds 80 characters: median differences, and all p-values except Holm's.
+
+    Returns:
+        Title, header and rows of each part.
     """
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
@@ -47,13 +50,13 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
 
 
 def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines without the columns that are empty in every line."""
+    """Return header and rows without the columns that are empty in every row."""
     head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
     return head, [[line[name] or NONE for name in head] for line in lines]
 
 
 def _line(results: Results, row: TableRow) -> dict[str, str]:
-    """The printed values of one row by their headers, which have one or two lines."""
+    """Return the printed values of one row by their headers, which have one or two lines."""
     reference = comparison.reference_text(results)
     line = point(results, row) | trained(results, row)
     for cell in row.cells:
@@ -62,13 +65,13 @@ def _line(results: Results, row: TableRow) -> dict[str, str]:
 
 
 def point(results: Results, row: TableRow) -> dict[str, str]:
-    """What is compared."""
-    names = short_names([*row.point, *results.study.select.tune, "runs"])  # beside the column of that name
+    """Return the printed grid point of a row by short key."""
+    names = short_names([*row.point, *results.study.select.tune, "runs"])  # "runs" is a column of its own
     return {names[key]: results.text(key, value) for key, value in row.point.items()}
 
 
 def trained(results: Results, row: TableRow) -> dict[str, str]:
-    """The settings chosen, of how many, and the runs."""
+    """Return the selected values, the number of settings tried and the number of runs, by header."""
     tune = results.study.select.tune
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
@@ -81,7 +84,7 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
-    """Time and memory of an update; relative ones only where it is known to what."""
+    """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
@@ -96,20 +99,20 @@ def _ratio(cost: Mapping[str, Any] | None, name: str) -> str:
 
 
 def settings(row: TableRow, reference: str) -> str:
-    """Number of settings tried; the reference's beside it where that is another: ``9 (relu 3)``."""
+    """Return the number of settings tried, and the reference's if it differs: ``9 (relu 3)``."""
     unequal = row.reference_tried is not None and row.reference_tried != row.tried
     return f"{row.tried} ({reference} {row.reference_tried})" if unequal else str(row.tried)
 
 
 def count(row: TableRow) -> str:
-    """Runs that have ended, of those planned: ``5``, ``3 of 5``, ``5, 1 diverged``."""
+    """Return how many of the planned runs have ended: ``5``, ``3 of 5``, ``5, 1 diverged``."""
     ended = row.finished + row.diverged
     words = str(ended) if ended == row.planned else f"{ended} of {row.planned}"
     return f"{words}, {row.diverged} diverged" if row.diverged else words
 
 
 def _joined(name: str, head: str) -> str:
-    """The header of a metric's column in the whole table: the name before its first line, or above."""
+    """Return the header of a metric's column in the whole table: the metric's name joined with ``head``."""
     first, line, rest = head.partition("\n")
     return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
 
@@ -136,7 +139,7 @@ def _brief(cell: Cell, reference: str) -> dict[str, str]:
 
 
 def ours(cell: Cell) -> str:
-    """Median and interval; mean and standard deviation where a paper gives those."""
+    """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
     column = cell.column
     text = number(cell.median, column, diverged=cell.diverged)
     if cell.interval and len(cell.values) > 1:
@@ -148,7 +151,7 @@ def ours(cell: Cell) -> str:
 
 
 def published(cell: Cell) -> str:
-    """What a paper gives, and how far ours is from it."""
+    """Return the published value, and the difference of ours to it."""
     if cell.published is None:
         return NONE
     text = plus_minus(*cell.published, cell.column)
@@ -158,14 +161,15 @@ def published(cell: Cell) -> str:
 
 
 def plus_minus(mean: float, sd: float | None, column: Column) -> str:
-    """A mean as printed, with its standard deviation where there is one: ``2.10 ± 0.05``."""
+    """Return a mean as printed, with its standard deviation if there is one: ``2.10 ± 0.05``."""
     return number(mean, column) + ("" if sd is None else f" ± {number(sd, column)}")
 
 
 def difference(cell: Cell, median: bool = True) -> str:
-    """Mean paired difference with its interval, and the median one where it is asked for.
+    """Return the mean paired difference with its interval and, if ``median``, the median paired difference.
 
-    ``-0.10 [-0.17, -0.03] / -0.09``; infinite by which side diverged; nothing for too few pairs to test.
+    The format is ``-0.10 [-0.17, -0.03] / -0.09``. Differences are infinite where one side diverged. With too
+    few pairs for a test, the text is `NONE`.
     """
     paired, column = cell.paired, cell.column
     if paired.pairs < FEWEST:
@@ -179,14 +183,14 @@ def difference(cell: Cell, median: bool = True) -> str:
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
-    """A value as printed: percent with two decimals, an epoch with one, others with three digits.
+    """Return a value as printed: percent with two decimals, an epoch with one, others with three digits.
 
     Args:
-        value: None for a value that is missing; not finite for a diverged run, as measured, or for an epoch
-            that no run came to.
-        column: says whether the value is a percentage or an epoch.
-        signed: with a sign, for differences.
-        diverged: whether the value may be infinite because a run diverged.
+        value: None for a missing value; not finite for a diverged run, for a value measured as such, or for an
+            epoch that no run reached.
+        column: determines whether the value is a percentage or an epoch.
+        signed: whether to print the sign, for differences.
+        diverged: whether an infinite value may come from a diverged run.
     """
     if value is None:
         return NONE
@@ -201,7 +205,7 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
 
 
 def place(found: Place | None, column: Column) -> str:
-    """A unit's median and rank in a task: ``12.60 (3)``; see `rank`."""
+    """Return an activation's median and rank in a task, ``12.60 (3)``; see `rank`."""
     if found is None:
         return NONE
     words = rank(found)
@@ -209,7 +213,7 @@ def place(found: Place | None, column: Column) -> str:
 
 
 def rank(found: Place) -> str:
-    """A rank as printed; without one ``chance``, or how many runs there are, ``1 of 15 runs``, or nothing."""
+    """Return a rank as printed; without one, ``chance``, the number of runs (``1 of 15 runs``) or nothing."""
     if not math.isnan(found.rank):
         return f"{found.rank:g}"
     if found.guessing and math.isfinite(found.median):
@@ -218,10 +222,10 @@ def rank(found: Place) -> str:
 
 
 def share(value: float) -> str:
-    """A share as printed: ``67 %``."""
+    """Return a share as printed: ``67 %``."""
     return NONE if math.isnan(value) else f"{100 * value:.0f} %"
 
 
 def p_value(p: float | None) -> str:
-    """A p as printed: two digits."""
+    """Return a p-value as printed: two digits."""
     return NONE if p is None else f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"

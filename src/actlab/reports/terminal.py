@@ -1,4 +1,4 @@
-"""A study's table on a terminal or in a pipe: one table where it fits, else a narrow one for each metric."""
+"""Print a study's table in a terminal or pipe: one table if it fits, else a narrow table per metric."""
 
 from __future__ import annotations
 
@@ -12,31 +12,35 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from actlab.analysis import comparison, scoreboard
+from actlab.analysis import comparison, scoreboard, verdict
 from actlab.analysis.results import Results
 from actlab.analysis.scoreboard import Record
 from actlab.reports import tables
 from actlab.reports.notes import footnotes
 
-PIPE = 120  # characters that one table may take in a pipe, which has no width of its own
-_WIDEST = 10_000  # wide enough for any table, to measure what it needs
+PIPE = 120  # characters: the widest single table in a pipe, which has no width
+_WIDEST = 10_000  # characters: wider than any table, to measure the width that a table needs
 
 
 def print_table(results: Results, file: TextIO | None = None) -> None:
-    """Print title, tables and footnotes; into a pipe as wide as a table needs, so that no name is cut.
+    """Print title, tables and footnotes; in a pipe, lines are as wide as the table, so that no name is cut off.
 
     Raises:
-        ActlabError: for a column that is not understood, or that no run recorded.
+        ActlabError: for a malformed column, or one that no run recorded.
     """
     console = Console(file=file or sys.stdout, highlight=False)
     terminal = console.is_terminal
     wide = _table(*tables.grid(results))
-    whole = _needs(console, wide) <= (console.width if terminal else PIPE)
+    whole = _width_of(console, wide) <= (console.width if terminal else PIPE)
     printed: list[Text | Table] = [wide] if whole else narrow(results)
     if not terminal:
-        console.width = max(80, *(_needs(console, table) for table in printed))
+        console.width = max(80, *(_width_of(console, table) for table in printed))
     console.print(Text(results.study.title, style="bold"), "", sep="\n", soft_wrap=False)
     console.print(*printed, "", sep="\n", soft_wrap=False)
+    if sentences := verdict.lines(results):
+        console.print(
+            Text("Verdict", style="bold"), *map(Text, sentences), "", sep="\n", soft_wrap=not terminal
+        )
     notes = footnotes(results)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
         notes.append(
@@ -47,7 +51,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
 
 
 def narrow(results: Results) -> list[Text | Table]:
-    """A table of settings and costs, and one for each metric; usual names fit 80 characters."""
+    """Return a table of settings and costs, and one per metric; with usual names they fit 80 characters."""
     found: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
         found += [Text(f"\n{title}", style="bold")] if title else []
@@ -56,7 +60,7 @@ def narrow(results: Results) -> list[Text | Table]:
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
-    """Print each scoreboard: a line a task, with the median and, in brackets, the rank of each unit."""
+    """Print each scoreboard: one line per task, with each activation's median and, in parentheses, its rank."""
     console = Console(file=file or sys.stdout, highlight=False)
     for board in scoreboard.boards(records):
         head = ["task", *board.beaten]
@@ -68,7 +72,7 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         body.append(["others beaten", *(tables.share(value) for value in board.beaten.values())])
         table = _table(head, body)
         if not console.is_terminal:
-            console.width = max(80, _needs(console, table))
+            console.width = max(80, _width_of(console, table))
         console.print(table, "", sep="\n", soft_wrap=False)
         for note in board.notes:
             console.print(Text(note), soft_wrap=not console.is_terminal)
@@ -85,6 +89,6 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _needs(console: Console, table: Text | Table) -> int:
-    """Characters in a line of a table that is not folded."""
+def _width_of(console: Console, table: Text | Table) -> int:
+    """Return the number of characters per line of an unfolded table."""
     return Measurement.get(console, console.options.update_width(_WIDEST), table).maximum

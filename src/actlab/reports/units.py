@@ -1,7 +1,7 @@
-"""A figure of every unit: value, derivative and, of stochastic units, draws.
+"""The figure of all activations: value, derivative and, for stochastic activations, random draws.
 
-The figure holds figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E), then one panel for
-each registered unit.
+The figure contains figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E), then one panel for
+each registered activation.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _STYLE: dict[Any, Any] = {
     "axes.edgecolor": _GREY,
     "xtick.color": "#555555",
     "ytick.color": "#555555",
-    "svg.hashsalt": "actlab",  # equal figures are equal files
+    "svg.hashsalt": "actlab",  # makes equal figures equal files
 }
 _COLUMNS = 6
 
 StyledUnit = tuple[str, Spec, str, str]
-"""Label, unit, colour and line style."""
+"""Label, activation, colour and line style."""
 
 _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...] = (
     (
@@ -71,18 +71,18 @@ _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...]
 
 
 def plot_units(path: str | Path) -> Path:
-    """Draws value and derivative of every registered unit, with the papers' figures on top.
+    """Draw value and derivative of every registered activation below the papers' figures.
 
-    Stochastic units show training draws as faint dots under their evaluation curve.
+    For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
 
     Args:
-        path: ``….png`` or ``….svg``; its folder is made.
+        path: ``….png`` or ``….svg``; its folder is created.
 
     Returns:
         ``path``.
 
     Raises:
-        ActlabError: another suffix.
+        ActlabError: for another suffix.
     """
     path = Path(path)
     if path.suffix not in (".png", ".svg"):
@@ -95,11 +95,11 @@ def plot_units(path: str | Path) -> Path:
 
 
 def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
-    """Draws value and derivative of some units, in evaluation, over each other.
+    """Draw value and derivative of several activations, in evaluation mode, over each other.
 
     Args:
-        units: by label; one that takes no single numbers is left out.
-        path: ``….png`` or ``….svg``; its folder is made.
+        units: activations by label; one that cannot be applied to single numbers is left out.
+        path: ``….png`` or ``….svg``; its folder is created.
 
     Returns:
         ``path``.
@@ -111,8 +111,8 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
         FigureCanvasAgg(figure)
         sides: Any = figure.subplots(1, 2, sharex=True)
         for label, spec in units.items():
-            with suppress(Exception):  # a user's unit may ask for more than numbers
-                for axes, y in zip(sides, _evaluated(spec, x), strict=True):
+            with suppress(Exception):  # a user-defined activation may not accept single numbers
+                for axes, y in zip(sides, _evaluate(spec, x), strict=True):
                     axes.plot(x.numpy(), y.numpy(), lw=1.6, label=label)
         for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
             _axes_through_0(axes)
@@ -131,7 +131,7 @@ def _figure() -> Figure:
     top.suptitle("The papers' figures", x=0.01, ha="left", fontsize=12, fontweight="bold")
     for axes, panel in zip(top.subplots(1, 3), _PAPER_PANELS, strict=True):
         _paper_panel(axes, *panel)
-    bottom.suptitle("Every unit", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    bottom.suptitle("Every activation", x=0.01, ha="left", fontsize=12, fontweight="bold")
     bottom.legend(handles=_legend(), loc="upper right", ncols=3, frameon=False)
     grid = bottom.subplots(rows, _COLUMNS, sharex=True, sharey=True).flat
     for axes, name in zip(grid, names(), strict=False):
@@ -158,7 +158,7 @@ def _paper_panel(axes: Axes, title: str, limits: tuple[float, float], units: Seq
     _axes_through_0(axes)
     x = torch.linspace(*limits, 1201, dtype=torch.float64)
     for label, spec, colour, style in units:
-        axes.plot(x.numpy(), _evaluated(spec, x)[0].numpy(), color=colour, ls=style, lw=1.8, label=label)
+        axes.plot(x.numpy(), _evaluate(spec, x)[0].numpy(), color=colour, ls=style, lw=1.8, label=label)
     axes.set(title=title, xlabel="x", ylabel="f(x)", xlim=limits)
     axes.legend(frameon=False, loc="upper left")
 
@@ -167,28 +167,28 @@ def _unit_panel(axes: Axes, name: str) -> None:
     _axes_through_0(axes)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     if entry(name).stochastic:
-        at, drawn = _draws(name)
+        at, drawn = _training_draws(name)
         axes.plot(at.numpy(), drawn.numpy(), ".", color=_DOTS, ms=3, alpha=0.5, mew=0)
-    value, derivative = _evaluated(name, x)
+    value, derivative = _evaluate(name, x)
     axes.plot(x.numpy(), value.numpy(), color=_BLUE, lw=2)
     axes.plot(x.numpy(), derivative.numpy(), color=_ORANGE, lw=1.2, ls="--")
     axes.set(xlim=(-4, 4), ylim=(-1.6, 3.2))
-    formula = entry(name).formula.replace("; ", "\n")  # training above evaluation
+    formula = entry(name).formula.replace("; ", "\n")  # formula in training above that in evaluation
     axes.annotate(formula, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=6.5)
     pad = 13 + 9 * formula.count("\n")
     axes.set_title(name, loc="left", pad=pad, fontfamily="monospace", fontweight="bold")
 
 
-def _evaluated(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and derivative in evaluation mode."""
+def _evaluate(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return value and derivative in evaluation mode."""
     x = x.clone().requires_grad_()
     y: Tensor = create(spec).to(x.dtype).eval()(x)
     (derivative,) = torch.autograd.grad(y.sum(), x)
     return y.detach(), derivative
 
 
-def _draws(name: str, n: int = 400) -> tuple[Tensor, Tensor]:
-    """Inputs and one training output for each; the same in every figure."""
+def _training_draws(name: str, n: int = 400) -> tuple[Tensor, Tensor]:
+    """Return inputs and one output in training mode for each; the same draws in every figure."""
     unit = create(name).train()
     attach(unit, Stream(0))
     x = torch.linspace(-4, 4, n)

@@ -1,4 +1,4 @@
-"""Weights & Biases as a logger that never waits for an account; the only module that imports wandb."""
+"""Weights & Biases logger that works without an account; the only module that imports wandb."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"
-PATIENCE = 30.0  # seconds that a run waits for W&B before it is kept offline
+PATIENCE = 30.0  # seconds to wait for W&B before the run is kept offline
 _COUNTERS = ("epoch", "trainer/global_step")
-_COMPARED = {  # keys of a run's config by which dashboards group and filter
+_COMPARED = {  # name → path in a run's config; dashboards group and filter by these
     "activation": ("model", "init_args", "activation"),
     "lr": ("model", "init_args", "optimizer", "init_args", "lr"),
     "dropout": ("model", "init_args", "network", "init_args", "dropout"),
@@ -31,25 +31,27 @@ _COMPARED = {  # keys of a run's config by which dashboards group and filter
 
 
 class RunLogger(WandbLogger):
-    """Lightning's W&B logger with a run of its own, so that several live in one process.
+    """Lightning's W&B logger with a separate run per instance, so that one process may have several.
 
     Args:
         project: where the run appears.
-        name: of the run; W&B invents one by default.
-        save_dir: the ``wandb/`` folder is made in it.
-        group: runs of one group are folded together, such as a study's name.
-        tags: words to filter by.
-        offline: keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides where it is set,
-            else whether an account is found (``WANDB_API_KEY``, or W&B's host in the netrc file).
-        id: of the run; one that is resumed goes on under its own. Offline, each start leaves a folder of that
-            id, which ``wandb sync`` uploads one after the other.
-        entity: user or team; the account's default one by default.
+        name: name of the run; W&B generates one by default.
+        save_dir: folder in which ``wandb/`` is created.
+        group: runs of one group are folded together; a study's name, for example.
+        tags: words for filtering.
+        offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE`` decides if it
+            is set; otherwise the run is online if an account is found (``WANDB_API_KEY``, or W&B's host in the
+            netrc file).
+        id: id of the run; a resumed run keeps its id. Offline, each start creates a folder with this id, and
+            ``wandb sync`` uploads them one after the other.
+        entity: user or team; by default that of the account.
         notes: a sentence about the run.
-        log_model: upload checkpoints, ``all`` for every one; needs ``offline`` to be false.
-        job_type: what kind of run it is among those of its group.
-        system_metrics: log what processors, memory and accelerators do as well.
-        modes: ``max`` of metrics, with their split or by their last part, whose high values are good; of others
-            those of an accuracy alone are.
+        log_model: whether to upload checkpoints, ``all`` for every checkpoint; requires ``offline`` to be
+            False.
+        job_type: kind of run within its group.
+        system_metrics: whether to log the use of processors, memory and accelerators.
+        modes: ``max`` for metrics, by full name or last part, whose high values are good. For other metrics
+            high values are good only if the metric is an accuracy.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class RunLogger(WandbLogger):
         self._diverged = False
         super().__init__(
             name=name,
-            save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another current folder
+            save_dir=str(Path(save_dir).absolute()),  # W&B's service may have another working directory
             id=id,
             offline=self._mode != "online",
             project=project,
@@ -90,22 +92,22 @@ class RunLogger(WandbLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The wandb run, made on first use."""
+        """The wandb run, created on first use."""
         if self._experiment is None:
             Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
-            run = self._begun()
+            run = self._start_run()
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
             rank_zero_info(f"W&B ({self._mode}): {run.url or run.dir}")
         return self._experiment
 
-    def _begun(self) -> Any:
-        """A run of wandb's; kept offline where W&B cannot be reached or refuses the key."""
+    def _start_run(self) -> Any:
+        """Start a wandb run, offline if W&B cannot be reached or rejects the key."""
         arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
-        del arguments["anonymous"]  # wandb has given it up
-        # Not wandb's console capture: it would take hold of the process's own output once a run.
-        # Nor where things lie on this computer: the words of the command, folders, the host's name.
+        del arguments["anonymous"]  # deprecated by wandb
+        # No console capture: it would redirect the process's own output once per run.
+        # No metadata: command line, folders and host name are private to this machine.
         settings = wandb.Settings(
             silent=True,
             console="off",
@@ -119,12 +121,12 @@ class RunLogger(WandbLogger):
             except wandb.errors.Error as error:
                 self._mode = "offline"
                 rank_zero_info(f"W&B cannot be used, the run is kept offline: {one_line(error)}")
-        del arguments["resume"]  # could only warn
+        del arguments["resume"]  # has no effect offline except a warning
         return wandb.init(**arguments | {"mode": self._mode}, settings=settings)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Record the config as it is, nested, and what runs are compared by once more as keys of its own."""
+        """Record the nested config, and again at top level the keys by which runs are compared."""
         nested = _plain(params)
         self.experiment.config.update({**compared(nested), **nested}, allow_val_change=True)
 
@@ -137,18 +139,18 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
-        """Sum up the whole run: ``last/val/loss`` and ``best/val/loss`` of each metric.
+        """Write the summary of the whole run: ``last/val/loss`` and ``best/val/loss`` for each metric.
 
-        A nan is the worst value, and all that a diverged run has is the worst, as in tables.
+        nan counts as the worst value. For a diverged run, last and best are the worst value, as in tables.
 
         Args:
-            values: of each metric, in the order of the steps; those before a resume too.
-            diverged: whether the run did.
+            values: values of each metric in the order of the steps, including those before a resume.
+            diverged: whether the run diverged.
         """
         self._logged, self._diverged = {name: list(series) for name, series in values.items()}, diverged
-        self._sum_up()
+        self._write_summary()
 
-    def _sum_up(self) -> None:
+    def _write_summary(self) -> None:
         for name, series in self._logged.items():
             if name not in _COUNTERS and series:
                 known = [value for value in series if value == value]
@@ -160,10 +162,10 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Close the run, so that its files are complete; logging after that takes it up again by its id."""
+        """Close the run so that its files are complete; later logging resumes it under its id."""
         super().finalize(status)
         if self._experiment is not None:
-            self._sum_up()
+            self._write_summary()
             self._id = self._wandb_init["id"] = self.experiment.id
             self.experiment.finish(exit_code=0 if status == "success" else 1)
             self._experiment = None
@@ -177,15 +179,15 @@ def publish(
     rows: Sequence[Sequence[str]],
     stage: str = "",
 ) -> None:
-    """Log a study's table and pictures as a run of its group.
+    """Log a study's table and pictures as a run of the study's group.
 
     Args:
-        study: names the group.
-        folder: of what is published; the run has an id of its own there.
+        study: its name is the name of the group.
+        folder: what is published; it also stores the id of the run.
         pictures: PNG files.
-        head: of the table.
-        rows: of the table, as text.
-        stage: of an earlier stage alone its name.
+        head: header of the table.
+        rows: rows of the table, as text.
+        stage: name of the stage if only an earlier stage is published.
     """
     logger = RunLogger(
         name="-".join(filter(None, (study.name, stage, "report"))),
@@ -202,7 +204,7 @@ def publish(
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What runs are compared by: unit, learning rate, dropout and seed, as far as a config has them.
+    """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them.
 
     >>> compared({"seed_everything": 3, "model": {"init_args": {"activation": {"name": "elu", "alpha": 0.5}}}})
     {'activation': 'elu(alpha=0.5)', 'seed': 3}
@@ -218,7 +220,7 @@ def compared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mode(offline: bool | None = None) -> str:
-    """W&B's mode: as asked, else as ``WANDB_MODE`` says, else online when an account is found."""
+    """Return W&B's mode: as requested, else ``WANDB_MODE``, else online if an account is found."""
     if offline is not None:
         return "offline" if offline else "online"
     if asked := os.environ.get("WANDB_MODE"):
@@ -227,12 +229,12 @@ def mode(offline: bool | None = None) -> str:
 
 
 def default_entity() -> str:
-    """The user or team that the account logged in writes to by default."""
+    """Return the default user or team of the account that is logged in."""
     return str(wandb.Api().default_entity)
 
 
 def _in_netrc() -> bool:
-    """Whether the netrc file holds a login for W&B."""
+    """Return whether the netrc file contains a login for W&B."""
     path = at_home(os.environ.get("NETRC", "~/.netrc"))
     host = os.environ.get("WANDB_BASE_URL", _HOST).partition("//")[2].partition("/")[0] or _HOST
     try:
@@ -242,9 +244,9 @@ def _in_netrc() -> bool:
 
 
 def _plain(params: Any) -> Any:
-    """Nested values as wandb stores them: mappings, lists, numbers, text; anything else by its text.
+    """Return nested values as wandb stores them: mappings, lists, numbers and text; anything else as text.
 
-    Of an absolute path the last part alone: the rest says how somebody's disk is ordered.
+    Of an absolute path only the last part is kept: the rest is private to this machine.
     """
     params = vars(params) if hasattr(params, "__dict__") and not callable(params) else params
     if isinstance(params, Mapping):

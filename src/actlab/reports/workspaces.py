@@ -1,6 +1,6 @@
 """A study in Weights & Biases: a workspace and a report over its runs; the only module for wandb-workspaces.
 
-Runs come there by ``actlab study run FILE --logger actlab.reports.wandb.RunLogger``: the group is the study.
+Runs are logged by ``actlab study run FILE --logger actlab.reports.wandb.RunLogger``; their group is the study.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import wandb_workspaces.workspaces as ws
 from actlab.config.keys import short
 from actlab.studies.plan import Study
 
-_SETTINGS = ("activation", "lr", "dropout", "seed")  # as `actlab.reports.wandb.compared` has them
-SETTING = "setting"  # of a run's config: its place in the grid in words, which all its seeds share
+_SETTINGS = ("activation", "lr", "dropout", "seed")  # keys of `actlab.reports.wandb.compared`
+SETTING = "setting"  # key in a run's config: its grid point in words, equal for all its seeds
 
 
 def metrics_of(study: Study) -> list[str]:
-    """The metrics that a study selects by, prints and draws over epochs, each once, as the runs log them.
+    """Return the metrics, as runs log them, that a study selects by, prints or draws over epochs.
 
-    What its probes measure is not logged by runs.
+    Each metric appears once. Metrics of probes are left out because runs do not log them.
     """
     drawn = [
         metric
@@ -37,12 +37,12 @@ def metrics_of(study: Study) -> list[str]:
 
 
 def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
-    """Curves and final values of each setting, settings side by side, and what differs between runs.
+    """Return a workspace with curves and final values per setting, settings, and a comparison of runs.
 
     Args:
-        study: whose runs are shown; of one in stages the stage that is.
+        study: the study whose runs are shown; for a study in stages, the stage.
         entity: user or team.
-        project: where the runs are.
+        project: project of the runs.
     """
     return ws.Workspace(
         entity=entity,
@@ -59,18 +59,18 @@ def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
 
 
 def runs_of(study: Study) -> str:
-    """The filter that finds a study's runs: of its group, with its seeds, which an earlier stage has not."""
+    """Return the filter for a study's runs: its group, and its seeds, which differ from an earlier stage's."""
     return f"Metric('group') = '{study.name}' and Config('seed') in {list(study.seeds)}"
 
 
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
-    """The study as a report: its table, notes, curves, settings and a comparer of runs.
+    """Return a report on the study: table, notes, curves, settings and a comparison of runs.
 
     Args:
-        study: whose runs are shown.
-        table: as Markdown; empty before a run has ended.
+        study: the study whose runs are shown.
+        table: the table as Markdown; empty before a run has ended.
         entity: user or team.
-        project: where the runs are.
+        project: project of the runs.
     """
     runset = wr.Runset(
         entity=entity,
@@ -93,7 +93,7 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
 
 
 def curves(study: Study) -> list[Any]:
-    """A panel for each metric over epochs: a line for each setting, the median of its seeds, their range."""
+    """Return a panel per metric over epochs: one line per setting, the median over seeds with their range."""
     return [
         wr.LinePlot(
             title=metric,
@@ -110,7 +110,7 @@ def curves(study: Study) -> list[Any]:
 
 
 def bars(study: Study) -> list[Any]:
-    """For each metric its last and its best value, by setting."""
+    """Return, per metric, panels of its last and its best value by setting."""
     return [
         wr.BarPlot(
             title=f"{kind} {metric}",
@@ -125,7 +125,7 @@ def bars(study: Study) -> list[Any]:
 
 
 def settings(study: Study) -> list[Any]:
-    """Parallel coordinates over what runs are compared by, to the best value of what selects."""
+    """Return parallel coordinates from the settings of runs to the best value of the selection metric."""
     keys = [key for key in _SETTINGS if key in {"activation", "seed", *map(short, study.keys)}]
     columns = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in keys]
     aim = wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(f"best/{study.select.metric}"))
@@ -133,7 +133,7 @@ def settings(study: Study) -> list[Any]:
 
 
 def description(study: Study, entity: str, project: str) -> str:
-    """What would be created, in words."""
+    """Return a description of what `create` would create."""
     metrics = ", ".join(metrics_of(study))
     where = f"{entity}/{project}" if entity else project
     return (
@@ -146,7 +146,7 @@ def description(study: Study, entity: str, project: str) -> str:
 
 
 def create(study: Study, table: str, entity: str, project: str) -> Sequence[str]:
-    """Create both, by the account that is logged in; their addresses."""
+    """Create workspace and report with the account that is logged in, and return their addresses."""
     shown, written = workspace(study, entity, project), report(study, table, entity, project)
     shown.save()
     written.save(draft=True)

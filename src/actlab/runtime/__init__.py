@@ -1,1 +1,1 @@
-"""What surrounds training in a process: signals, calls of third-party code, matrix products, module modes."""
+"""Process-level support for training: signals, calls of third-party code, matmul backends, module modes."""

@@ -1,8 +1,8 @@
-"""The route of float32 matrix products on the CPU: torch's own, or oneDNN where it is as exact and faster.
+"""The backend of float32 matmuls on the CPU: torch's default, or oneDNN where it is as exact and faster.
 
-On AMD processors torch's library leaves AVX-512 unused. oneDNN does not, but torch sends it float32 products
-only under a setting that also allows it bfloat16, which it takes where the processor has units for that (AMX).
-So the error is measured: precision is never given up.
+On AMD processors torch's default library does not use AVX-512; oneDNN does. Torch sends float32 matmuls to
+oneDNN only under a setting that also allows bfloat16, and oneDNN uses bfloat16 on processors with AMX units.
+`choose` therefore measures the error of both backends, so that precision is never lost.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from actlab.errors import unknown
 
 DEFAULT, ONEDNN, AUTO = "default", "onednn", "auto"
 _SETTINGS = {DEFAULT: "none", ONEDNN: "bf16"}
-LESS_EXACT = 4.0  # times the error of the default route: what summing in another order may do
-FASTER = 0.9  # of its time, at most: less is no gain worth another order of sums
+LESS_EXACT = 4.0  # largest error, as a multiple of the default's: room for another order of summation
+FASTER = 0.9  # largest time, as a share of the default's: a smaller gain is not worth another order of sums
 ROUNDS = 12
 
 
 def use(route: str) -> None:
-    """Take a route from now on, in this process.
+    """Set the matmul backend of this process.
+
+    Args:
+        route: ``"default"`` or ``"onednn"``.
 
     Raises:
-        ActlabError: for a route that is none.
+        ActlabError: ``route`` is unknown.
     """
     if route not in _SETTINGS:
-        raise unknown("route of products", route, [*_SETTINGS, AUTO])
+        raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
 
 
 def choose() -> str:
-    """The route that is exact and fastest on this processor, measured."""
+    """Return the faster of the backends that are exact enough on this processor, by measurement."""
     found = measured()
     (error, seconds), (default_error, default_seconds) = found[ONEDNN], found[DEFAULT]
     exact, faster = error <= LESS_EXACT * default_error, seconds <= FASTER * default_seconds
@@ -41,7 +44,11 @@ def choose() -> str:
 
 
 def measured() -> dict[str, tuple[float, float]]:
-    """Largest relative error and seconds of each route, for products as a stack of small networks has them."""
+    """Return (relative error, seconds) of each backend, for matmuls in sizes of a stack of small networks.
+
+    The error is the largest absolute error divided by the largest absolute value. The time is the shortest of
+    `ROUNDS` rounds.
+    """
     source = torch.Generator().manual_seed(0)
     left, right = torch.randn(8, 128, 784, generator=source), torch.randn(8, 784, 128, generator=source)
     exact = left.double() @ right.double()

@@ -1,4 +1,4 @@
-"""Any module: its training and evaluation mode, a batch looked at in between, attributes of its own."""
+"""Helpers for any module: its own attributes, evaluation mode, and batches safe from in-place changes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import torch
 from torch import Tensor, nn
 
 Found = TypeVar("Found")
-_BARE = vars(nn.Module()).keys()  # what every module has
+_BARE = vars(nn.Module()).keys()  # attributes of every module
 
 
 def own_attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds beside parameters, buffers, children and all else that every module has."""
+    """Return a module's attributes without parameters, buffers, children and the attributes of every module."""
     return {name: value for name, value in vars(module).items() if name not in _BARE}
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards each part is in the mode in which it was.
+    """Run a block in evaluation mode without gradients, and restore the mode of each submodule afterwards.
 
-    `nn.Module.train` would also wake up parts that a network keeps in evaluation mode.
+    `nn.Module.train` is not used to restore, because it would also change submodules that a network keeps in
+    evaluation mode.
     """
     training = [part for part in module.modules() if part.training]
     module.eval()
@@ -35,16 +36,17 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 class Lending:
-    """Gives a batch to be looked at before it is trained on; copies of it to what overwrites its inputs.
+    """Evaluates a function on a batch before training on this batch, without changing the batch.
 
-    Whether that is so shows the first batch.
+    The function receives copies until it leaves a copy unchanged, normally at the first batch. Later calls
+    pass the batch itself.
     """
 
     def __init__(self) -> None:
         self._copies = True
 
     def __call__(self, look: Callable[[tuple[Tensor, ...]], Found], batch: tuple[Tensor, ...]) -> Found:
-        """What ``look`` finds."""
+        """Return ``look(batch)``."""
         if not self._copies:
             return look(batch)
         lent = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)

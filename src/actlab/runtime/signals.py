@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: an exception that ends the process, and a flag, for an exception can be swallowed."""
+"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_requested: list[int] = []  # numbers of the signals that have arrived, the first one first
+_requested: list[int] = []  # numbers of the signals received, in order
 
 
 class Stopped(BaseException):
-    """A signal asked the process to end; no library takes it for an error of its own."""
+    """Raised by a signal to end the process; a BaseException, so no ``except Exception`` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -21,18 +21,18 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into `Stopped`, also while libraries are imported.
+    """Turn Ctrl-C and SIGTERM into `Stopped`, also during imports.
 
-    The handler raises at once, so that imports and waits end. What it interrupts may swallow the exception: any
-    ``except``, a ``__del__``, a callback of a C library. So the handler also records the signal, and `check`
-    raises again.
+    The handler raises at once, so that imports and waits end. The interrupted code may swallow the exception,
+    in an ``except``, a ``__del__`` or a callback of a C library. The handler therefore also records the signal,
+    and `check` raises again.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         _requested.append(number)
         raise Stopped(number)
 
-    alone = threading.current_thread() is threading.main_thread()  # only there a handler can be set
+    alone = threading.current_thread() is threading.main_thread()  # handlers can only be set in the main thread
     former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if alone}
     try:
         yield
@@ -43,10 +43,10 @@ def stopping() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise for a signal that has arrived.
+    """Raise if a signal has arrived.
 
     Raises:
-        Stopped: with the number of the first one.
+        Stopped: a signal has arrived; holds the number of the first signal.
     """
     if _requested:
         raise Stopped(_requested[0])

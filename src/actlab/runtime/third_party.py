@@ -1,4 +1,4 @@
-"""Calls of third-party code: what it raises is not taken for something else, and torch's default type stays."""
+"""Calls of third-party code: converts ambiguous exceptions and protects torch's default dtype."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from actlab.errors import RunError, described
 
 P = ParamSpec("P")
 Found = TypeVar("Found")
-# What the callers of a step take for something else: Lightning's loops end at a StopIteration as at the end of
-# the data, and an OSError stands for a disk that is full or files that are gone.
+# Callers would misinterpret these: Lightning's loops treat StopIteration as the end of the data, and an OSError
+# stands for a full disk or missing files.
 _AMBIGUOUS = (StopIteration, OSError)
 
 
 class Calling:
-    """A block that calls third-party code.
+    """A context manager around calls of third-party code.
 
     Raises:
-        RunError: for an exception that callers would take for something else, and for another default type
-            of floating-point numbers than before: all that is computed later in the process would have it.
+        RunError: the code raised an exception that callers would misinterpret, or changed torch's default
+            dtype, which would affect all later computation in the process.
     """
 
     def __enter__(self) -> None:
@@ -38,13 +38,13 @@ class Calling:
             raise RunError(f"an activation, network or task raised {described(error)}") from error
         if changed != self.dtype and (error is None or isinstance(error, Exception)):
             raise RunError(
-                f"an activation, network or task set torch's default type to {changed}, from {self.dtype}: "
-                "leave it as it is, and give trainer.precision in the config"
+                f"an activation, network or task set torch's default dtype to {changed}, from {self.dtype}: "
+                "do not change the default; set trainer.precision in the config instead"
             ) from error
 
 
 def calling(step: Callable[P, Found]) -> Callable[P, Found]:
-    """A function that calls third-party code, as a `Calling` block."""
+    """Decorate a function that calls third-party code: run it in a `Calling` block."""
 
     @wraps(step)
     def called(*args: P.args, **kwargs: P.kwargs) -> Found:

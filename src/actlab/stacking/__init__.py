@@ -1,4 +1,4 @@
-"""Stacked training: R runs of one network as one program."""
+"""Stacked training: R runs of one network trained as one module."""
 
 from actlab.stacking.layers import stacked_form, walked
 from actlab.stacking.network import StackedNetwork

@@ -1,11 +1,11 @@
-"""The table of stacked forms: R layers of one kind as one layer whose tensors lead with the run axis.
+"""Stacked forms: R layers of one type as one layer whose tensors have a leading run axis.
 
-A layer in the table has a batched form: a linear layer is one ``baddbmm``. A unit that acts elementwise and has
-no parameters is applied once to all members. Anything else is called member by member, each member being the
-very module that it is alone. ``vmap`` over ``functional_call`` takes 1.2 times as long on two cores
-(``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map a unit that changes its buffers.
+A layer type in the table has a batched form: a linear layer becomes one ``baddbmm``. An elementwise activation
+without parameters is applied once to all members. Any other module is called member by member, each with the
+module of its own run. ``vmap`` over ``functional_call`` takes 1.2 times as long on two cores
+(``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map an activation that changes its buffers.
 
-A user's layer enters the table with `stacked_form`::
+Register the stacked form of a user-defined layer with `stacked_form`::
 
     @stacked_form(Scale)
     class StackedScale(nn.Module):
@@ -16,7 +16,7 @@ A user's layer enters the table with `stacked_form`::
         def forward(self, x):
             return x * self.gain.unsqueeze(1)  # (R, B, D)
 
-Parameters and buffers of a stacked form have the names that they have in a member.
+Parameters and buffers of a stacked form have the same names as in a member.
 
 Shapes: ``R`` runs, ``B`` batch, ``*`` further axes, ``D`` features.
 """
@@ -40,13 +40,14 @@ from actlab.runtime.modules import own_attributes
 Form = Callable[[Sequence[Any], Stream], nn.Module]
 _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], Form] = {}
-_ACTING = ("forward", "__call__", "train", "_apply")  # what a stacked form has of its type
+_METHODS = ("forward", "__call__", "train", "_apply")  # a subclass that overrides one needs its own form
 
 
 def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
-    """Decorate what builds the stacked form of a layer type: called with the R members and the stack's stream.
+    """Register the decorated class or function as the builder of the stacked form of a layer type.
 
-    It serves subclasses too, as long as they do not define a method of `_ACTING` of their own.
+    The builder is called with the R members and the stack's stream. It also applies to subclasses that do not
+    override ``forward``, ``__call__``, ``train`` or ``_apply``.
     """
 
     def enter(form: _Form) -> _Form:
@@ -57,20 +58,20 @@ def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
 
 
 def form_of(layer: nn.Module) -> Form | None:
-    """What builds the stacked form of a layer, or None when its type is not in the table."""
+    """Return the builder of a layer's stacked form, or None if its type is not in the table."""
     own = type(layer)
     for kind in own.__mro__:
-        if kind in _FORMS and all(getattr(own, name) is getattr(kind, name) for name in _ACTING):
+        if kind in _FORMS and all(getattr(own, name) is getattr(kind, name) for name in _METHODS):
             return _FORMS[kind]
     return None
 
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
-    """The stacked form of R modules that are alike.
+    """Return the stacked form of R modules with the same structure.
 
     Args:
-        members: one a run; they become part of the result.
-        stream: of the stack.
+        members: one module per run; they become part of the result.
+        stream: the random stream of the stack.
     """
     first = members[0]
     if form := form_of(first):
@@ -82,7 +83,7 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 
 def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
-    """Whether one member serves all runs: elementwise, with equal settings, random by `Uniform` alone."""
+    """Return whether one member serves all runs: elementwise, equal settings, random only through `Uniform`."""
     first = members[0]
     if not activations.is_elementwise(first) or streams.seeds_torch(first):
         return False
@@ -90,7 +91,7 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 
 
 def _settings(module: nn.Module) -> list[Any]:
-    """What a unit without parameters holds besides its modules; objects of unknown kinds equal nothing."""
+    """Return the attributes of a module without parameters, and of its children, for comparison."""
     if isinstance(module, streams.Uniform):
         return []
     own = [(name, _plain(value)) for name, value in own_attributes(module).items()]
@@ -102,15 +103,16 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    # Values of other types may not be comparable: a new object is equal to nothing else.
     return value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
 
 
 @stacked_form(nn.Linear)
 class StackedLinear(nn.Module):
-    """R linear layers as one batched product.
+    """R linear layers as one batched matrix product.
 
-    The weight is kept as ``(R, D, out)``: its gradient comes out of the product in that order, and keeping a
-    member's own order would copy all gradients once an update.
+    The weight has the shape ``(R, D, out)``, the layout in which the product computes its gradient. The layout
+    of a member would require a copy of all gradients in every update.
 
     Shape: ``(R, B, *, D)`` → ``(R, B, *, out)``.
     """
@@ -131,14 +133,14 @@ class StackedLinear(nn.Module):
         return y.view(*x.shape[:-1], -1) if x.dim() > 3 else y
 
     def member_state(self, r: int) -> dict[str, Tensor]:
-        """The layer's state as member ``r`` has it."""
+        """Return the state dict of member ``r``."""
         state = {"weight": self.weight.detach()[r].T}
         return state if self.bias is None else {**state, "bias": self.bias.detach()[r]}
 
 
 @stacked_form(nn.Flatten)
 class StackedFlatten(nn.Module):
-    """Flattens what the members flatten, behind the run axis."""
+    """Flatten the same axes as the members, counted behind the run axis."""
 
     def __init__(self, members: Sequence[nn.Flatten], stream: Stream) -> None:
         super().__init__()
@@ -152,20 +154,20 @@ class StackedFlatten(nn.Module):
 
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
-    """One dropout layer for all runs, with a probability a run where they differ."""
+    """Return one dropout layer for all runs, with one probability per run if they differ."""
     dropout = Dropout(_common([float(m.p) for m in members]), members[0].setting)
     dropout.uniform.stream, dropout.uniform.site = stream, members[0].uniform.site
     return dropout
 
 
 def _common(values: Sequence[float]) -> float | Tensor:
-    """One number where all are equal, else one a run, ``(R, 1)``."""
+    """Return a number if all are equal, else one per run, ``(R, 1)``."""
     return values[0] if len(set(values)) == 1 else torch.tensor(values, dtype=torch.float64).view(-1, 1)
 
 
 @stacked_form(nn.Sequential)
 def stacked_sequential(members: Sequence[nn.Sequential], stream: Stream) -> nn.Sequential:
-    """The stacked forms of the layers, one after the other, under the names they have."""
+    """Return the sequence of the stacked forms of the layers, with the same names."""
     stacked = nn.Sequential()
     for name, layer in _children(members, stream).items():
         stacked.add_module(name, layer)
@@ -173,27 +175,27 @@ def stacked_sequential(members: Sequence[nn.Sequential], stream: Stream) -> nn.S
 
 
 def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
-    """The form of a composite module: itself, with its children replaced by their stacked forms.
+    """Return a copy of a composite module with its children replaced by their stacked forms.
 
-    Right for a module whose ``forward`` only hands tensors from child to child and combines them elementwise,
+    Valid for a module whose ``forward`` only passes tensors from child to child and combines them elementwise,
     such as a residual block: ``stacked_form(Block)(walked)``.
 
     Raises:
-        ActlabError: when the module has parameters or buffers of its own.
+        ActlabError: if the module itself has parameters or buffers.
     """
     first = members[0]
     if next(first.parameters(recurse=False), None) is not None or dict(first.named_buffers(recurse=False)):
         raise ActlabError(
-            f"{type(first).__name__} has parameters of its own: give it a stacked form of its own"
+            f"{type(first).__name__} itself has parameters or buffers: register a stacked form for it"
         )
     stacked = copy.copy(first)
-    # What a module lacks it holds as None, such as the shortcut of a block.
+    # An absent child is None in ``_modules``, such as the shortcut of a block.
     stacked._modules = {**first._modules, **_children(members, stream)}
     return stacked
 
 
 def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Module]:
-    """The stacked form of each child, by name; a child with two names, such as a shared layer, stays one."""
+    """Return the stacked form of each child by name; a child with two names has one form."""
     forms: dict[int, nn.Module] = {}
     found = {}
     for name, child in members[0]._modules.items():
@@ -205,9 +207,9 @@ def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Modu
 
 
 class PerMember(nn.Module):
-    """Any modules, called member by member; each is the module that it is alone, with its own random numbers.
+    """Call R arbitrary modules member by member, each with its own random numbers.
 
-    So parameters, buffers that are replaced, and whatever else a module holds stay apart.
+    Parameters, buffers (even if replaced) and all other state of the modules stay separate.
     """
 
     def __init__(self, members: Sequence[nn.Module], stream: Stream) -> None:
@@ -217,23 +219,23 @@ class PerMember(nn.Module):
             streams.attach_like(member, stream.member(r))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """``(R, B, *)`` → ``(R, B, *)``; each member may overwrite what it is given."""
+        """Map ``(R, B, *)`` to ``(R, B, *)``; each member gets a copy of its inputs, which it may overwrite."""
         parts = zip(*([part.clone() for part in x.unbind()] for x in inputs), strict=True)
         return torch.stack([member(*part) for member, part in zip(self.members, parts, strict=True)])
 
     def member_state(self, r: int) -> dict[str, Any]:
-        """The module's state as member ``r`` has it."""
+        """Return the state dict of member ``r``."""
         return self.members[r].state_dict()
 
 
 def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
-    """Why a network cannot be stacked, or None.
+    """Return why a network cannot be stacked, or None.
 
-    What has no stacked form is called member by member; that is right for anything but saves nothing, so only
-    units and small layers may be called so.
+    A module without a stacked form is called member by member. That is correct for any module but saves no
+    time, so it is allowed only for activations and small layers.
 
     Args:
-        network: of one member.
+        network: the network of one member.
         units: its activation modules.
     """
     if any(network is unit for unit in units) or activations.is_elementwise(network):
@@ -242,10 +244,10 @@ def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str |
     if form is stacked_sequential or form is walked:
         if streams.seeds_torch(network, recurse=False):
             name = type(network).__name__
-            return f"{name} may be random in a way of its own; declare 'stochastic = False' on the class if not"
+            return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"
         reasons = (reason_against(child, units) for child in network.children())
         return next((reason for reason in reasons if reason), None)
     large = any(p.dim() > 1 for p in network.parameters()) or any(network.children())
     if form is None and large:
-        return f"{type(network).__name__} has no stacked form (actlab.stacking.stacked_form gives it one)"
+        return f"{type(network).__name__} has no stacked form (register one with actlab.stacking.stacked_form)"
     return None

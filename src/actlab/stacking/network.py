@@ -1,4 +1,4 @@
-"""R networks of the same layers as one network.
+"""R networks with the same layers as one network.
 
 Shapes: ``R`` runs, ``B`` batch.
 """
@@ -16,11 +16,11 @@ from actlab.stacking.layers import PerMember, stack
 
 
 class StackedNetwork(nn.Module):
-    """R networks of the same layers as one.
+    """Compute R networks with the same layers as one module.
 
     Args:
-        members: networks of R runs, fresh; they become part of the stack.
-        stream: of the stack.
+        members: untrained networks, one per run; they become part of the stack.
+        stream: the random stream of the stack.
 
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """
@@ -33,27 +33,27 @@ class StackedNetwork(nn.Module):
             share(member, _state(self.layers, r))
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
-        """Outputs of all members; ``shared`` inputs lack the run axis."""
+        """Return the outputs of all members; ``shared`` inputs have no run axis."""
         if shared:
             inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
         output: Tensor = self.layers(*inputs)
         return output
 
     def member_state(self, r: int) -> dict[str, Any]:
-        """State dict of member ``r`` as its own network would have it (copies)."""
+        """Return a copy of the state dict of member ``r``'s network."""
         state = _state(self.layers, r).items()
         return {n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in state}
 
 
 def share(member: nn.Module, state: dict[str, Any]) -> None:
-    """Let a member's parameters be its part of the stack: what they held is freed."""
+    """Make a member's parameters views of its part of the stack, which frees their former memory."""
     for name, parameter in member.named_parameters():
         if name in state and state[name].shape == parameter.shape:
             parameter.data = state[name]
 
 
 def _state(module: nn.Module, r: int) -> dict[str, Any]:
-    """The part of a stacked module's state that is member ``r``'s, under a member's names."""
+    """Return member ``r``'s part of a stacked module's state, with the names of a member."""
     if callable(form := getattr(module, "member_state", None)):
         own: dict[str, Any] = form(r)
         return own
@@ -61,14 +61,14 @@ def _state(module: nn.Module, r: int) -> dict[str, Any]:
     state: dict[str, Any] = {
         n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
     }
-    for name, child in module._modules.items():  # one that has two names is in the state under both
+    for name, child in module._modules.items():  # a child with two names is in the state under both
         if child is not None:
             state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}
     return state
 
 
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
-    """For each stacked parameter the name it has in a member, and the one run it belongs to, if it does."""
+    """Map each stacked parameter to its name in a member and to its run, or None if it belongs to all runs."""
     found: dict[str, tuple[str, int | None]] = {}
     apart = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
     for name, _ in network.named_parameters():

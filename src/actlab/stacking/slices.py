@@ -1,4 +1,4 @@
-"""One optimiser for a stack: its parameters cut along the run axis where the members' settings differ.
+"""The optimiser of a stack: parameters are split along the run axis where the members' settings differ.
 
 Shapes: ``R`` runs.
 """
@@ -22,25 +22,25 @@ from actlab.tasks.building import check_optimizer
 
 
 class Slices:
-    """Stacked parameters cut along the run axis where the optimiser's settings change.
+    """Split stacked parameters along the run axis where the optimiser's settings change.
 
-    Neighbouring members of equal settings share a slice and a parameter group, so a stack of three learning
-    rates costs three groups whatever its size. A slice shares storage with its parameter. An optimiser that
-    treats every element by itself updates each member as it does alone.
+    Neighbouring members with equal settings share a slice and a parameter group, so a stack with three learning
+    rates has three groups whatever its size. A slice shares storage with its parameter. An optimiser that works
+    elementwise updates each member as in a run alone.
 
     Args:
-        network: of the stack.
-        members: the task of each run: its optimiser, penalty and schedules.
+        network: the network of the stack.
+        members: the task of each run, with its optimiser, penalty and schedules.
 
     Raises:
-        ActlabError: for members with other optimisers, or decay or learning rates given twice.
+        ActlabError: for members with different optimisers, or if decay or learning rate is given twice.
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
-        self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # whole, part, its runs
-        self._runs: dict[nn.Parameter, slice] = {}  # those of each part
+        self.sliced: list[tuple[nn.Parameter, nn.Parameter, slice]] = []  # parameter, slice, runs
+        self._runs: dict[nn.Parameter, slice] = {}  # the runs of each slice
         self.size = len(members)
-        self.owners: list[int] = []  # of each parameter group its first run
+        self.owners: list[int] = []  # the first run of each parameter group
         self._names = member_names(network)
         own_kinds = optim.kinds(members[0].network, members[0].units)
         kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
@@ -56,7 +56,7 @@ class Slices:
         self.optimizer = _optimizer(_shared(members), groups)
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
-        """What some runs have of some parameters: slices of the stacked ones, those of their own whole."""
+        """Yield the parameters of some runs: slices of stacked parameters, and whole ones of single runs."""
         for name in names:
             whole, owner = network.get_parameter(name), self._names[name][1]
             if owner is None:
@@ -70,7 +70,7 @@ class Slices:
 
     @torch.no_grad()
     def penalty(self) -> Tensor:
-        """½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
+        """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
         first = next(iter(self._runs))
         found = torch.zeros(self.size, dtype=first.dtype, device=first.device)
         for group in self.optimizer.param_groups:
@@ -81,13 +81,13 @@ class Slices:
         return found
 
     def take_gradients(self) -> None:
-        """Point each slice's gradient into the gradient of its parameter."""
+        """Set each slice's gradient to a view of its parameter's gradient."""
         for whole, part, runs in self.sliced:
             part.grad = None if whole.grad is None else whole.grad[runs]
 
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
-    """What members must have in common to share a parameter group."""
+    """Return the settings that members must share to be in one parameter group."""
     schedules, penalty = member.schedules, member.l2
     settings = member_settings(member.optimizer)
     if penalty is not None:
@@ -96,11 +96,11 @@ def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Sch
 
 
 def _shared(members: Sequence[Task]) -> OptimizerCallable:
-    """The optimiser of all members.
+    """Return the optimiser factory of all members.
 
     Raises:
-        ActlabError: for members with optimisers of several types, or with settings that one alone could not
-            have.
+        ActlabError: for members with optimisers of different types, or with settings that are invalid for a
+            single run too.
     """
     kinds: dict[str, None] = {}
     for member in members:
@@ -113,14 +113,14 @@ def _shared(members: Sequence[Task]) -> OptimizerCallable:
 
 
 def member_settings(factory: OptimizerCallable) -> dict[str, Any]:
-    """A member's optimiser settings, as a parameter group has them."""
+    """Return the settings of a member's optimiser, as in a parameter group."""
     group = factory([nn.Parameter(torch.zeros(1))]).param_groups[0]
     return {name: value for name, value in group.items() if name != "params"}
 
 
 def _optimizer(factory: OptimizerCallable, groups: Iterable[dict[str, Any]]) -> Optimizer:
     optimizer = factory(groups)
-    if isinstance(optimizer, torch.optim.Adagrad):  # torch begins all groups with the first one's value
+    if isinstance(optimizer, torch.optim.Adagrad):  # torch initialises all groups with the first group's value
         for group in optimizer.param_groups:
             for part in group["params"]:
                 optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])

@@ -1,7 +1,7 @@
-"""A stack: R tasks that differ in seed or settings, trained as one LightningModule.
+"""The stacked task: R tasks that differ in seed or settings, trained as one LightningModule.
 
-A member has the initial weights, data order and random masks that it would have alone, so its numbers are those
-of a run of its own up to the order of floating-point sums.
+Each member has the same initial weights, data order and random masks as in a run alone, so its results are the
+same up to the order of floating-point sums.
 
 Shapes: ``R`` runs, ``B`` batch.
 """
@@ -27,16 +27,16 @@ from actlab.tasks.training import Training
 
 
 class StackedTask(Training):
-    """R tasks trained as one.
+    """Train R tasks as one.
 
-    The loss is the sum over members of each one's batch mean: a member's gradient is what it is alone.
+    The loss is the sum of the members' mean losses, so each member has the same gradient as in a run alone.
     Metrics are vectors over members; `latest` holds those of the epoch, as ``{split}/{name}`` → ``(R,)``.
 
     Args:
-        members: one task a run, fresh, with networks of the same layers.
+        members: one untrained task per run, with networks of the same layers.
 
     Raises:
-        ActlabError: when the members cannot be stacked.
+        ActlabError: if the members cannot be stacked.
     """
 
     network: StackedNetwork
@@ -58,37 +58,37 @@ class StackedTask(Training):
 
     @property
     def stacked(self) -> bool:
-        """Whether values lead with an axis of runs."""
+        """Whether values have a leading run axis."""
         return True
 
     def setup(self, stage: str) -> None:
-        """Let members see the Trainer: their own quantities may ask for the epoch."""
+        """Give the members the Trainer, because their quantities may depend on the epoch."""
         for member in self.members:
             member.trainer = self.trainer
         super().setup(stage)
 
     @property
     def sites(self) -> dict[str, nn.Module]:
-        """Where the stacked network has activations, by name within a member's."""
+        """The activation modules of the stacked network, by module name in a member."""
         return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
 
     def observe(self, batch: Batch) -> None:
-        """Pass a batch that all members share through the network, for those who watch its layers."""
+        """Pass a batch shared by all members through the network, for callers with hooks on its layers."""
         self.measured(batch, shared=True)
 
     def apart(self) -> Iterator[Task]:
-        """The members one by one, each with its weights as they are now."""
+        """Yield the members one by one, each with its current weights."""
         for r, member in enumerate(self.members):
             member.network.load_state_dict(self.network.member_state(r))
             yield member.to(self.device).train(self.training)
 
     @calling
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
-        """What a batch says, with values ``(R, B, *)``.
+        """Return the quantities of a batch, with values ``(R, B, *)``.
 
         Args:
-            batch: tensors ``(R, B, *)``, or ``(B, *)`` where all members share them.
-            shared: which of the two.
+            batch: tensors ``(R, B, *)``, or ``(B, *)`` if all members share them.
+            shared: whether all members share the batch.
         """
         first = self.members[0]
         first.training = self.training
@@ -106,11 +106,11 @@ class StackedTask(Training):
         return {name: stacked_quantity([quantities[name] for quantities in found]) for name in found[0]}
 
     def penalty(self) -> Tensor:
-        """½·decay·Σw² of each run, ``(R,)``."""
+        """Return ½·decay·Σw² of each run, ``(R,)``."""
         return self.slices.penalty()
 
     def log(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-        """Take a statistic of a callback: one number a run, ``(R,)``.
+        """Store a metric in `latest`: one number per run, ``(R,)``.
 
         Raises:
             ActlabError: for another shape.
@@ -119,33 +119,33 @@ class StackedTask(Training):
         if values.shape != (len(self.members),):
             shape = tuple(values.shape)
             raise ActlabError(
-                f"{name!r} of a stack of {len(self.members)} runs: log one number a run, not {shape}"
+                f"{name!r} of a stack of {len(self.members)} runs: log one number per run, not shape {shape}"
             )
         self.latest[name] = values
 
     def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Take several statistics; see `log`."""
+        """Store several metrics; see `log`."""
         for name, value in dictionary.items():
             self.log(name, value)
 
     def optimizer_of_all(self) -> tuple[Optimizer, Sequence[int]]:
-        """The optimiser of torch over slices of the stacked parameters; see `Slices`."""
+        """Return an optimiser over parameter slices and the first run of each of its groups; see `Slices`."""
         self.slices = Slices(self.network, self.members)
         return self.slices.optimizer, self.slices.owners
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Hand each slice its part of the gradient."""
+        """Give each slice its part of the gradient."""
         self.slices.take_gradients()
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Drop the gradients of the stacked parameters."""
+        """Reset the gradients of the stacked parameters."""
         self.network.zero_grad(set_to_none=True)
 
 
 def reason_against(task: pl.LightningModule) -> str | None:
-    """Why a task cannot be a member of a stack, or why that would save nothing; None where neither is so."""
+    """Return why a task cannot be stacked, or why stacking would save no time; None if it can be stacked."""
     if not isinstance(task, Task):
-        return f"{type(task).__name__} is a LightningModule of its own, not an actlab.tasks.Task"
+        return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
     return layers.reason_against(task.network, task.units)
 
 
@@ -158,6 +158,6 @@ def _of_member(batch: Batch, r: int, shared: bool) -> Batch:
 
 
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
-    """The R members' quantities as one."""
+    """Stack the quantities of the R members into one."""
     weights = [q.weights for q in quantities if q.weights is not None]
     return Quantity(torch.stack([q.values for q in quantities]), torch.stack(weights) if weights else None)

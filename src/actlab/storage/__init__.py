@@ -1,1 +1,1 @@
-"""What lies on disk: its names, its digests and its records."""
+"""File access: atomic writes, digests, checkpoints, YAML, recorded series and packaged resources."""

@@ -1,4 +1,4 @@
-"""Checkpoints that a kill at any moment leaves whole, and that know what was trained."""
+"""Atomic writing and safe reading of checkpoints, which also store the training record."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, replacing
 
-CONFIG = "actlab"  # the key of a checkpoint under which the record of `actlab.config.records` stands
+CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint to a temporary file beside its place, flush it, then rename it.
+    """Checkpoint plugin that writes atomically: write a temporary file on the same file system, flush, rename.
 
-    Lightning's own writer moves from the system's temporary folder, which is a copy, and so can leave half a
-    file, when that is another file system.
+    Lightning's own plugin moves the file from the system's temporary folder. Across file systems this move is a
+    copy, which can leave a partial file.
 
     Attributes:
-        config: what is trained; kept in every checkpoint where it is known.
-        remedy: for a checkpoint that is damaged.
+        config: training record stored in every checkpoint; None if unknown.
+        remedy: what to do about a damaged checkpoint, for the error message.
     """
 
     config: Mapping[str, Any] | None = None
@@ -37,14 +37,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        """Save ``checkpoint`` at the local ``path``; a former file there is replaced in one step."""
+        """Save ``checkpoint`` at the local ``path``; replace an existing file atomically."""
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
         with replacing(Path(path)) as partial, partial.open("wb") as file:
-            written: Any = _Written(file)
+            written: Any = _ErrorKeepingFile(file)
             try:
                 torch.save(checkpoint, written)
-            except RuntimeError as error:  # what torch raises then names neither the file nor the disk
+            except RuntimeError as error:  # torch's error names neither the file nor the disk
                 raise written.failure or error from error
             file.flush()
             os.fsync(file.fileno())
@@ -52,25 +52,25 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load tensors and plain values; nothing in the file is run, whatever ``weights_only`` says."""
+        """Load tensors and plain values only, so no code in the file runs; ``weights_only`` is ignored."""
         return read(path, map_location, self.remedy)
 
 
 def write_weights(
     state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
 ) -> None:
-    """Write weights as an ordinary checkpoint, which ``actlab test`` and a Trainer load.
+    """Write weights as a Lightning checkpoint that ``actlab test`` and a Trainer can load.
 
     Args:
-        state: of the LightningModule.
+        state: state dict of the LightningModule.
         epoch: number of epochs trained.
-        step: number of updates.
-        path: of the file.
-        config: what was trained, as `actlab.config.records` has it; None where it is not known.
+        step: number of optimizer steps.
+        path: path of the file.
+        config: training record of `actlab.config.records`; None if unknown.
     """
     checkpoint = {
         "state_dict": dict(state),
-        "epoch": max(0, epoch - 1),  # as Lightning counts: the number of the last one
+        "epoch": max(0, epoch - 1),  # Lightning stores the index of the last epoch
         "global_step": step,
         "pytorch-lightning_version": version("pytorch-lightning"),
     }
@@ -80,19 +80,18 @@ def write_weights(
 
 
 def epochs_of(checkpoint: Mapping[str, Any]) -> int:
-    """How many epochs the weights of a checkpoint of `write_weights` were trained."""
+    """Return the number of trained epochs of a checkpoint of `write_weights`."""
     return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
 
 
-class _Written:
-    """An open file that records why it could not be written."""
+class _ErrorKeepingFile:
+    """A file wrapper that keeps the OSError of a failed write."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.failure: OSError | None = None
 
     def write(self, content: Any) -> int:
-        """Write to the file."""
         try:
             return self.file.write(content)
         except OSError as error:
@@ -100,38 +99,41 @@ class _Written:
             raise
 
     def flush(self) -> None:
-        """Flush the file."""
         self.file.flush()
 
 
 def check_whole_epochs(checkpoint: Mapping[str, Any]) -> None:
-    """Check that training can be resumed from a checkpoint: at the end of an epoch.
+    """Check that a checkpoint was saved at the end of an epoch, so that training can resume from it.
 
     Raises:
-        ActlabError: for one that was saved within an epoch.
+        ActlabError: if the checkpoint was saved within an epoch.
     """
     batches = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_loop.batch_progress", {})
     if (done := batches.get("current", {}).get("processed", 0)) and not batches.get("is_last_batch", True):
         raise ActlabError(
-            f"the checkpoint was saved within an epoch, after {done} of its batches; training resumes at the "
-            "ends of epochs: give one saved there, as by ModelCheckpoint with save_on_train_epoch_end true"
+            f"the checkpoint was saved within an epoch, after {done} batches; training resumes only at the end "
+            "of an epoch: give a checkpoint of ModelCheckpoint with save_on_train_epoch_end: true"
         )
 
 
 def read(
     path: str | Path | IO[Any], map_location: Any = "cpu", remedy: str = "give another file"
 ) -> dict[str, Any]:
-    """A local checkpoint; only tensors and plain values are loaded.
+    """Load a local checkpoint of tensors and plain values.
 
-    Every part of the file is compared with the checksum that torch wrote beside it; torch itself does not.
+    Every part of the file is checked against the checksum stored in the file; torch itself skips this check.
 
     Args:
-        path: of the file, or the open file.
-        map_location: where tensors go.
-        remedy: what to do when it is damaged.
+        path: path of the file, or the open file.
+        map_location: device of the tensors, as for ``torch.load``.
+        remedy: what to do about a damaged file, for the error message.
+
+    Returns:
+        The checkpoint, which has the key ``state_dict``.
 
     Raises:
-        DamagedError: for a file that is not what was written, is no checkpoint, or holds other objects.
+        DamagedError: if the file is damaged, is not a Lightning checkpoint or holds other objects.
+        ActlabError: if the file does not exist.
     """
     if isinstance(path, str | Path) and Path(path).exists() and not Path(path).is_file():
         raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
@@ -139,33 +141,33 @@ def read(
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:
         found = torch.load(path, map_location=map_location, weights_only=True)
-    except Exception as error:  # what is no checkpoint may raise anything
+    except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
             f"({_first_line(error)[:100]}): {remedy}"
         ) from error
     if not isinstance(found, dict) or "state_dict" not in found:
-        raise DamagedError(f"{str(path)!r} is no checkpoint of Lightning, it has no 'state_dict': {remedy}")
+        raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}")
     return found
 
 
 def _damaged_part(path: str | Path | IO[Any]) -> str | None:
-    """What in a file of ``torch.save`` does not fit its checksum; None when all does, or it is no such file."""
+    """Return the damaged part of a ``torch.save`` file; None if all checksums match or the file is no zip."""
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip()
     except zipfile.BadZipFile as error:
-        return str(error) if _begins_as_zip(path) else None
+        return str(error) if _is_zip(path) else None
     except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, FileNotFoundError):
-            raise ActlabError(f"there is no checkpoint {str(path)!r}") from error
+            raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
         return _first_line(error)
     finally:
         if not isinstance(path, str | Path):
             path.seek(0)
 
 
-def _begins_as_zip(path: str | Path | IO[Any]) -> bool:
+def _is_zip(path: str | Path | IO[Any]) -> bool:
     if not isinstance(path, str | Path):
         path.seek(0)
         return bool(path.read(2) == b"PK")
@@ -178,5 +180,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def config_of(trainer: pl.Trainer) -> Mapping[str, Any] | None:
-    """What a Trainer's checkpoints say was trained; None where it was built without a config."""
+    """Return the training record that a Trainer stores in its checkpoints; None if it was built without one."""
     return getattr(trainer.strategy.checkpoint_io, "config", None)

@@ -1,6 +1,7 @@
-"""What a config names outside actlab, as digests of contents: files, folders, the source of users' modules.
+"""Digests of the files, folders and user-defined modules that a config names.
 
-Every byte of a file counts. A folder of more than `MOST_FILES` files counts by their names and sizes.
+A digest covers every byte of each file. For a folder of more than `MOST_FILES` files it covers only file names
+and sizes.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import Any
 from actlab.storage.digests import digests_of
 from actlab.storage.files import at_home, regular, resolved
 
-MOST_FILES = 100_000  # of a folder whose files are read
-_BY_NAMES = "names-and-sizes:"  # what the digest of a larger one begins with
+MOST_FILES = 100_000  # in a folder; the files of a larger folder are not read
+_BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of what is not a user's own
-_NOT_DATA = ("proc", "sys")  # reading these may never end
-_MOST_PARSED = 1_000  # files of a user's whose imports are followed
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
+_NOT_DATA = ("proc", "sys")  # top-level folders whose files may never end
+_MOST_PARSED = 1_000  # user-defined files whose imports are followed
 
 
 def texts(value: Any) -> Iterator[str]:
-    """All texts in nested values."""
+    """Yield every string in nested mappings, lists and tuples."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from texts(inner)
@@ -39,100 +40,108 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def changed(known: Mapping[str, str], of_data: bool) -> list[str]:
-    """Those of some texts whose content is another than the digest beside them says."""
+    """Return the texts whose content no longer matches the recorded digest.
+
+    Args:
+        known: digest of `content_of` by text.
+        of_data: whether the texts are values of the datamodule, as for `content_of`.
+    """
     return [text for text, content in known.items() if content_of(text, of_data) != content]
 
 
 def by_names(content: str) -> bool:
-    """Whether a digest of `content_of` is of the names and sizes of files, which are too many to read."""
+    """Return whether a digest of `content_of` covers only file names and sizes (a folder too large to read)."""
     return _BY_NAMES in content
 
 
 def content_of(text: str, of_data: bool) -> str | None:
-    """Digest of what a text names: a unit in a file, an importable name, a path; None for anything else.
+    """Return the digest of the file, folder or module that a text names.
 
     Args:
-        text: a value of the config.
-        of_data: whether it is one of the datamodule's: then a plain word may be a folder.
+        text: a value of the config: ``file.py:Name``, an importable name or a path.
+        of_data: whether the value belongs to the datamodule. There, a plain word may name a folder.
+
+    Returns:
+        The digest, or None if the text names nothing outside actlab.
     """
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
-        return _of_files(_imported([file], file.parent)) if file.is_file() else None
+        return _files_digest(_with_imports([file], file.parent)) if file.is_file() else None
     name = module_of(text).partition(".")[0]
-    module = _of_module(name) if name and not (of_data and _exists(text)) else None
+    module = _module_digest(name) if name and not (of_data and _exists(text)) else None
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
-    path = _of_path(Path(text)) if named else None  # ``knots.csv`` reads as a module's class too
+    path = _path_digest(Path(text)) if named else None  # ``knots.csv`` also parses as a dotted name
     return " ".join(filter(None, (module, path))) or None
 
 
 def _exists(text: str) -> bool:
     try:
         return Path(text).exists()
-    except (OSError, ValueError):  # a name that is too long, or that no file can have
+    except (OSError, ValueError):  # too long, or with characters that no file name can have
         return False
 
 
 def module_of(text: str) -> str:
-    """The dotted name in ``package.module.Class`` or ``package.module:Unit``; empty for any other text."""
+    """Return the dotted name in ``package.module.Class`` or ``package.module:Unit``; "" for any other text."""
     head, colon, _ = text.rpartition(":")
     module = head if colon else text
     dotted = (colon or "." in text) and all(part.isidentifier() for part in module.split("."))
     return module if dotted and not (colon and head.endswith(".py")) else ""
 
 
-def _of_path(path: Path) -> str | None:
-    """Digest of a file, or of the files in a folder and below it; None where there is nothing."""
+def _path_digest(path: Path) -> str | None:
+    """Return the digest of a file or folder, or None if the path does not exist or cannot be read."""
     try:
         path = at_home(path).resolve()
         if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
             return None
         if path.is_file():
-            return _of_files([path])
-        return _of_folder(path) if path.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # unreadable, the home of an unknown user, no path
+            return _files_digest([path])
+        return _folder_digest(path) if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
 
 
-def _of_folder(folder: Path) -> str:
-    """Digest of the files in a folder and below it, linked ones too."""
-    files = [file for file in _walked(folder) if file.is_file()]
+def _folder_digest(folder: Path) -> str:
+    """Return the digest of all files below a folder, including linked files."""
+    files = [file for file in _walk(folder) if file.is_file()]
     if len(files) <= MOST_FILES:
-        return _of_files(files, folder)
-    return _BY_NAMES + _of_lines(f"{file.relative_to(folder)} {file.stat().st_size}" for file in files)
+        return _files_digest(files, folder)
+    return _BY_NAMES + _lines_digest(f"{file.relative_to(folder)} {file.stat().st_size}" for file in files)
 
 
-def _walked(folder: Path) -> Iterator[Path]:
-    """What is in a folder and below it, in an order that no disk decides, without links that lead back."""
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield all paths below a folder in sorted order; skip links that lead back to a parent."""
     for top, folders, names in os.walk(folder, followlinks=True):
         here = Path(top).resolve()
         folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(top, name).resolve()))
         yield from (Path(top, name) for name in sorted(names))
 
 
-def _imported(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """A user's files and what they import of the same kind, directly or through others.
+def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
+    """Return user-defined files and the user-defined files that they import, directly or indirectly.
 
     Args:
-        files: of a module or package; of an installed one nothing is followed.
-        folder: where imports are looked for, besides Python's path.
+        files: files of a module or package. Imports of an installed distribution are not followed.
+        folder: folder to search for imports, in addition to Python's path.
     """
-    found, waiting = list(files), [file for file in files if not _installed(file)]
+    found, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
-        for name in _imports(regular(waiting.pop()).read_bytes()) if waiting else ():
+        for name in _imported_names(regular(waiting.pop()).read_bytes()) if waiting else ():
             if name not in names:
                 names.add(name)
-                own = [file for file in _files_of(name) if not _installed(file)]
-                fresh = {file.resolve(): file for file in (*_beside(folder, name), *own)}
+                own = [file for file in _module_files(name) if not _is_installed(file)]
+                fresh = {file.resolve(): file for file in (*_module_files_in(folder, name), *own)}
                 found += (new := [file for place, file in fresh.items() if place not in seen])
                 waiting += new
                 seen |= fresh.keys()
     return found
 
 
-def _beside(folder: Path | None, name: str) -> list[Path]:
-    """The Python files of a module or package in a folder."""
+def _module_files_in(folder: Path | None, name: str) -> list[Path]:
+    """Return the Python files of the module or package ``name`` in a folder."""
     if folder is None:
         return []
     package = folder / name
@@ -140,14 +149,14 @@ def _beside(folder: Path | None, name: str) -> list[Path]:
     return [file for file in (folder / f"{name}.py", *inside) if file.is_file()]
 
 
-def _installed(file: Path) -> bool:
-    """Whether a file came with an installed distribution."""
+def _is_installed(file: Path) -> bool:
+    """Return whether a file belongs to an installed distribution."""
     return not _INSTALLED.isdisjoint(file.parts)
 
 
 @lru_cache(maxsize=_MOST_PARSED)
-def _imports(source: bytes) -> tuple[str, ...]:
-    """The top-level names of the modules that Python code imports; none where it cannot be parsed."""
+def _imported_names(source: bytes) -> tuple[str, ...]:
+    """Return the top-level names of the modules that Python code imports; empty on a syntax error."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -157,15 +166,15 @@ def _imports(source: bytes) -> tuple[str, ...]:
     return tuple(name.partition(".")[0] for name in names if name)
 
 
-def _of_module(name: str) -> str | None:
-    """Digest of a user's module or package; None for this one, what it stands on, and what cannot be found."""
-    files = _files_of(name)
+def _module_digest(name: str) -> str | None:
+    """Return the digest of a user-defined module or package; None for any other name."""
+    files = _module_files(name)
     alone = len(files) == 1 and files[0].stem == name
-    return _of_files(_imported(files, files[0].parent if alone else None)) if files else None
+    return _files_digest(_with_imports(files, files[0].parent if alone else None)) if files else None
 
 
-def _files_of(name: str) -> list[Path]:
-    """The Python files of what is imported by a name, unless it is this package or what it stands on."""
+def _module_files(name: str) -> list[Path]:
+    """Return the Python files of a user-defined module or package; empty for any other name."""
     if name in _OURS or name in sys.stdlib_module_names:
         return []
     try:
@@ -178,14 +187,14 @@ def _files_of(name: str) -> list[Path]:
     return files or ([origin] if origin.is_file() else [])
 
 
-def _of_files(files: Sequence[Path], folder: Path | None = None) -> str:
-    """Digest of files, by their names and contents; below a folder, by their paths there."""
+def _files_digest(files: Sequence[Path], folder: Path | None = None) -> str:
+    """Return the digest of file names and contents; names are relative to ``folder`` if given."""
     contents = digests_of(files)
     names = [file.relative_to(folder) if folder else file.name for file in files]
-    return _of_lines(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))
+    return _lines_digest(f"{name} {contents[file]}" for name, file in zip(names, files, strict=True))
 
 
-def _of_lines(lines: Iterator[str]) -> str:
+def _lines_digest(lines: Iterator[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
         digest.update(f"{line}\n".encode(errors="surrogateescape"))

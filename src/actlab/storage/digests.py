@@ -1,4 +1,7 @@
-"""Digests of files, remembered by path, size and times in the cache folder: large data are read once."""
+"""SHA-256 digests of files, cached in an SQLite database in the cache folder.
+
+The cache key is the path with size, times and inode, so large files are read only once.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,28 @@ from pathlib import Path
 from actlab.storage.files import cache_folder, regular
 
 FILE = "digests.sqlite"
-WORTH = 2**24  # bytes: less is read again faster than it is looked up
-_SETTLED = 2.0  # seconds since a file was changed: a second change within one tick of its clock would not show
+WORTH = 2**24  # bytes; reading fewer bytes again is faster than a database lookup
+# Seconds after the last change of a file before its digest is cached: a second change within one tick of the
+# file system's clock would leave the times unchanged.
+_SETTLED = 2.0
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, stamp TEXT, digest TEXT)"
 
 
 def digests_of(files: Sequence[Path]) -> dict[Path, str]:
-    """Digests of the sizes and of all bytes of files.
+    """Return the SHA-256 digest of the size and all bytes of each file.
 
     Raises:
-        OSError: for a file that cannot be read.
+        OSError: if a file cannot be read.
     """
     states = {file: file.stat() for file in files}
     stamps = {file: _stamp(state) for file, state in states.items()}
     large = sum(state.st_size for state in states.values()) > WORTH
-    known = _recall(stamps) if large else {}
+    known = _load(stamps) if large else {}
     read = {file: _digest(file, state.st_size) for file, state in states.items() if file not in known}
     if large and read:
         recent = (time.time() - _SETTLED) * 1e9
         settled = [f for f in read if max(states[f].st_mtime_ns, states[f].st_ctime_ns) < recent]
-        _remember({file: (stamps[file], read[file]) for file in settled})
+        _store({file: (stamps[file], read[file]) for file in settled})
     return {**known, **read}
 
 
@@ -45,8 +50,8 @@ def _digest(file: Path, size: int) -> str:
         return hashlib.file_digest(stream, lambda: hashlib.sha256(str(size).encode())).hexdigest()
 
 
-def _recall(stamps: Mapping[Path, str]) -> dict[Path, str]:
-    """The digests of the files that are as they were; nothing where the database cannot be read."""
+def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:
+    """Return the cached digests of unchanged files; empty if the database cannot be read."""
     found: dict[Path, str] = {}
     with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database:
         for file, stamp in stamps.items():
@@ -56,8 +61,8 @@ def _recall(stamps: Mapping[Path, str]) -> dict[Path, str]:
     return found
 
 
-def _remember(found: Mapping[Path, tuple[str, str]]) -> None:
-    """Keep digests with the stamps of their files; without the database they are computed again."""
+def _store(found: Mapping[Path, tuple[str, str]]) -> None:
+    """Store digests with the stamps of their files; do nothing if the database cannot be written."""
     rows = [(str(file.absolute()), *kept) for file, kept in found.items()]
     with suppress(sqlite3.Error, OSError, UnicodeError), closing(_database()) as database, database:
         database.executemany("REPLACE INTO digests VALUES (?, ?, ?)", rows)

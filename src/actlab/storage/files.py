@@ -1,4 +1,4 @@
-"""Files that a kill at any moment leaves whole, and whose damage shows: written beside, sealed, renamed."""
+"""Atomic file writes, and JSON records with a digest that reveals damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from filelock import FileLock, Timeout
-from typing_extensions import TypedDict  # below Python 3.12 pydantic does not read that of typing
+from typing_extensions import TypedDict  # before Python 3.12 pydantic rejects typing.TypedDict
 
 from actlab.errors import ActlabError, one_line
 
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")
 
 
 class DamagedError(ActlabError):
-    """A file is not what was written to it; the message names it and the remedy."""
+    """Raised when a file differs from what was written; the message names the file and the remedy."""
 
 
 class _Logger(TypedDict):
@@ -32,24 +32,24 @@ class _Logger(TypedDict):
 
 
 _LOGGER = "logger.json"
-_LOCK = "lock"  # in the folder of a writer
-_MOST_DIGITS = 300  # of a whole number: a float holds 308
+_LOCK = "lock"  # name of the lock file in a writer's scratch folder
+_MAX_DIGITS = 300  # of an integer; a float holds 308
 
 
 def resolved(path: str) -> Path:
-    """A path made absolute.
+    """Return a path as an absolute path, with ``~`` expanded and links followed.
 
     Raises:
-        ActlabError: for one that cannot be, such as the home of an unknown user.
+        ActlabError: if the path is invalid, such as the home of an unknown user.
     """
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise ActlabError(f"{path!r} is no path of a file: {one_line(error)}") from error
+        raise ActlabError(f"{path!r} is not a valid path: {one_line(error)}") from error
 
 
 def at_home(path: str | Path) -> Path:
-    """A path with a leading ``~`` as the user's own folder; as it is where there is no such user."""
+    """Return a path with a leading ``~`` expanded; unchanged if there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -57,13 +57,13 @@ def at_home(path: str | Path) -> Path:
 
 
 def cache_folder(cache_dir: str | None = None) -> Path:
-    """Where is kept what took time to make: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
+    """Return the cache folder: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
     return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write a file or folder to, which becomes ``path`` in one step when the block succeeds."""
+    """Yield a temporary path for a file or folder; rename it to ``path`` atomically when the block succeeds."""
     with scratch(path.parent, path.name) as folder:
         yield (partial := folder / "content")
         partial.replace(path)
@@ -71,11 +71,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch(parent: Path, name: str) -> Iterator[Path]:
-    """A hidden folder in ``parent`` for what is being written; it is removed at the end.
+    """Yield a hidden temporary folder in ``parent``, and remove it at the end.
 
-    What killed writers have left in ``parent`` is removed first. A writer holds a lock in its folder, which the
-    kernel releases when the process ends, however it ends, so a folder whose lock is free has no writer: on no
-    host and in no container that shares the file system.
+    Folders that killed processes left in ``parent`` are removed first. Each process holds a lock in its folder,
+    and the kernel releases the lock when the process ends for any reason. A folder whose lock is free therefore
+    has no writer on any host or container that shares the file system.
     """
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
@@ -88,7 +88,7 @@ def scratch(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _locked_folder(parent: Path, name: str) -> tuple[Path, FileLock]:
-    """A new folder with its lock; another one where a cleaner was faster to lock the first."""
+    """Return a new folder and its held lock; retry if a cleanup process locked the folder first."""
     while True:
         folder = parent / f".{name}.{secrets.token_hex(4)}.partial"
         folder.mkdir()
@@ -98,7 +98,7 @@ def _locked_folder(parent: Path, name: str) -> tuple[Path, FileLock]:
 
 
 def _lock(folder: Path) -> FileLock | None:
-    """The lock of a writer's folder, held; None where another process holds it or has removed it."""
+    """Acquire the lock of a scratch folder; return None if another process holds or removed it."""
     lock = FileLock(folder / _LOCK, timeout=0)
     with suppress(Timeout):
         lock.acquire()
@@ -109,35 +109,35 @@ def _lock(folder: Path) -> FileLock | None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the folders of `scratch` whose writers have ended."""
+    """Remove the scratch folders whose processes have ended."""
     for folder in parent.glob(".*.partial/"):
-        with suppress(OSError):  # removed meanwhile, or of another user
+        with suppress(OSError):  # removed meanwhile, or owned by another user
             if lock := _lock(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.release()
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step, so that a kill leaves the old or the new one."""
+    """Write a text file atomically: a kill leaves either the old or the new content."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def write_sealed(path: Path, content: Any) -> None:
-    """Write nested values as JSON with a digest of them, by which `read_json` finds damage."""
+    """Write nested values as JSON together with a digest, by which `read_json` detects damage."""
     plain = json.loads(json.dumps(content, default=str, ensure_ascii=False).encode(errors="replace"))
     entries = plain if isinstance(plain, dict) else {"content": plain}
     write_atomically(path, json.dumps({"digest": _digest(entries), **entries}, indent=1) + "\n")
 
 
 def regular(path: Path) -> Path:
-    """The path, for a reader to open: after following links it is of a file that ends when it is read.
+    """Return the path unchanged if it is a regular file, after following links.
 
-    A pipe or device, which need not end, must never be opened as data, a record or a result. Every reader of
-    these wraps its path in this function; a test looks for one that does not.
+    A pipe or device may never end, so it must not be opened as data, record or result. Every reader of such
+    files wraps its path in this function; a test enforces it.
 
     Raises:
-        OSError: for anything but a regular file, and where there is nothing.
+        OSError: if the path does not exist or is not a regular file.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -145,65 +145,65 @@ def regular(path: Path) -> Path:
 
 
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """The values in a JSON file, of `write_sealed` or without a digest, checked against their types.
+    """Return the type-checked values of a JSON file, with or without a digest of `write_sealed`.
 
-    The only reader of JSON records. Entries that the types do not name are kept as they are, so that files of
-    other versions can be read.
+    All JSON records are read by this function. Entries that ``kind`` does not declare are kept, so that actlab
+    can read files of other versions.
 
     Args:
-        path: of the file.
-        kind: what it must hold, such as a ``TypedDict`` or a list of them.
-        remedy: what to do when it is damaged.
+        path: path of the file.
+        kind: expected type, such as a ``TypedDict`` or a list of them.
+        remedy: what to do about a damaged file, for the error message.
 
     Raises:
-        DamagedError: when it cannot be read, is not what was written or holds values of other types.
+        DamagedError: if the file cannot be read, does not match its digest or holds values of other types.
     """
     try:
-        found = _unsealed(parsed(regular(path).read_text(encoding="utf-8")))
+        found = _unseal(parsed(regular(path).read_text(encoding="utf-8")))
         return checked(found, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({_reason(error)}): {remedy}") from error
 
 
-def _unsealed(found: Any) -> Any:
-    """What `write_sealed` was given; values without a digest as they are."""
+def _unseal(found: Any) -> Any:
+    """Check and remove the digest of `write_sealed`; return values without a digest unchanged."""
     if not isinstance(found, dict) or "digest" not in found:
         return found
     if found.pop("digest") != _digest(found):
-        raise ValueError("it is not what was written")
+        raise ValueError("its content does not match its digest")
     return found["content"] if found.keys() == {"content"} else found
 
 
 def parsed(text: str) -> Any:
-    """The values in JSON.
+    """Return the values in a JSON text.
 
     Raises:
-        ValueError: for what is not JSON, holds a whole number beyond every float, or half a surrogate pair,
-            which no file can hold.
-        RecursionError: for values that are nested too deep.
+        ValueError: if the text is not JSON, holds an integer beyond the range of floats, or holds half a
+            surrogate pair, which cannot be written to a file.
+        RecursionError: if the values are nested too deep.
     """
-    found = json.loads(text, parse_int=_whole)
+    found = json.loads(text, parse_int=_parse_int)
     if "\\ud" in text.lower():
         json.dumps(found, ensure_ascii=False).encode()
     return found
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a whole number of {len(digits)} digits")
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer with {len(digits)} digits, more than {_MAX_DIGITS}")
     return int(digits)
 
 
 def checked(found: Any, kind: type[Kind]) -> Kind:
-    """Plain values as they are, once their types are found to be those of ``kind``.
+    """Return plain values unchanged after checking that they have the type ``kind``.
 
     Raises:
-        ValueError: for the first value of another type; says where it is, what it is and what is needed.
+        ValueError: for the first value of another type, with its position, the value and the expected type.
     """
-    from pydantic import ValidationError  # takes a tenth of a second, and not every command reads a record
+    from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
     try:
-        _types(cast(Any, kind)).validate_python(found, strict=True)
+        _type_adapter(cast(Any, kind)).validate_python(found, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
@@ -213,14 +213,14 @@ def checked(found: Any, kind: type[Kind]) -> Kind:
 
 
 @lru_cache
-def _types(kind: Any) -> Any:
+def _type_adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
 def _reason(error: BaseException) -> str:
-    """Why a file cannot be read; the path, which an OSError repeats, is left out."""
+    """Return why a file cannot be read, without the path that an OSError repeats."""
     return getattr(error, "strerror", None) or one_line(error, 200) or type(error).__name__
 
 
@@ -230,23 +230,23 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def id_in(folder: Path) -> str:
-    """The id by which loggers know the run of a folder, made once.
+    """Return the id of a folder's run for loggers; create and store it on first use.
 
     Raises:
-        DamagedError: when the file that holds it is damaged.
+        DamagedError: if ``logger.json`` is damaged.
     """
     path = folder / _LOGGER
     if not path.exists():
         write_sealed(path, {"id": secrets.token_hex(8)})
-    return read_json(path, _Logger, "delete it; loggers then begin a new history")["id"]
+    return read_json(path, _Logger, "delete it; loggers then start a new history")["id"]
 
 
 def forget_id(folder: Path) -> None:
-    """Let what is logged of a folder's run from now on be another run."""
+    """Delete the id of a folder's run, so that loggers start a new run."""
     (folder / _LOGGER).unlink(missing_ok=True)
 
 
 def digest_of(path: Path) -> str:
-    """Digest of a file's bytes."""
+    """Return the SHA-256 digest of a file's bytes."""
     with regular(path).open("rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

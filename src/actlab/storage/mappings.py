@@ -1,4 +1,4 @@
-"""YAML as nested values: of files, and of words of the command line."""
+"""Safe YAML parsing for files and command-line values."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
 
 DEEPEST = 50  # levels of nesting
-MOST_VALUES = 100_000  # with what aliases repeat
-# What PyYAML raises for values that do not fit their tag, such as the date 2020-99-99, and for deep nesting.
+MOST_VALUES = 100_000  # repeated aliases count each time
+# Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep nesting.
 _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that refuses a mapping with a key twice, of which PyYAML would keep the last silently."""
+    """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Read one mapping.
 
         Raises:
-            ActlabError: where a key of it has stood before.
+            ActlabError: if the mapping has a key twice.
         """
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise ActlabError(
-                    f"{self.name}, line {key.start_mark.line + 1}: a second {key.value!r}; keep one"
+                    f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}; keep one"
                 )
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return node
 
 
 def parse(text: str | IO[str]) -> Any:
-    """The values in YAML; a few lines of aliases of aliases, or of themselves, are refused.
+    """Return the values in a YAML text or open file.
+
+    Nested aliases can expand to a huge structure, and recursive aliases to an infinite one; both are rejected.
 
     Raises:
-        ActlabError: when it is not YAML, is nested too deep or holds too much, or has a key twice.
+        ActlabError: if the text is not YAML, is nested deeper than `DEEPEST`, holds more than `MOST_VALUES`
+            values or has a duplicate key.
     """
     try:
         loader = _Loader(text)
@@ -57,11 +60,11 @@ def parse(text: str | IO[str]) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """How many values a node stands for, those that aliases repeat counted each time."""
+    """Return the number of values below a node; repeated aliases count each time."""
     if depth > DEEPEST or known.get(id(node)) == 0:
         raise ValueError(f"values are nested deeper than {DEEPEST} levels")
     if id(node) not in known:
-        known[id(node)] = 0  # until it is known: an alias of what it stands in never ends
+        known[id(node)] = 0  # marks a node in progress: an alias to a parent would never end
         items = () if isinstance(node, yaml.ScalarNode) else node.value
         inner = itertools.chain.from_iterable(i if isinstance(i, tuple) else (i,) for i in items)
         known[id(node)] = 1 + sum(_size(n, known, depth + 1) for n in inner)
@@ -71,14 +74,14 @@ def _size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
 
 
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
-    """The nested values of a YAML file.
+    """Return the nested values of a YAML file.
 
     Args:
-        path: of a regular file.
-        piped: whether it may also be a pipe, which can be read once.
+        path: path of a regular file.
+        piped: whether the path may also be a pipe, which can be read only once.
 
     Raises:
-        ActlabError: when the file is not YAML, holds no mapping, or one of its mappings has a key twice.
+        ActlabError: if the file cannot be read, is not YAML, does not hold a mapping or has a duplicate key.
     """
     try:
         with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:
@@ -86,5 +89,5 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ActlabError(f"{path} holds no mapping of keys to values")
+        raise ActlabError(f"{path}: expected a YAML mapping of keys to values")
     return dict(values)

@@ -1,6 +1,6 @@
-"""Where the files lie that travel with actlab: configs, samples, published values.
+"""Paths of the files that ship with actlab: configs, samples, published values.
 
-In a checkout they are ``configs/`` and ``data/`` at its root; a wheel carries them inside the package.
+A checkout has them in ``configs/`` and ``data/`` at its root; a wheel has them inside the package.
 """
 
 from pathlib import Path
@@ -8,36 +8,36 @@ from pathlib import Path
 from actlab.errors import ActlabError, unknown
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # a wheel's package, a checkout's root
+_ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
 
 
 def resource(relative: str) -> Path:
-    """The path of a file or folder that travels with actlab, such as ``data/samples/mnist``.
+    """Return the path of a file or folder that ships with actlab, such as ``data/samples/mnist``.
 
     Raises:
-        ActlabError: when neither the package nor a checkout holds it.
+        ActlabError: if neither the package nor the checkout contains it.
     """
     for root in _ROOTS:
         if (root / relative).exists():
             return root / relative
-    raise ActlabError(f"{relative!r} did not come with this installation of actlab; reinstall it")
+    raise ActlabError(f"{relative!r} is missing from this installation of actlab; reinstall actlab")
 
 
 def names_in(folder: str) -> list[str]:
-    """The names of the YAML files in a folder that travels with actlab."""
+    """Return the sorted names of the YAML files in a folder that ships with actlab, without suffix."""
     return sorted(path.stem for path in resource(folder).glob("*.yaml"))
 
 
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
-    """The YAML file that ``name`` means: a path, or the bare name of a file that travels with actlab.
+    """Return the path of a YAML file, given as a path or as the bare name of a file that ships with actlab.
 
     Args:
         name: ``path/to/file.yaml``, or ``gelu_mnist_classifier`` with or without ``.yaml``.
-        folder: where bare names are looked up, ``configs`` or ``configs/studies``.
-        piped: whether it may also be a pipe, such as ``<(…)`` of a shell.
+        folder: folder in which bare names are looked up, ``configs`` or ``configs/studies``.
+        piped: whether the path may also be a pipe, such as ``<(…)`` of a shell.
 
     Raises:
-        ActlabError: when there is no such file; names the nearest ones that exist.
+        ActlabError: if the file does not exist; the message lists the closest names.
     """
     if is_file(path := Path(name)) or (piped and is_pipe(path)):
         return path
@@ -53,7 +53,7 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is of a file; one that is too long, or has a zero in it, is not."""
+    """Return whether a path is a regular file; False for paths that are too long or contain a null byte."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -61,7 +61,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether a path is of a pipe, which can be read once."""
+    """Return whether a path is a pipe, which can be read only once."""
     try:
         return path.is_fifo()
     except (OSError, ValueError):

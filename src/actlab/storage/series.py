@@ -1,7 +1,7 @@
-"""Series: the values of one quantity over the epochs of a run, read from files of rows, and what sums them up.
+"""Time series of a run's metrics over epochs, read from parquet files, and their summaries.
 
-Tables read most of their values off the summaries, which a finished run keeps in its result; figures, and
-columns that name an epoch, need the series.
+Most table columns need only the summaries, which ``result.json`` of a finished run stores. Figures, and columns
+that name an epoch, need the series.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from actlab.storage.files import DamagedError, regular
 
 Array = npt.NDArray[np.float64]
 Key = tuple[str, str]
-"""Name, which is ``split/metric`` or the metric alone where there is no split, and condition."""
+"""Name and condition. The name is ``split/metric``, or only the metric if there is no split."""
 
 _TEXTS = ("split", "metric", "condition")
 _READ = ("epoch", "value", *_TEXTS)
@@ -31,24 +31,24 @@ _TEXT = (
     pa.types.is_null,  # a column without any value
     lambda type: pa.types.is_dictionary(type) and pa.types.is_string(type.value_type),  # pandas' categories
 )
-# Column of rows → what its type must be one of.
+# Column → predicates of the allowed types.
 _ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys(_TEXTS, _TEXT)
 _ROW_WORDS = ("numbers", "text")
 _REMEDY = "delete it, and run the study again"
-_DIGITS = 6  # the thirds of an epoch come from divisions: equal up to rounding must be equal
+_DIGITS = 6  # fractions of an epoch come from divisions; rounding makes equal epochs identical
 
 
 class Series(NamedTuple):
-    """Epochs, ascending, each once, and the value at each; arrays of shape ``[E]`` with E from 1 on."""
+    """Unique epochs in ascending order and the value at each epoch; arrays of shape ``[E]`` with E ≥ 1."""
 
     epochs: Array
     values: Array
 
 
 class Summary(NamedTuple):
-    """The last value of a series, which may be nan, and its extremes with the epochs that first had them.
+    """Last value of a series, which may be nan, and its extremes with the first epochs that reach them.
 
-    As the lowest value a nan counts as inf, as the highest one as -inf.
+    A nan counts as inf for the lowest value and as -inf for the highest value.
     """
 
     last: float
@@ -58,13 +58,11 @@ class Summary(NamedTuple):
     highest_epoch: float
 
     def read(self, at: str, mode: str) -> float:
-        """The value at ``last``, the ``best`` one, or ``best_epoch``; a nan counts as the worst value.
-
-        Without any other value there is no best epoch: inf.
+        """Return the last value, the best value or its epoch; a nan counts as the worst value.
 
         Args:
-            at: one of these.
-            mode: ``min`` or ``max``: whether low or high values are good.
+            at: ``last``, ``best`` or ``best_epoch``. If all values are nan, the best epoch is inf.
+            mode: ``min`` or ``max``: whether low or high values are better.
 
         >>> Summary(math.nan, 0.2, 3.0, 0.9, 1.0).read("last", "min")
         inf
@@ -80,7 +78,7 @@ class Summary(NamedTuple):
 
 
 def summary(epochs: Array, values: Array) -> Summary:
-    """What sums up a series.
+    """Return the summary of a series.
 
     >>> summary(np.array([1.0, 2.0, 3.0]), np.array([0.5, math.nan, 0.4]))
     Summary(last=0.4, lowest=0.4, lowest_epoch=3.0, highest=0.5, highest_epoch=1.0)
@@ -93,12 +91,12 @@ def summary(epochs: Array, values: Array) -> Summary:
 
 
 def summaries(recorded: Mapping[Key, Series]) -> dict[Key, Summary]:
-    """What sums up each series of a run."""
+    """Return the summary of each series of a run."""
     return {key: summary(*series) for key, series in recorded.items()}
 
 
 def as_entry(found: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, float]]]:
-    """Summaries by name and condition, as ``result.json`` holds them."""
+    """Return summaries by name and condition, in the format of ``result.json``."""
     entry: dict[str, dict[str, dict[str, float]]] = {}
     for (name, condition), summed in found.items():
         entry.setdefault(name, {})[condition] = summed._asdict()
@@ -106,7 +104,7 @@ def as_entry(found: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, floa
 
 
 def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
-    """The summaries that `as_entry` wrote."""
+    """Return the summaries in an entry of `as_entry`."""
     return {
         (name, condition): Summary(*(summed[field] for field in Summary._fields))
         for name, by in entry.items()
@@ -115,18 +113,18 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
 
 
 def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Series]:
-    """The series in a file of rows; of several rows at one epoch the last one counts.
+    """Read the series in a parquet file of rows; the last of several rows at one epoch counts.
 
     Args:
-        file: a parquet file.
-        needed: the columns that it must have, ``condition`` apart: files from before conditions lack it.
-        prefix: what the names begin with.
+        file: path of the parquet file.
+        needed: required columns; ``condition`` may be missing, because old files lack it.
+        prefix: prefix of the names of the series.
 
     Returns:
-        In the order in which the run recorded them first.
+        The series by name and condition, in the order in which the run first recorded them.
 
     Raises:
-        DamagedError: for a file that cannot be read, or has not the columns of rows.
+        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
     """
     table = table_of(file, needed)
     keys, numbers = _keys(table, prefix)
@@ -134,15 +132,18 @@ def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Serie
 
 
 def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) -> Any:
-    """Columns of a parquet file of rows, each of the type that it must have; the only reader of such files.
+    """Read columns of a parquet file of rows and check their types; all such files are read by this function.
 
     Args:
-        file: of what training or a probe recorded.
-        needed: the columns that it must have, as of `read`.
-        columns: those to return, where the file has them.
+        file: file that training or a probe recorded.
+        needed: required columns, as for `read`.
+        columns: columns to return if the file has them.
+
+    Returns:
+        A pyarrow table.
 
     Raises:
-        DamagedError: for a file that cannot be read, and for columns that are missing or of another type.
+        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
     """
     try:
         with pq.ParquetFile(regular(file)) as opened:
@@ -157,14 +158,14 @@ def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) 
 
 
 def _check(schema: Any, needed: Sequence[str]) -> None:
-    """Raise a ValueError for a column of rows that is missing, stands twice or is of another type."""
+    """Raise a ValueError if a column is missing, occurs twice or has a wrong type."""
     if missing := [name for name in needed if name not in (*schema.names, "condition")]:
-        raise ValueError(f"it lacks the columns {', '.join(missing)}; needed are {', '.join(needed)}")
+        raise ValueError(f"missing columns {', '.join(missing)}; required are {', '.join(needed)}")
     for name in (name for name in schema.names if name in _ROW):
         field = schema.field(name) if schema.names.count(name) == 1 else None
         if field is None or not any(is_kind(field.type) for is_kind in _ROW[name]):
-            found = f"of {field.type}" if field else "there twice"
-            raise ValueError(f"the column {name} is {found}; it must hold {_ROW_WORDS[name in _TEXTS]}")
+            found = f"has type {field.type}" if field else "occurs twice"
+            raise ValueError(f"the column {name} {found}; it must hold {_ROW_WORDS[name in _TEXTS]}")
 
 
 def _numbers(table: Any, column: str) -> Array:
@@ -172,7 +173,7 @@ def _numbers(table: Any, column: str) -> Array:
 
 
 def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:
-    """The keys in a table, and for each row the place of its own among them."""
+    """Return the keys in a table, and for each row the index of its key; shape ``[rows]``."""
     codes, words = np.zeros(len(table), np.intp), []
     for column in _TEXTS:
         texts, own = _encoded(table[column]) if column in table.column_names else ([""], 0)
@@ -189,7 +190,7 @@ def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:
 
 
 def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """The different texts of a column, at least one, and for each row the place of its own among them."""
+    """Return the distinct texts of a column, at least one, and for each row the index of its text."""
     texts = column.cast(pa.string())
     encoded = (texts.fill_null("") if texts.null_count else texts).combine_chunks().dictionary_encode()
     return encoded.dictionary.to_pylist() or [""], encoded.indices.to_numpy().astype(np.intp)
@@ -198,7 +199,7 @@ def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
 def _series(
     keys: Sequence[Key], numbers: npt.NDArray[np.intp], epochs: Array, values: Array
 ) -> dict[Key, Series]:
-    """Rows, given by the number of their key, as series."""
+    """Group rows into series; ``numbers`` holds the index of each row's key."""
     epochs = epochs.round(_DIGITS)
     order = np.lexsort((epochs, numbers))  # stable: rows at one epoch stay in the order of the file
     numbers, epochs = numbers[order], epochs[order]

@@ -1,1 +1,1 @@
-"""Studies: many runs from one file. Plan (pure) → engine (sequential, stacked) → results (from disk)."""
+"""Study files, the runs that they describe, and the files of each run."""

@@ -1,20 +1,20 @@
-"""Run folders: what a run leaves on disk, the same for every engine.
+"""Run folders: the files of a run, identical for every engine.
 
 ::
 
     runs/<study>/<run id>/
         config.yaml       the resolved config
-        point.json        grid point, seed, study
-        metrics.csv       rows while it is trained, for people to read: what counts is in its checkpoint
+        point.json        run id, grid point, seed
+        metrics.csv       rows during training, for people only: a resumed run reads the rows in its checkpoint
         metrics.parquet   all rows, written once at the end: epoch, step, split, metric, condition, value
-        result.json       how it ended, and what tables read of its rows; written last: then a run is finished
-        units.parquet     what a callback has measured of every unit, where one does: `engines.unit_records`
-        logger.json       the id by which loggers know the run
-        checkpoints/      last.ckpt, and what the study keeps: best.ckpt, epoch=5.ckpt
+        result.json       status and summaries for tables; written last, it marks the run as finished
+        units.parquet     measurements of each unit, if a callback records them: `engines.unit_records`
+        logger.json       the run's id for loggers
+        checkpoints/      last.ckpt and the checkpoints that the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
-``result.json``, with a digest of its own, holds those of the other files, and torch's checkpoints carry
-checksums: what is damaged is named, not read.
+``result.json`` holds its own digest and the digests of the other files, and torch checkpoints hold checksums. A
+damaged file is reported, never used.
 """
 
 from __future__ import annotations
@@ -51,22 +51,21 @@ from actlab.studies.plan import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COSTS = "cost.json"  # in a study's folder
+COSTS = "cost.json"  # file name in a study's folder
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
-SUMMARY: Final = "summary"  # in result.json: what tables read of the rows, by name and condition
+SUMMARY: Final = "summary"  # key in result.json: summaries by name and condition
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
-_PARTS = re.compile(
-    r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt"
-)  # what a result may name
+# Files that result.json may list.
+_PARTS = re.compile(r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
 class Row(NamedTuple):
-    """One measured value; ``epoch`` counts passes over the training data, also between their ends.
+    """One measured value.
 
-    The condition is empty in training and says ``noise=0.5`` or ``layer=3`` where something was measured under
-    it or of a part.
+    ``epoch`` counts passes over the training data and may be fractional. ``condition`` is empty for metrics of
+    training; probes set it to the condition or part they measure, such as ``noise=0.5`` or ``layer=3``.
     """
 
     epoch: float
@@ -78,19 +77,19 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``split/metric``, or the metric alone where there is no split."""
+        """``split/metric``, or only the metric if there is no split."""
         return f"{self.split}/{self.metric}" if self.split else self.metric
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The split and metric of ``val/loss``; of a name without a slash the split is empty."""
+    """Split ``val/loss`` into split and metric; the split of a name without a slash is empty."""
     split, _, metric = name.rpartition("/")
     return split, metric
 
 
 def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
-    """Rows as a table, in order of step and name."""
-    import pandas as pd  # takes a fifth of a second, which who only reads does without
+    """Return rows as a data frame, sorted by step, split, metric and condition."""
+    import pandas as pd  # takes 0.2 s to import, and only writers need it
 
     types = {
         **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
@@ -101,7 +100,12 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 class RunFolder:
-    """One run's folder."""
+    """The folder of one run: paths, state, writing and checked reading of its files.
+
+    Args:
+        root: the study's folder.
+        run: the run.
+    """
 
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
@@ -114,43 +118,44 @@ class RunFolder:
         self.remedy = f"delete {self.path} and run the study again"
 
     def kept(self, name: str) -> Path:
-        """The checkpoint of a name: ``last``, ``best`` or ``epoch=5``."""
+        """Return the path of the checkpoint ``last``, ``best`` or ``epoch=5``."""
         return self.path / "checkpoints" / f"{name}.ckpt"
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended, by reaching its last epoch or by diverging."""
+        """Whether the run has completed its last epoch or diverged."""
         return self._result.exists()
 
     @property
     def started(self) -> bool:
-        """Whether a checkpoint waits to be resumed."""
+        """Whether the run is unfinished and has a checkpoint to resume from."""
         return not self.finished and self.checkpoint.exists()
 
     def result(self) -> Result:
-        """What ``result.json`` of a finished run says; its checkpoints, which may be large, are not checked.
+        """Return ``result.json`` of a finished run after checking the digests of its files.
 
-        The table of all units, which no other part needs, may be missing.
+        Checkpoints are not checked, because they may be large. ``units.parquet`` may be missing, because no
+        other part needs it.
 
         Raises:
-            DamagedError: when that file, or one that it names, is damaged or missing.
+            DamagedError: if ``result.json`` or a file that it lists is damaged or missing.
         """
         found = read_json(self._result, Result, self.remedy)
         if found["id"] != self.run.id or found.get("identity", self.run.identity) != self.run.identity:
-            raise DamagedError(f"{self._result} is no result of this run: {self.remedy}")
+            raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         for name, digest in found.get("files", {}).items():
             if not _PARTS.fullmatch(name):
-                raise DamagedError(f"{self._result} names {name!r}, which is no part of a run: {self.remedy}")
-            gone = name == UNITS and not (self.path / name).exists()  # left out of what is kept for long
+                raise DamagedError(f"{self._result} lists {name!r}, not a file of a run: {self.remedy}")
+            gone = name == UNITS and not (self.path / name).exists()  # left out of long-term archives
             if not (gone or name.endswith(".ckpt")):
                 self._check(self.path / name, digest)
         return found
 
     def checked(self, checkpoint: Path) -> Path:
-        """A checkpoint of a finished run, compared with the digest in its result.
+        """Return the path of a finished run's checkpoint after checking its digest.
 
         Raises:
-            DamagedError: when it is not the one that the run wrote.
+            DamagedError: if the checkpoint differs from the one that the run wrote.
         """
         digest = self.result().get("files", {}).get(str(checkpoint.relative_to(self.path)))
         if digest is not None:
@@ -166,7 +171,7 @@ class RunFolder:
             raise DamagedError(f"{path} is damaged or missing: {self.remedy}")
 
     def _parts(self) -> list[Path]:
-        """The files that a finished run consists of, besides its result."""
+        """Return the files of a finished run except ``result.json``."""
         return [
             self.metrics,
             self.path / UNITS,
@@ -176,55 +181,55 @@ class RunFolder:
 
     @property
     def failed(self) -> bool:
-        """Whether the run failed at this start of its study."""
+        """Whether the last attempt at the run failed."""
         return self._failure.exists()
 
     @property
     def failure(self) -> str | None:
-        """Why the last attempt at the run failed; None when it did not."""
+        """The error of the last attempt at the run; None if it did not fail."""
         if self.finished or not self.failed:
             return None
         return read_json(self._failure, Failure, "delete it")["error"]
 
     def try_again(self) -> None:
-        """Forget that the run failed at an earlier start."""
+        """Delete the record of an earlier failure."""
         self._failure.unlink(missing_ok=True)
 
     def fail(self, error: str) -> None:
-        """Record that the run failed; the next start of the study tries it again."""
+        """Record a failure; the next start of the study tries the run again."""
         write_sealed(self._failure, {"id": self.run.id, "error": error})
 
     @property
     def logger_id(self) -> str:
-        """The id by which loggers know the run: made once, so that a resumed run continues its own history."""
+        """The run's id for loggers, created once so that a resumed run continues its history."""
         return id_in(self.path)
 
     @property
     def epochs(self) -> int:
-        """How many epochs of a run that is being trained have been recorded."""
+        """Number of epochs recorded in ``metrics.csv`` during training; 0 if there are none."""
         try:
             *_, last = regular(self._so_far).read_text(encoding="utf-8").splitlines()
             return int(float(last.partition(",")[0]))
-        except (OSError, ValueError):  # none has, or somebody has written something else there
+        except (OSError, ValueError):  # no rows yet, or the file was edited
             return 0
 
     def open(self) -> None:
-        """Make the folder and record what is run."""
+        """Create the folder and write the config and the grid point."""
         self.try_again()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 
     def rewrite(self, rows: Iterable[Row]) -> None:
-        """Begin the file for people with the rows of the checkpoint that training resumes from."""
+        """Start ``metrics.csv`` with the rows of the checkpoint that training resumes from."""
         with self._so_far.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([Row._fields, *rows])
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add rows to the file for people.
+        """Append rows to ``metrics.csv``.
 
         Raises:
-            ActlabError: where the folder is gone; nothing is written into one that was moved or deleted.
+            ActlabError: if the folder was moved or deleted.
         """
         if not self.path.is_dir():
             raise ActlabError(
@@ -235,11 +240,11 @@ class RunFolder:
             csv.writer(file).writerows(rows)
 
     def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
-        """Write ``metrics.parquet``, then ``result.json``; the run is finished.
+        """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished.
 
         Args:
             status: `FINISHED` or `DIVERGED`.
-            rows: all that was measured.
+            rows: all measured values.
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
         with replacing(self.metrics) as partial:
@@ -263,7 +268,7 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what a finished run no longer needs, and a kill may have left."""
+        """Delete the files that a finished run no longer needs, including those left by a killed process."""
         if self.finished:
             self._so_far.unlink(missing_ok=True)
             shutil.rmtree(self.path / UNITS_SO_FAR, ignore_errors=True)
@@ -271,13 +276,13 @@ class RunFolder:
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that decide a run's numbers, for provenance."""
+    """Return the versions of Python and of the packages that affect a run's numbers, for provenance."""
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 @cache
 def hardware() -> str:
-    """The processor and the number of its cores, for provenance."""
+    """Return the processor's name and number of cores, for provenance."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = regular(cpuinfo).read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,18 +1,18 @@
-"""The types of what a study's JSON files hold; `read_json` checks them. Older files hold less."""
+"""Types of the JSON files of a study, checked by `read_json`. Older files may lack optional keys."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, final
 
-from annotated_types import Gt  # comes with pydantic, and is imported in no time
+from annotated_types import Gt  # a dependency of pydantic that imports fast
 from typing_extensions import TypedDict
 
 Point = dict[str, Any]
-"""Values of a grid by their dotted keys."""
+"""Grid values by dotted config key."""
 
 
 class Result(TypedDict):
-    """``result.json``: how a run ended, and what tables read of its rows."""
+    """``result.json``: status of a finished run and summaries of its rows."""
 
     status: Literal["finished", "diverged"]
     id: str
@@ -49,7 +49,7 @@ class Failure(TypedDict):
 
 @final
 class Measured(TypedDict):
-    """An entry of ``cost.json``: what an update costs at a grid point, whose ``run`` was measured."""
+    """An entry of ``cost.json``: time and memory of an update at a grid point, measured on ``run``."""
 
     run: str
     point: Point
@@ -62,7 +62,7 @@ class Measured(TypedDict):
 
 @final
 class Unmeasured(TypedDict):
-    """An entry of ``cost.json`` where an update could not be timed."""
+    """An entry of ``cost.json`` for a grid point whose update could not be timed."""
 
     run: str
     point: Point

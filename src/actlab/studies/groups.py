@@ -1,4 +1,4 @@
-"""Grid points in groups: those that differ in tuned keys alone, of which one is chosen."""
+"""Groups of grid points that differ only in tuned keys; one setting is selected from each group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actlab.studies.plan import Run, Study
 
 @dataclass(frozen=True)
 class Setting:
-    """Tuned values and the runs that have them, one a seed."""
+    """Values of the tuned keys and their runs, one per seed."""
 
     tuned: dict[str, Any]
     runs: tuple[Run, ...]
@@ -21,17 +21,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Group:
-    """A grid point without its tuned keys, and the settings tried for it."""
+    """A grid point without its tuned keys, and the settings tried at this point."""
 
     point: dict[str, Any]
     settings: tuple[Setting, ...]
 
 
 def groups(study: Study) -> list[Group]:
-    """The groups of a study, in the order of its file: grid points that differ in tuned keys alone.
+    """Return the groups of a study, in the order of its file.
 
     Raises:
-        ActlabError: where two blocks have different runs at one point and seed.
+        ActlabError: if two blocks have different runs at the same point and seed.
     """
     found: dict[str, dict[str, list[Run]]] = {}
     for run in study.runs():
@@ -53,7 +53,7 @@ def groups(study: Study) -> list[Group]:
 
 
 def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's grid point: what is compared and what is tuned."""
+    """Split a run's grid point into compared and tuned values."""
     tune = study.select.tune
     return (
         without(run.point, tune),
@@ -62,7 +62,7 @@ def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def of_each_value(runs: Iterable[Run]) -> list[Run]:
-    """The first run with each value of each grid key: together they show any mistake in one."""
+    """Return a few runs that together contain every value of every grid key, for checking all values."""
     seen: set[str] = set()
     found = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""Who trains which run: each is locked while a process works on it."""
+"""File locks that keep two processes from training the same run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actlab.studies.plan import Run
 
 @contextmanager
 def deciding(root: Path) -> Iterator[None]:
-    """Let one process at a time decide which runs form a stack; the next one finds what was decided."""
+    """Hold the lock under which one process at a time decides which runs form a stack."""
     root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / ".deciding.lock"):
         yield
@@ -21,10 +21,10 @@ def deciding(root: Path) -> Iterator[None]:
 
 @contextmanager
 def holding(root: Path, runs: Sequence[Run]) -> Iterator[bool]:
-    """Hold the locks of some runs, all or none; a process that dies holds none.
+    """Hold the locks of all given runs or of none; the locks of a dead process are free.
 
     Yields:
-        Whether they are held: False when another process trains one of them.
+        True if the locks are held; False if another process trains one of the runs.
     """
     folder = root / ".locks"
     folder.mkdir(parents=True, exist_ok=True)

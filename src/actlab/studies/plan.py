@@ -1,8 +1,8 @@
-"""What a study is, and how it becomes runs: pure, before anything is trained.
+"""Studies and their runs, as plain data without any training.
 
-A study is one or more grids of dotted config keys over base configs, seeds, a rule of selection and published
-values. The id of a run is a function of what changes its numbers (`actlab.config.identity`), so the same
-command starts, skips or resumes it. `actlab.studies.reading` makes a study from its file.
+A study consists of grids of dotted config keys over base configs, seeds, a selection rule and published values.
+A run's id depends only on what changes its numbers (`actlab.config.identity`), so the same command starts,
+skips or resumes the run. `actlab.studies.reading` reads studies from files.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from actlab.errors import ActlabError, unknown
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
-MOST_RUNS, MAX_STACK = 20_000, 15  # in a stack: 45 and 90 take as long an update and run (benchmarks/stacks.py)
-SMOKE_SUFFIX = "-smoke"  # ends the name of a study that runs on samples
-BLOCK = "block"  # the point's key for the name of a block
+# Runs in a study and in a stack. Larger stacks of 45 and 90 runs need as much time per update and run as stacks
+# of 15 (benchmarks/stacks.py).
+MOST_RUNS, MAX_STACK = 20_000, 15
+SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
+BLOCK = "block"  # key of the block's name in a grid point
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How the best value of the tuned keys is chosen: on validation data, by the median over seeds.
+    """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
 
     Args:
-        tune: grid keys that are chosen rather than compared, such as the learning rate.
-        metric: the quantity, its best value reached in the run counts.
+        tune: grid keys whose values are selected rather than compared, such as the learning rate.
+        metric: metric by which to select; its best value during a run counts.
         mode: ``min`` or ``max``.
     """
 
@@ -43,12 +45,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class Keep:
-    """Which checkpoints of a run are kept besides the last.
+    """Which checkpoints of a run are kept in addition to the last one.
 
     Args:
-        best: metric at whose best value after an epoch one is kept; None keeps none.
+        best: metric that selects the best epoch, whose checkpoint is kept; None keeps no best checkpoint.
         mode: ``min`` or ``max``.
-        epochs: numbers of epochs after which one is kept; 0 is the start.
+        epochs: numbers of epochs after which a checkpoint is kept; 0 is the initial state.
     """
 
     best: str | None = None
@@ -58,18 +60,18 @@ class Keep:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a grid point and a seed.
+    """One training run: a grid point and a seed.
 
     Args:
-        id: readable, unique within the study, a folder name.
+        id: readable name, unique within the study, and name of the run's folder.
         point: value of each grid key.
         seed: the run's seed.
-        config: the complete config, without what the run folder provides; runs share parts of it: copy it
-            before changing it.
-        keep: which checkpoints stay.
-        block: number of the block it comes from.
-        sources: digests of what it uses from outside actlab, by path or importable name.
-        identity: of the config and the sources; its first digits end the id.
+        config: complete config, except what the run folder provides. Runs share parts of it, so copy it before
+            changing it.
+        keep: which checkpoints to keep.
+        block: index of the run's block.
+        sources: digests of files and code outside actlab, by path or importable name.
+        identity: digest of the config and the sources; the id ends in its first digits.
     """
 
     id: str
@@ -83,12 +85,12 @@ class Run:
 
     @property
     def unit(self) -> Any:
-        """The activation as its config has it, for two that print alike are two; empty where it has none."""
+        """The activation as given in the config, not its label, which may be ambiguous; "" if there is none."""
         return get_dotted(self.config, "model.activation", "")
 
     @property
     def epochs(self) -> int | None:
-        """How many epochs it trains; None when only updates limit it."""
+        """Number of epochs to train; None if only the number of updates is limited."""
         value = get_dotted(self.config, EPOCHS)
         return int(value) if value is not None and int(value) > 0 else None
 
@@ -98,10 +100,10 @@ class Block:
     """A grid over a base config.
 
     Args:
-        grid: values of dotted config keys; the runs are their product.
-        base: the config as nested values.
-        settings: dotted config keys set in every run.
-        name: tells blocks of different networks or tasks apart in tables; may be empty.
+        grid: lists of values by dotted config key; the runs are the Cartesian product.
+        base: the base config as nested values.
+        settings: values of dotted config keys for every run.
+        name: name in tables, to distinguish blocks of different networks or tasks; may be empty.
     """
 
     grid: dict[str, list[Any]]
@@ -110,7 +112,7 @@ class Block:
     name: str = ""
 
     def config(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        """The base config with the settings and ``more`` dotted keys."""
+        """Return a copy of the base config with the settings and the dotted keys of ``more``."""
         config = copy.deepcopy(self.base)
         for key, value in {**self.settings, **more}.items():
             set_dotted(config, key, copy.deepcopy(value))
@@ -119,12 +121,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a study that is run after the one before it, at the settings which that one has selected.
+    """A part of a study that runs after the previous stage, at the settings that the previous stage selected.
 
     Args:
-        name: in files and tables.
-        seeds: of every grid point.
-        settings: dotted config keys set in every run of the stage.
+        name: name in files and tables.
+        seeds: seeds of every grid point.
+        settings: values of dotted config keys for every run of the stage.
     """
 
     name: str
@@ -133,13 +135,13 @@ class Stage:
 
 
 def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
-    """How much longer or shorter the runs of a block are than those of another: ``25 epochs, not 250``.
+    """Describe how a change of settings alters the length of runs: ``25 epochs, not 250``.
 
     Args:
-        blocks: pairs, as they were and as they are.
+        blocks: pairs of a block before and after the change.
 
     Returns:
-        Words about the first pair that differs; empty where none does.
+        The description of the first pair whose lengths differ; empty if there is none.
     """
     for one, other in blocks:
         for key, unit in _LENGTHS.items():
@@ -152,13 +154,13 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
 
 @dataclass(frozen=True)
 class Probe:
-    """An evaluation of checkpoints.
+    """An evaluation of checkpoints after training.
 
     Args:
-        name: of its file in each run folder.
-        class_path: what evaluates; see `actlab.probes`.
-        init_args: its arguments.
-        at: checkpoints: ``last``, ``best``, or numbers of epochs.
+        name: name of the probe's files in each run folder.
+        class_path: importable path of the probe's class; see `actlab.probes`.
+        init_args: arguments of the class.
+        at: checkpoints to evaluate: ``last``, ``best`` or numbers of epochs.
     """
 
     name: str
@@ -167,7 +169,7 @@ class Probe:
     at: tuple[str | int, ...] = ("last",)
 
 
-def _partial(config: Mapping[str, Any]) -> bool:
+def _uses_partial_data(config: Mapping[str, Any]) -> bool:
     limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
     limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
     brief = ("data.sample", "trainer.fast_dev_run", "trainer.overfit_batches")
@@ -176,28 +178,30 @@ def _partial(config: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as its file and the command line give it; `runs` expands it.
+    """A study as given by its file and the command line; `runs` expands it into runs.
 
     Args:
-        name: names the folder under the runs directory.
+        name: name of the study's folder under the runs directory.
         title: one line for tables and figures.
-        blocks: the study is their union.
-        seeds: the seeds of every grid point.
-        compare: the grid key whose values are compared, or ``block``; by default the first that is not tuned.
-        select: the rule of selection.
-        stages: empty when everything is run at once; see `actlab.engines.stages`.
+        blocks: grids whose union is the study.
+        seeds: seeds of every grid point.
+        compare: grid key whose values are compared, or ``block``; by default the first key that is not tuned.
+        select: rule that selects the values of tuned keys.
+        stages: stages in order; empty if the study runs as a whole; see `actlab.engines.stages`.
         probes: evaluations after training.
-        keep: which checkpoints stay.
+        keep: which checkpoints to keep.
         table: columns of the table; see `actlab.analysis.columns`.
-        published: ``source`` and ``values``: each ``where`` (grid keys), ``metric``, ``at``, ``value``.
-        cut: in words, how much longer or shorter the command line makes the runs than the file has them.
-        figures: what ``report`` draws; see `actlab.reports.figures`.
-        reference: the compared value that costs and significance are given against, as it is or in words.
-        reference_given: whether somebody asked for it; the default one may be absent.
-        notes: departures from the paper and how to read the results, printed below the table.
-        tags: words by which loggers find the runs.
-        tried: how many settings an earlier stage tried, by grid point as text.
-        chosen_on: the seeds of the runs by which an earlier stage chose.
+        published: ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at``,
+            ``value``.
+        cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``; empty
+            if unchanged.
+        figures: figures of ``report``; see `actlab.reports.figures`.
+        reference: compared value to which costs and significance refer, as grid value or its full text.
+        reference_given: whether the reference was set explicitly; only the default may be missing in the grid.
+        notes: departures from the paper and hints for reading the results, printed below the table.
+        tags: tags of the runs in loggers.
+        tried: number of settings that an earlier stage tried, by canonical text of the grid point.
+        chosen_on: seeds of the runs by which an earlier stage selected settings.
     """
 
     name: str
@@ -221,10 +225,10 @@ class Study:
     chosen_on: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        """Fill in what is compared.
+        """Set the default of ``compare``.
 
         Raises:
-            ActlabError: when ``compare`` is no key of the grid, or a tuned one.
+            ActlabError: if ``compare`` is not a grid key, or is a tuned key.
         """
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in free:
@@ -234,33 +238,33 @@ class Study:
 
     @property
     def smoke(self) -> bool:
-        """Whether it runs on samples, to show that it runs."""
+        """Whether this is a smoke test on samples."""
         return self.name.endswith(SMOKE_SUFFIX)
 
     @cached_property
     def samples(self) -> bool:
-        """Whether runs see a part of their data alone: samples, or limited batches."""
+        """Whether any run uses only part of its data: samples or limited batches."""
         points = ((b, {key: value}) for b in self.blocks for key in b.grid for value in b.grid[key])
-        return self.smoke or any(_partial(block.config(point)) for block, point in points)
+        return self.smoke or any(_uses_partial_data(block.config(point)) for block, point in points)
 
     @property
     def modes(self) -> dict[str, str]:
-        """Whether low or high values are good, as selection and columns say it and `mode_of` takes it."""
+        """``min`` or ``max`` by metric, from the selection rule and the table; argument of `mode_of`."""
         said = {self.select.metric: self.select.mode}
         said |= {str(c["metric"]): c["mode"] for c in self.table if "metric" in c and c.get("mode")}
         return {**{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All grid keys, in the order of the file; the name of the block first where blocks have names."""
+        """All grid keys in the order of the file, preceded by ``block`` if blocks have names."""
         named = [BLOCK] if any(block.name for block in self.blocks) else []
         return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
 
     def runs(self) -> list[Run]:
-        """Every run of the study, each once, in the order of the file with the seeds innermost.
+        """Return all distinct runs of the study, in the order of the file with seeds innermost.
 
         Raises:
-            ActlabError: when there would be far too many.
+            ActlabError: if there are more than `MOST_RUNS` runs, or two different runs have the same id.
         """
         return list(self._runs)
 
@@ -269,7 +273,7 @@ class Study:
         number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
         if number > MOST_RUNS:
             raise ActlabError(
-                f"{self.name} would have {number:,} runs, but at most {MOST_RUNS:,} can be: give fewer values"
+                f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give fewer values"
             )
         known: dict[str, str | None] = {}
         runs: dict[str, Run] = {}
@@ -277,11 +281,11 @@ class Study:
             for values in itertools.product(*block.grid.values()):
                 for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known):
                     if runs.setdefault(run.id, run).identity != run.identity:
-                        raise ActlabError(f"two different runs would both be named {run.id}: change one's seed")
+                        raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
         return tuple(runs.values())
 
     def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:
-        """The runs of a grid point, one a seed; they share what their configs have in common."""
+        """Yield the runs of a grid point, one per seed; their configs share common parts."""
         block, keys = self.blocks[number], self.keys
         common = block.config({**point, SEED: self.seeds[0]})
         full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
@@ -296,7 +300,7 @@ class Study:
             yield Run(name, full, seed, config, self.keep, number, sources, whole)
 
     def _slug(self, point: Mapping[str, Any], seed: int) -> str:
-        """The readable part of a run's id."""
+        """Return the readable part of a run's id."""
         plain = (self.compare, BLOCK)
         values = {key: label(as_number(value)) for key, value in point.items()}
         words = [text if key in plain else short(key) + text for key, text in values.items()]

@@ -1,8 +1,9 @@
-"""The files of probes: where they lie in run folders, their rows, and what was asked for them.
+"""Files of probe results in run folders, and the records that show whether they are up to date.
 
-Beside ``probes/<name>.parquet``, with rows as in ``metrics.parquet``, lies ``<name>.json``, written last: whose
-rows they are, their digest, and two digests of what was asked. One is known from the study's file alone, and
-tells old values before anything is evaluated; for the other the probe's class is asked its ``version``.
+A probe writes ``probes/<name>.parquet``, with rows as in ``metrics.parquet``, and then the record
+``<name>.json``. The record holds the run's name, the digest of the rows and two digests of the request. The
+digest ``asked`` follows from the study file alone, so stale results are detected before anything is evaluated.
+The digest ``answered`` also includes the ``version`` of the probe's class.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from actlab.studies.plan import Keep, Probe
 _REMEDY = "delete it, and run the study again"
 
 
-class _Answer(TypedDict):
+class _Record(TypedDict):
     run: str
     rows: str
     asked: str
@@ -32,17 +33,17 @@ class _Answer(TypedDict):
 
 
 def file_of(folder: Path, name: str) -> Path:
-    """The rows of a probe in a run's folder."""
+    """Return the path of a probe's rows in a run's folder."""
     return folder / "probes" / f"{name}.parquet"
 
 
 def record_of(file: Path) -> Path:
-    """What says what the rows in a file are."""
+    """Return the path of the record of a file of rows."""
     return file.with_suffix(".json")
 
 
 def asked(probe: Probe, keep: Keep) -> list[Any]:
-    """What is asked: class, arguments and checkpoints, and the contents of what they name outside actlab."""
+    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
     sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args})
     rule = [keep.best, keep.mode] if "best" in probe.at else []
     return [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values()), *rule]
@@ -53,13 +54,13 @@ def _digest(questions: Sequence[Any]) -> str:
 
 
 def write(file: Path, rows: Sequence[Row], questions: Sequence[Any], version: Sequence[Any]) -> None:
-    """Write what a probe measured in one run.
+    """Write the results of a probe in one run.
 
     Args:
-        file: as `file_of` gives it.
-        rows: what was measured.
-        questions: what was asked.
-        version: of the probe's class, where it has one.
+        file: path from `file_of`.
+        rows: measured values.
+        questions: the request from `asked`.
+        version: version of the probe's class as a list of one item; empty if it has none.
     """
     record_of(file).unlink(missing_ok=True)
     with replacing(file) as partial:
@@ -68,29 +69,29 @@ def write(file: Path, rows: Sequence[Row], questions: Sequence[Any], version: Se
 
 
 def sign(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> None:
-    """Write what says what the rows in a file are; see `write`."""
+    """Write the record of an existing file of rows; arguments as for `write`."""
     digests = {"asked": _digest(questions), "answered": _digest([*questions, *version])}
     write_sealed(record_of(file), {"run": file.parent.parent.name, "rows": digest_of(file), **digests})
 
 
-def _record(file: Path) -> _Answer:
-    """What the rows in a file are.
+def _record(file: Path) -> _Record:
+    """Return the record of a file of rows.
 
     Raises:
-        DamagedError: for a file that is not what was written, or is of another run.
+        DamagedError: if the file is damaged or belongs to another run.
     """
-    record = read_json(record_of(file), _Answer, _REMEDY)
+    record = read_json(record_of(file), _Record, _REMEDY)
     try:
         whole = record["rows"] == digest_of(file)
     except OSError:
         whole = False
     if not whole or record["run"] != file.parent.parent.name:
-        raise DamagedError(f"{file} is damaged (it is not what was written): {_REMEDY}")
+        raise DamagedError(f"{file} is damaged (its content or run does not match its record): {_REMEDY}")
     return record
 
 
 def answers(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> bool:
-    """Whether a file is there, is whole, and has what is asked for."""
+    """Return whether a file exists, is undamaged and answers the request."""
     try:
         return _record(file)["answered"] == _digest([*questions, *version])
     except DamagedError:
@@ -98,19 +99,19 @@ def answers(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> boo
 
 
 def is_outdated(file: Path, questions: Sequence[Any]) -> bool:
-    """Whether a file is there that was made for other questions.
+    """Return whether a file exists that answers another request.
 
     Raises:
-        DamagedError: for a file that is not what was written, or is of another run.
+        DamagedError: if the file is damaged or belongs to another run.
     """
     return record_of(file).exists() and _record(file)["asked"] != _digest(questions)
 
 
 def read(file: Path, prefix: str) -> dict[series.Key, series.Series]:
-    """The series that a probe measured in a run, their names beginning with ``prefix``.
+    """Return the series that a probe measured in a run; ``prefix`` is prepended to their names.
 
     Raises:
-        DamagedError: for a file that is not what was written, or is of another run.
+        DamagedError: if the file is damaged or belongs to another run.
     """
     _record(file)
     return series.read(file, Row._fields, prefix)

@@ -1,4 +1,4 @@
-"""A study file and the words of the command line become a study."""
+"""Read a study file and apply the options of the command line."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Sta
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 SMOKE_SEEDS = 2
 MOST_SEEDS = 10_000
-UNIT = "activation"  # the last part of the grid keys to which --activation adds
-# What a run folder provides itself, so a study takes it out of the base config.
+UNIT = "activation"  # last part of the grid keys that --activation extends
+# Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
 
@@ -45,28 +45,28 @@ def load(
     """Read a study file and apply the command line to it.
 
     Args:
-        name: a path, or the bare name of a study that travels with actlab.
-        smoke: run on samples for a moment: the file's ``smoke`` settings over `SMOKE`, few seeds.
-        overrides: ``key=value`` each; a dotted config key, a grid key (a value or a list replaces its
-            values) or ``seeds``.
-        activations: units added to every grid key that ends in ``activation``.
-        reference: the compared value that the others are tested against, in place of the file's.
+        name: path of a study file, or bare name of a study that ships with actlab.
+        smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
+        overrides: ``key=value`` items. The key is a dotted config key, a grid key (a value or a list replaces
+            its values) or ``seeds``.
+        activations: activations added to every grid key that ends in ``activation``.
+        reference: compared value against which the others are tested; replaces the reference of the file.
 
     Raises:
-        ActlabError: for an unknown key, a value of the wrong kind or a missing file.
+        ActlabError: for an unknown key, a value of a wrong type or a missing file.
     """
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
     changes = dict(map(_assignment, overrides))
     if "seeds" in changes:
-        _listed(changes["seeds"])  # raises for none, which would be as if they were not given
+        _seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
     seeds = changes.pop("seeds", None)
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
-    units = [_unit(text) for text in activations]
-    blocks = [_with_units(_with_changes(block, changes), units) for block in whole]
+    units = [_activation(text) for text in activations]
+    blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if activations and not any(short(key) == UNIT for key in keys):
-        raise ActlabError(f"{path} compares no activations: no key of its grid ends in {UNIT!r}")
+        raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
     mode = file.select.mode or mode_of(file.select.metric)
     select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
     for key in select.tune:
@@ -78,7 +78,7 @@ def load(
         for key, value in {**block.settings, **block.grid}.items():
             _check_finite(key, value)
     _check_names(file.figures, path)
-    asked = file.reference if reference is None else _unit(reference)
+    asked = file.reference if reference is None else _activation(reference)
     given = reference is not None or file.reference is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
@@ -102,30 +102,30 @@ def load(
 
 
 def _check_finite(key: str, value: Any) -> None:
-    """Check that no number that a study sets or varies is infinite or nan, also as a text that reads so.
+    """Check that a nested value contains no infinite or nan number, including numbers given as text.
 
     Raises:
-        ActlabError: for one.
+        ActlabError: for the first such number.
     """
     if isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             _check_finite(key, inner)
     elif isinstance(number := as_number(value), float) and not math.isfinite(number):
-        raise ActlabError(f"{key} has the value {value}: give a finite number")
+        raise ActlabError(f"{key} is {value}: give a finite number")
 
 
 def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
-    """Refuse figures of one name, of which one file would be left, and panels that curves.csv would mix."""
+    """Reject figures with the same name (same file) and panels with the same title (mixed in curves.csv)."""
     for what, names in (
         ("figures", [figure.name for figure in figures]),
         *((f"panels of the figure {f.name!r}", [p.title for p in f.panels if p.title]) for f in figures),
     ):
         if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-            raise ActlabError(f"two {what} in {path} are called {twice[0]!r}: give each a name of its own")
+            raise ActlabError(f"two {what} in {path} have the same name {twice[0]!r}: give each its own name")
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
-    """The grids over their base configs."""
+    """Return the blocks of a study file."""
     given = file.blocks if file.blocks is not None else [schema.Block(grid=grid) for grid in as_list(file.grid)]
     if not given or not all(block.grid for block in given):
         raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
@@ -139,7 +139,7 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
 
 
 def _base(name: str, study: Path) -> dict[str, Any]:
-    """The base config, without what run folders provide; a path is relative to the study file."""
+    """Read a base config without the keys that run folders provide; a path is relative to the study file."""
     beside = study.parent / name
     config = read_mapping(beside if is_file(beside) else config_file(name))
     trainer = config.get("trainer") or {}
@@ -152,18 +152,18 @@ def _base(name: str, study: Path) -> dict[str, Any]:
 
 
 def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
-    """A block with the command line's values: in the grid where it has the key, else set in every run."""
+    """Apply the command line to a block: replace values of grid keys, set other keys in every run."""
     grid = {key: as_list(changes[key]) if key in changes else values for key, values in block.grid.items()}
     settings = {**block.settings, **{key: value for key, value in changes.items() if key not in block.grid}}
     for key, value in settings.items():
         set_dotted({}, key, value)
     if empty := [key for key, values in grid.items() if not values]:
-        raise ActlabError(f"the grid has no value for {empty[0]!r}: give one or a list")
+        raise ActlabError(f"the grid has no value for {empty[0]!r}: give a value or a list of values")
     return Block(grid, block.base, settings, block.name)
 
 
-def _with_units(block: Block, units: Sequence[Any]) -> Block:
-    """A block with further units behind those it compares; a unit without arguments is its name."""
+def _with_activations(block: Block, units: Sequence[Any]) -> Block:
+    """Append activations to the grid values of a block; write activations without arguments as plain names."""
     grid = {k: [*map(plain_unit, [*v, *units])] if short(k) == UNIT else v for k, v in block.grid.items()}
     return Block(grid, block.base, block.settings, block.name)
 
@@ -176,17 +176,17 @@ def _stages(
     changes: Mapping[str, Any],
     keys: Collection[str],
 ) -> tuple[Stage, ...]:
-    """The stages; what they set gives way to the command line, and to what makes smoke runs short."""
+    """Return the stages; the command line and the smoke settings take precedence over their settings."""
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
-        raise ActlabError(f"two stages of {path} have one name: {', '.join(names)}")
+        raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
     if "digest" in names:
-        raise ActlabError(f"a stage of {path} is called 'digest', as the seal of selection.json is: rename it")
+        raise ActlabError(f"a stage of {path} has the name 'digest', reserved in selection.json: rename it")
     if file.stages and not file.select.tune:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
     for stage in file.stages:
         if taken := sorted(stage.set.keys() & keys):
-            raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, of which the grid has values")
+            raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
     first = {*changes, *(SMOKE | file.smoke if smoke else ())}
     return tuple(
         Stage(
@@ -199,7 +199,7 @@ def _stages(
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
-    """The checkpoints that the file wants kept and those that its probes need."""
+    """Return the checkpoints to keep: those listed in the file and those that its probes need."""
     wanted = [*file.keep, *(at for probe in file.probes for at in as_list(probe.at))]
     for at in wanted:
         if isinstance(at, bool) or (isinstance(at, str) and at not in ("last", "best")) or at == "":
@@ -211,23 +211,24 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
 
 
 def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, ...]:
-    """``5`` means the seeds 0 … 4, ``5-19`` those from 5 to 19; a list is taken as it is.
+    """Expand seeds: ``5`` means 0 … 4, ``5-19`` means 5 … 19; a list stays unchanged.
 
     Args:
-        value: of the file.
-        override: of the command line: how many, from the first one on, or the seeds themselves.
-        smoke: take a few.
+        value: seeds in the file.
+        override: seeds on the command line: the seeds themselves, or a number of seeds beginning with the
+            file's first seed.
+        smoke: return only the first `SMOKE_SEEDS` seeds.
     """
-    seeds = _listed(value)
+    seeds = _seed_list(value)
     if isinstance(override, int) and not isinstance(override, bool):
-        number = len(_listed(override))
+        number = len(_seed_list(override))
         seeds = seeds[:number] if number <= len(seeds) else tuple(range(seeds[0], seeds[0] + number))
     elif override is not None:
-        seeds = _listed(override)
+        seeds = _seed_list(override)
     return seeds[:SMOKE_SEEDS] if smoke else seeds
 
 
-def _listed(value: Any) -> tuple[int, ...]:
+def _seed_list(value: Any) -> tuple[int, ...]:
     seeds: Sequence[Any] = value if isinstance(value, list) else ()
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
         first, last = map(int, value.split("-"))
@@ -253,7 +254,7 @@ def _assignment(override: str) -> tuple[str, Any]:
         raise ActlabError(f"--set {override[:80]!r}: {error}") from error
 
 
-def _unit(text: str) -> Any:
-    """A unit from the command line: a name, a mapping, or ``./file.py:Unit`` with its path made absolute."""
+def _activation(text: str) -> Any:
+    """Parse an activation (a name, a mapping or ``./file.py:Unit``) and make its path absolute."""
     spec = yaml_value(text)
     return {**spec, "name": located(spec.get("name"))} if isinstance(spec, dict) else located(spec)

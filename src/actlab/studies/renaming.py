@@ -1,8 +1,8 @@
-"""Give finished runs the names of today: ``python -m actlab.studies.renaming runs/STUDY …``.
+"""Rename finished runs to the current scheme: ``python -m actlab.studies.renaming runs/STUDY …``.
 
-Until November 2026 a run's name ended in eight digits of a digest that read large files in part. A run is
-renamed where that digest of its config, its data and its code as they are now is still the one in its name.
-Other runs are left and listed. Nothing is trained or deleted, and what was stopped can be started again.
+Until November 2026 a run's name ended in eight digits of a digest that covered only parts of large files. A run
+is renamed if that digest of its current config, data and code still matches its name; other runs are listed and
+left unchanged. The command trains and deletes nothing, and can be repeated after an interruption.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from actlab.studies.formats import Result
 from actlab.studies.probe_files import record_of
 
 _FORMER = re.compile(r"(.+)-([0-9a-f]{8})")
-_SAMPLE, _BLOCK = 2**20, 2**18  # bytes that counted at both ends of a file, and of each block between them
-_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}  # of both ends alone
-_MOST_READ = 5_000  # files of a folder; of further ones the size counted
+_SAMPLE, _BLOCK = 2**20, 2**18  # bytes that the old digest read at each end of a file, and per block between
+# Sizes of published files; the old digest read them at both ends only.
+_PUBLISHED = {14_997_006, 2_502_531, 87_616_935, 17_534_114, 91_278_075, 18_313_763}
+_MOST_READ = 5_000  # files of a folder; of further files the old digest covered only the size
 Known = dict[str, str | None]
 
 
 def former_in(root: Path) -> list[Path]:
-    """The folders of finished runs in a study's folder that have a former name."""
+    """Return the folders of finished runs in a study's folder that have an old name."""
     named = (folder for folder in sorted(root.glob("[!.]*")) if _FORMER.fullmatch(folder.name))
     return [folder for folder in named if (folder / "result.json").exists()]
 
@@ -46,10 +47,10 @@ def rename(root: Path) -> tuple[dict[str, str], list[str]]:
         root: the study's folder.
 
     Returns:
-        New names by former ones, and a line for each run that is left.
+        The new name by old name, and a line for each run that was not renamed.
 
     Raises:
-        DamagedError: for a result that is not what was written.
+        DamagedError: if a ``result.json`` is damaged.
     """
     names, left = {}, []
     known: Known = {}
@@ -61,19 +62,19 @@ def rename(root: Path) -> tuple[dict[str, str], list[str]]:
         whole = identity.identity_of(identity.counted(config, sources), sources)
         name = f"{slug}-{whole[: identity.DIGITS]}"
         if former_digest(config, former) != digest:
-            left.append(f"{folder} is left: its settings, data or code are not those it was trained with")
+            left.append(f"{folder} is not renamed: its settings, data or code changed after training")
         elif (root / name).exists():
-            left.append(f"{folder} is left: {name} is there already")
+            left.append(f"{folder} is not renamed: {name} already exists")
         else:
-            _write(folder, name, {"sources": sources, "identity": whole})
+            _write_name(folder, name, {"sources": sources, "identity": whole})
             names[folder.name] = folder.rename(root / name).name
     rewrite(root, names)
     return names, left
 
 
 def former_digest(config: Mapping[str, Any], known: Known) -> str:
-    """The digits in which a run's name ended."""
-    with mock.patch.object(contents, "digests_of", _former_digests):  # all else was as it is
+    """Return the eight digits that end an old name of a run with this config."""
+    with mock.patch.object(contents, "digests_of", _former_digests):  # all else is unchanged
         found = identity.sources_of(config, known)
     sources = {text: " ".join(part[:16] for part in content.split()) for text, content in found.items()}
     return identity.identity_of(identity.counted(config, sources), sources)[:8]
@@ -86,7 +87,7 @@ def _former_digests(files: Sequence[Path]) -> dict[Path, Any]:
 
 
 def _former_digest(file: Path, size: int, most: int) -> str:
-    """Of a file's size, both ends and at most so many blocks between them."""
+    """Return the old digest of a file: its size, both ends and at most ``most`` blocks between."""
     digest = hashlib.sha256(str(size).encode())
     first = min(size, _SAMPLE)
     last = max(first, size - _SAMPLE)
@@ -101,8 +102,8 @@ def _former_digest(file: Path, size: int, most: int) -> str:
     return digest.hexdigest()
 
 
-def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
-    """Write a name into the files of a run; what probes measured gets a record if their questions are known."""
+def _write_name(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
+    """Write a new name into the files of a run; write a record for probe files that name their questions."""
     for rows in sorted(folder.glob("probes/[!.]*.parquet")):
         said = pq.read_schema(regular(rows)).metadata or {}
         asked, answered = (said.get(key, b"").decode() for key in (b"actlab_probe_asked", b"actlab_probe"))
@@ -116,7 +117,12 @@ def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
 
 
 def rewrite(folder: Path, names: Mapping[str, str]) -> None:
-    """Write new names into the tables, selections and other records of a study's folder."""
+    """Replace old names by new names in the CSV and JSON files of a study's folder.
+
+    Args:
+        folder: the study's folder.
+        names: new name by old name.
+    """
     former = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
     def renamed(text: str) -> str:
@@ -133,7 +139,7 @@ def rewrite(folder: Path, names: Mapping[str, str]) -> None:
 
 
 def main(folders: Sequence[str]) -> int:
-    """Rename the finished runs of studies; 1 where some are left."""
+    """Rename the finished runs of studies and print the result; return 1 if some runs were not renamed."""
     all_left = []
     for folder in folders:
         names, left = rename(Path(folder))

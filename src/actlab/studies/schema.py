@@ -1,4 +1,4 @@
-"""The schema of study files: keys and types, for `actlab.studies.reading` and, as JSON schema, for editors."""
+"""Schema of study files, used by `actlab.studies.reading` and exported as JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from actlab.errors import ActlabError, unknown
 
-NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # of what becomes a file below the study's folder
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder
 Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  # mean, mean 5-50, below 0.1
 Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
 At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 Place = int | Literal["last", "best"]
-_SEEDS: dict[str, Any] = {  # checked where they are expanded
+_SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
     "description": "how many, a range such as 5-19, or a list",
     "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}],
 }
 
 
 class Part(BaseModel):
-    """A part of a study file: unknown keys are errors, types are not bent."""
+    """Base class of the parts of a study file: rejects unknown keys and does not convert types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Select(Part):
-    """The rule by which settings are chosen."""
+    """The rule that selects the values of tuned keys."""
 
-    tune: list[str] | str = Field(default=[], description="grid keys that are chosen rather than compared")
-    metric: str = Field(default="val/loss", description="a validation quantity; its best value in a run counts")
+    tune: list[str] | str = Field(default=[], description="grid keys to select rather than compare")
+    metric: str = Field(default="val/loss", description="a validation metric; its best value in a run counts")
     mode: Literal["min", "max"] | None = Field(
         default=None,
-        description="whether low or high values are good; by default high ones of an accuracy alone",
+        description="whether low or high values are better; default: max for an accuracy, else min",
     )
 
 
 class Block(Part):
-    """A grid over a base config of its own."""
+    """A grid over its own base config."""
 
     grid: dict[str, Any] = Field(description="dotted config key → values")
     base: str | None = None
@@ -50,7 +50,7 @@ class Block(Part):
 
 
 class Stage(Part):
-    """A part of the study that is run at what the part before it has selected."""
+    """A part of the study that runs at the settings that the previous stage selected."""
 
     name: str = Field(pattern=NAME)
     seeds: Any = Field(default=None, json_schema_extra=_SEEDS)
@@ -74,9 +74,14 @@ class Column(Part):
     condition: str = Field(default="", description="such as noise=0.5")
     percent: bool = False
     mode: Literal["min", "max"] | None = None
-    ranked: bool = Field(default=True, description="false where it says nothing of which unit is better")
+    ranked: bool = Field(default=True, description="false: the column does not rank activations")
     chance: FiniteFloat | int | None = Field(
-        default=None, description="what guessing gives, such as 0.9; a unit that is no better is not ranked"
+        default=None, description="value of guessing, such as 0.9; activations no better are not ranked"
+    )
+    margin: FiniteFloat | int | str | None = Field(
+        default=None,
+        description="largest difference that counts as equivalent: in the metric's unit, or as '5 %' of the "
+        "reference's median",
     )
 
 
@@ -92,7 +97,7 @@ class Value(Part):
 
 
 class Published(Part):
-    """What the papers gave."""
+    """Values published in the papers."""
 
     source: str = ""
     values: list[Value] = []
@@ -103,11 +108,11 @@ class Curves(Part):
 
     file: str
     names: dict[str, str] = {}
-    stretch: FiniteFloat = Field(default=1.0, gt=0, description="epochs of ours in one of theirs")
+    stretch: FiniteFloat = Field(default=1.0, gt=0, description="our epochs per published epoch")
 
 
 class Drawn(Part):
-    """What the panels of a figure may share or have of their own."""
+    """Settings that a figure sets for all panels, and a panel may override."""
 
     y: dict[str, str | None] | None = Field(default=None, description="metric → its published curve, or null")
     x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
@@ -133,17 +138,17 @@ class Figure(Drawn):
 
     name: str = Field(default="curves", pattern=NAME)
     lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
-    fixed: dict[str, Any] = Field(default={}, description="tuned values to draw in place of the chosen ones")
+    fixed: dict[str, Any] = Field(default={}, description="tuned values to draw instead of the selected values")
     panels: list[Panel] = []
     published: Curves | None = None
-    caption: str = Field(default="", description="what readers of the figure must know")
+    caption: str = Field(default="", description="text to add to the figure's caption")
 
 
 class File(Part):
-    """A study: which runs, how their settings are chosen, what is shown of them."""
+    """A study: its runs, the selection of their settings, and its tables and figures."""
 
     title: str | None = Field(default=None, description="one line for tables and figures")
-    tags: list[str] = Field(default=[], description="words by which loggers find the runs: paper, dataset")
+    tags: list[str] = Field(default=[], description="tags of the runs in loggers: paper, dataset")
     base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
@@ -152,12 +157,12 @@ class File(Part):
     blocks: list[Block] | None = None
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
     compare: str = Field(
-        default="", description="the grid key that is compared, or block; by default the first not tuned"
+        default="", description="the grid key that is compared, or block; default: the first key not tuned"
     )
     select: Select = Select()
     stages: list[Stage] = []
     probes: list[Probe] = []
-    keep: list[Place] = Field(default=[], description="checkpoints that stay: last, best, or numbers of epochs")
+    keep: list[Place] = Field(default=[], description="checkpoints to keep: last, best, or numbers of epochs")
     table: list[Column] = [Column(metric="test/error", percent=True)]
     published: Published = Published()
     figures: list[Figure] = []
@@ -169,29 +174,33 @@ class File(Part):
 
 
 def checked(values: Mapping[str, Any], path: Path) -> File:
-    """A study file's keys and types.
+    """Check the keys and types of a study file.
+
+    Args:
+        values: the values of the file.
+        path: path of the file, for error messages.
 
     Raises:
-        ActlabError: about the first mistake.
+        ActlabError: for the first error.
     """
     try:
         file = File.model_validate(values)
     except ValidationError as error:
         raise _one_line(error, path) from error
     if (file.grid is None) == (file.blocks is None):
-        raise ActlabError(f"{path} lacks 'grid', or has 'blocks' beside it: a study needs one of the two")
+        raise ActlabError(f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two")
     if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
         raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
     return file
 
 
 def given(part: Part) -> dict[str, Any]:
-    """What a file says of a part, without what it leaves to defaults."""
+    """Return the values that a file sets explicitly in a part, without defaults."""
     return part.model_dump(exclude_unset=True)
 
 
 def json_schema() -> str:
-    """The schema for editors that complete and check YAML."""
+    """Return the JSON schema for editors that complete and check YAML."""
     return json.dumps(File.model_json_schema(), indent=1) + "\n"
 
 
@@ -212,7 +221,7 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
 
 
 def _place(error: Any) -> list[str | int]:
-    """Where in a file an error is: its keys and numbers, without the kinds of value that were tried there."""
+    """Return the keys and indices of an error in a file, without the names of the tried types."""
     kinds = ("int", "str", "float", "finite-float")
     tried = (part for part in error["loc"] if part not in kinds)
     return [*itertools.takewhile(lambda part: not isinstance(part, str) or "[" not in part, tried)]

@@ -1,4 +1,4 @@
-"""Tasks: a batch becomes a loss, given a network built with an activation factory."""
+"""Tasks: LightningModules that train a network built with an activation factory and define its metrics."""
 
 from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import NetworkFactory, Task

@@ -1,4 +1,4 @@
-"""Reconstruction of the input by least squares."""
+"""The autoencoder task: reconstruction of the input by least squares."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from actlab.tasks.training import Batch
 
 
 class AutoencoderTask(Task):
-    """Reconstruction: ``loss`` is the squared error, its mean over batch and pixels (GELU §3.2).
+    """Reconstruct the input; ``loss`` is the squared error, averaged over batch and pixels (GELU §3.2).
 
-    Arguments and errors as in `Task`, with an `Autoencoder` and Adam where none is given; the network is asked
-    for as many outputs as a sample has values.
+    Arguments and errors as in `Task`. By default the network is an `Autoencoder` and the optimiser Adam. The
+    network has one output for each value of a sample.
 
-    Batches: inputs ``(B, *input_shape)`` with D values a sample; further tensors such as labels are ignored.
+    Batches: inputs ``(B, *input_shape)`` with D values per sample; further tensors such as labels are ignored.
     """
 
-    prediction = "pixel"  # what `predict_step` gives
+    prediction = "pixel"  # what `predict_step` returns
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class AutoencoderTask(Task):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """The squared error of each pixel.
+        """Return the squared error of each pixel.
 
         Args:
             output: reconstructions ``(…, B, D)``.
-            batch: inputs ``(…, B, *input_shape)`` first.
+            batch: the first tensor holds the inputs ``(…, B, *input_shape)``.
         """
         return {"loss": Quantity((output - batch[0].flatten(-self.axes)).square())}

@@ -1,7 +1,8 @@
-"""What all tasks share: a network built with an activation factory, steps, metrics, optimiser, random streams.
+"""The base class of tasks: a network built with an activation factory, its metrics and its optimiser.
 
-The only place where the name of a unit meets a network. Shapes: ``B`` batch, ``R`` runs (a leading axis when a
-task serves a stack).
+Only `Task` turns the name of an activation into modules of a network.
+
+Shapes: ``B`` batch, ``R`` runs (a leading axis when a task computes the quantities of a stack).
 """
 
 from __future__ import annotations
@@ -34,36 +35,35 @@ NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
 class Task(Training, ABC):
-    """A LightningModule that says what it measures of a batch; see `quantities`.
+    """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
-    Every metric is a weighted mean. Logged once per epoch: ``train/loss`` (training mode, over the epoch),
-    ``train/clean_loss`` (each batch before its update, in evaluation mode: what the GELU paper plots),
-    ``train/penalised_loss`` (``train/loss`` and the penalty before each update, where there is an ``l2``),
-    ``val/…`` and ``test/…``.
+    Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
+    batch before its update, in evaluation mode, as plotted in the GELU paper), ``train/penalised_loss``
+    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``.
 
     Args:
         activation: a registry name, ``package.module:Unit``, ``./file.py:Unit``, or
             ``{name: elu, alpha: 0.5}``.
         network: builds the network from (activation factory, number of outputs, input shape).
-        num_outputs: K.
+        num_outputs: number of outputs K.
         input_shape: shape of one sample.
-        optimizer: builds the optimiser from parameters or groups of them.
-        scheduler: one of torch's learning-rate schedulers other than ReduceLROnPlateau, see
+        optimizer: builds the optimiser from parameters or parameter groups.
+        scheduler: a learning-rate scheduler of torch other than ReduceLROnPlateau, see
             `building.check_scheduler`; None leaves the rate to ``schedules``.
-        scheduler_interval: what one step of ``scheduler`` is.
+        scheduler_interval: whether ``scheduler`` steps once per epoch or once per update (``step``).
         schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
-        l2: decay of chosen kinds of parameters; None leaves all to the optimiser's own ``weight_decay``.
-        clean_training_loss: compute ``train/clean_loss``; costs a forward pass where training is random.
-        training_metrics: those of `metric_names` that are logged as ``train/…`` too, in training mode.
-        seed: initial weights and masks are functions of it.
+        l2: decay of chosen kinds of parameters; None leaves decay to the optimiser's own ``weight_decay``.
+        clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is random.
+        training_metrics: names from `metric_names` that are also logged as ``train/…``, in training mode.
+        seed: determines the initial weights and the random masks.
 
     Raises:
         ActlabError: for an unknown activation, parameter or metric.
     """
 
     metric_names: tuple[str, ...] = ("loss",)
-    ragged = False  # devices may hold parts of a batch that differ in size
-    config: Mapping[str, Any] | None = None  # that it was built from, as its checkpoints keep it
+    ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
+    config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Task(Training, ABC):
         if strange := set(training_metrics) - set(self.metric_names):
             raise unknown("training metric", min(strange), self.metric_names)
         self.stream = streams.Stream(seed)
-        self.units: list[nn.Module] = []  # the activations that the network asked for
+        self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
         with torch.random.fork_rng(), init, weights_of_run(seed, self.units), third_party.Calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
@@ -98,7 +98,7 @@ class Task(Training, ABC):
         self.differs = self.random or not getattr(self.quantities, "takes_run_axis", False)
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
-        self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # what is logged of training batches
+        self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * (l2 is not None)]
         names = {"train": train, "val": self.metric_names, "test": self.metric_names}
         logged = [f"{split}/{name}" for split, of_split in names.items() for name in of_split]
@@ -107,68 +107,71 @@ class Task(Training, ABC):
 
     @property
     def members(self) -> Sequence[Task]:
-        """Itself: the only one that it trains."""
+        """The task itself: it trains no other."""
         return [self]
 
     @property
     def stackable(self) -> tuple[str, ...]:
-        """Keys of the config, below the task's, whose values may differ between the members of a stack.
+        """Config keys below ``model`` whose values may differ between the members of a stack.
 
-        A key stands for everything below it, too: ``optimizer`` for all settings of one kind of optimiser.
-        A network names its own in an attribute ``stackable``.
+        A key includes all keys below it: ``optimizer`` includes all settings of one optimiser class. A network
+        declares its keys in an attribute ``stackable``.
         """
         own = ("optimizer", "schedules", "l2.strength")
         return *own, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The `metric_names` of a task with some arguments, known before it is built: a study asks for them."""
+        """Return the `metric_names` of a task with the given arguments, without building it.
+
+        Studies call this before any task exists.
+        """
         return cls.metric_names
 
     @property
     def sites(self) -> dict[str, nn.Module]:
-        """Where the network has activations, by name within it."""
+        """The activation modules of the network, by module name."""
         made = {id(unit) for unit in self.units}
         return {name: module for name, module in self.network.named_modules() if id(module) in made}
 
     def observe(self, batch: Batch) -> None:
-        """Pass a batch through the network, for those who watch its layers."""
+        """Pass a batch through the network, for callers with hooks on its layers."""
         self(*self.inputs(batch))
 
     @takes_run_axis
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What of a batch the network is given: its first tensor."""
+        """Return the network's inputs: by default the first tensor of the batch."""
         return batch[:1]
 
     @abstractmethod
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """The values of each of `metric_names` in a batch; in training those of ``trained`` are enough.
+        """Return the values of each of `metric_names` in a batch.
 
-        A class whose method is also right for tensors with a leading run axis marks it with
-        `actlab.tasks.takes_run_axis`; then stacks call it once for all runs.
+        In training mode the metrics in ``trained`` are sufficient. A method that also accepts tensors with a
+        leading run axis is marked with `actlab.tasks.takes_run_axis`; stacks then call it once for all runs.
         """
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The network's output."""
+        """Return the network's output."""
         output: Tensor = self.network(*inputs)
         return output
 
     def loss(self, batch: Batch) -> Tensor:
-        """The loss of a batch in the present mode: the weighted mean of its quantity."""
+        """Return the weighted mean loss of a batch in the current mode."""
         return self.measured(batch)["loss"].mean()
 
     @third_party.calling
     def measured(self, batch: Batch, shared: bool = True) -> dict[str, Quantity]:
-        """What a batch says in the present mode."""
+        """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
         return self.quantities(self(*self.inputs(batch)), batch)
 
     def setup(self, stage: str) -> None:
-        """Check that the network can be trained as the Trainer is told to."""
+        """Check that the network can be trained with the Trainer's settings."""
         building.check_devices(self.trainer, self.network)
         super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch, in training mode."""
+        """Return the mean loss of the batch in training mode; check the trained parameters once."""
         loss = super().training_step(batch, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
@@ -176,15 +179,15 @@ class Task(Training, ABC):
         return loss
 
     def penalty(self) -> Tensor | float:
-        """Half the squared weights that ``l2`` decays, times its strength."""
+        """Return ½·decay·Σw² over the weights that ``l2`` decays."""
         return optim.penalty(self.trainer.optimizers[0])
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The network's output for one batch."""
+        """Return the network's output for a batch."""
         return third_party.calling(self.forward)(*self.inputs(batch))
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
-        """The optimiser, and the number 0 for each of its groups."""
+        """Return the optimiser, and member number 0 for each of its parameter groups."""
         named = dict(self.named_parameters())
         parts = optim.groups(optim.kinds(self, self.units), self.l2)
         groups = [{"params": [named[n] for n in names], **own} for names, own in parts]
@@ -193,12 +196,12 @@ class Task(Training, ABC):
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:
-        """The task that was trained, on the CPU, built from the config in its checkpoint.
+        """Return the trained task on the CPU, built from the config in its checkpoint.
 
-        With any further argument it is Lightning's own method, to which all of the task's arguments are given.
+        With any further argument this is Lightning's own method, which requires all arguments of the task.
 
         Raises:
-            ActlabError: for a checkpoint without a config when no arguments are given, or of another class.
+            ActlabError: for a checkpoint of another class, or one without a config, if no arguments are given.
         """
         if args or kwargs:
             return super().load_from_checkpoint(checkpoint_path, *args, **{"weights_only": True, **kwargs})

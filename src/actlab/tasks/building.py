@@ -1,4 +1,4 @@
-"""What a task checks and completes while it is built."""
+"""Checks of a task's settings, and the construction of its optimiser and activations."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ from actlab.random.seeding import own_generators
 def check_optimizer(
     optimizer: Optimizer, l2: L2 | None, scheduler: object, schedules: Mapping[str, Any]
 ) -> None:
-    """Refuse settings of a task of which one would silently win over another, or do nothing.
+    """Reject settings that would silently override each other or have no effect.
 
     Raises:
-        ActlabError: when decay or learning rate are given twice, or decay is not what ``l2`` says.
+        ActlabError: if decay or learning rate is given twice, or if the optimiser cannot apply ``l2`` as a
+            penalty.
     """
     name = type(optimizer).__name__
     if l2 is not None and "weight_decay" not in optimizer.defaults:
-        raise ActlabError(f"{name} has no 'weight_decay', by which 'l2' acts: leave 'l2' out, or give another")
+        raise ActlabError(
+            f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another optimizer"
+        )
     if l2 is not None and (optimizer.defaults.get("decoupled_weight_decay") or isinstance(optimizer, AdamW)):
         raise ActlabError(
-            f"{name} decays apart from the gradient, so 'l2' would be no penalty: give its own 'weight_decay'"
+            f"{name} decouples weight decay from the gradient, so 'l2' would not be a penalty: leave out 'l2' "
+            "and set the optimizer's 'weight_decay'"
         )
     if l2 is not None and optimizer.defaults.get("weight_decay"):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
@@ -41,14 +45,14 @@ def check_optimizer(
 
 
 def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
-    """Refuse a plateau schedule of what is never measured: it would never act.
+    """Reject a plateau schedule whose metric is never logged during training: it would have no effect.
 
     Args:
-        schedules: of a task, by setting.
-        logged: names of its metrics, such as ``val/loss``.
+        schedules: the schedules of a task, by setting.
+        logged: names of the task's metrics, such as ``val/loss``.
 
     Raises:
-        ActlabError: for a metric that is none of them, or of the test set, which trains nothing.
+        ActlabError: for a metric that is not logged, or one of the test set, which must not affect training.
     """
     allowed = [name for name in logged if not name.startswith("test/")]
     for schedule in schedules.values():
@@ -57,10 +61,10 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
 
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
-    """Refuse batch norm over parts of a batch: it would give other numbers on another number of devices.
+    """Reject batch norm over parts of a batch: results would depend on the number of devices.
 
     Raises:
-        ActlabError: for a network with batch norm on several devices that do not share its statistics.
+        ActlabError: for a network with batch norm on several devices that do not synchronise its statistics.
     """
     normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     if normed and trainer.world_size > 1 and getattr(trainer.strategy, "_layer_sync", None) is None:
@@ -71,10 +75,11 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
 
 
 def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimizer:
-    """An optimiser of some parameters.
+    """Build an optimiser of the given parameters or parameter groups.
 
     Raises:
-        ActlabError: for arguments that it does not take, such as a learning rate below 0, or not finite ones.
+        ActlabError: for arguments that the optimiser rejects, such as a learning rate below 0, or that are not
+            finite.
     """
     try:
         optimizer = make(parameters)
@@ -87,14 +92,14 @@ def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimiz
 
 
 def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
-    """The optimiser of a task's parameters; see `made_optimizer` and `check_optimizer`."""
+    """Build and check a task's optimiser; see `made_optimizer` and `check_optimizer`."""
     optimizer = made_optimizer(task.optimizer, parameters)
     check_optimizer(optimizer, task.l2, task.scheduler, task.schedules)
     return optimizer
 
 
 def scheduled(task: Any, optimizer: Optimizer) -> Any:
-    """A task's optimiser as Lightning takes it, with torch's scheduler if the task has one."""
+    """Return a task's optimiser for Lightning, with torch's scheduler if the task has one."""
     if task.scheduler is None:
         return optimizer
     scheduler = task.scheduler(optimizer)
@@ -106,7 +111,7 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
 
 
 def check_scheduler(kind: type) -> None:
-    """Reject torch's scheduler that is stepped by a metric: it has one rate for all members of a stack.
+    """Reject ReduceLROnPlateau: it has a single rate for all members of a stack.
 
     Raises:
         ActlabError: for ReduceLROnPlateau.
@@ -119,7 +124,7 @@ def check_scheduler(kind: type) -> None:
 
 
 def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
-    """Refuse batches of unequal weight in one update: each would count alike.
+    """Reject gradient accumulation over batches of different sizes: each would have the same weight.
 
     Raises:
         ActlabError: for a task with ragged batches whose Trainer accumulates gradients.
@@ -127,17 +132,17 @@ def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
     if task.ragged and trainer.accumulate_grad_batches > 1:
         raise ActlabError(
             f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches}: the batches of "
-            f"{type(task).__name__} differ in size, and each would count alike; give a larger data.batch_size"
+            f"{type(task).__name__} differ in size, but would have equal weight; give a larger data.batch_size"
         )
 
 
 def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
-    """Reject a network that learns what the optimiser is not given: it would never change.
+    """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change.
 
-    Not on several devices, where a strategy may have put other parameters in their place.
+    Skipped on several devices, where a strategy may have replaced the parameters.
 
     Raises:
-        ActlabError: for a parameter in a plain list, or made in the first call.
+        ActlabError: for a parameter in a plain list, or created in the first forward pass.
     """
     if task.trainer.world_size > 1:
         return
@@ -147,23 +152,23 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
 
 
 def fault_of_learning(loss: Tensor, given: Collection[int]) -> str | None:
-    """What is wrong with the parameters that a loss asks a gradient of, in words.
+    """Return a message for a tensor that requires a gradient but is not in the optimiser, or None.
 
     Args:
-        loss: before its backward pass.
-        given: ids of the parameters that the optimiser has.
+        loss: a loss before its backward pass.
+        given: ids of the optimiser's parameters.
     """
     strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given]
     if not strays:
         return None
     return (
-        f"learns a tensor of shape {tuple(strays[0].shape)} that the optimiser is not given: make it a "
+        f"learns a tensor of shape {tuple(strays[0].shape)} that is not in the optimiser: make it a "
         "Parameter of the module in its constructor, or one in a ParameterList or ParameterDict"
     )
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """The tensors that a loss asks a gradient of."""
+    """Yield the leaf tensors of the loss's graph."""
     waiting, seen = [loss.grad_fn], set[Any]()
     while waiting:
         node = waiting.pop()
@@ -176,9 +181,9 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
 
 
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
-    """A factory that notes in ``units`` what it makes.
+    """Return a factory that also appends each module it makes to ``units``.
 
-    What a unit draws in its constructor is its own: it moves no other random numbers.
+    Each constructor runs with its own seed, so its random numbers do not affect any others.
     """
 
     def unit() -> nn.Module:
@@ -190,7 +195,7 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
-    """Give lazily shaped parameters their shape by one forward pass of a zero sample, if there are any."""
+    """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode."""
     if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
         training = network.training
         with torch.no_grad():

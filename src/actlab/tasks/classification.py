@@ -1,4 +1,4 @@
-"""Classification by cross-entropy."""
+"""The classification task: cross-entropy, error and accuracy."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from actlab.tasks.training import Batch
 
 
 class ClassificationTask(Task):
-    """Classification by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
+    """Classify by cross-entropy; ``error`` is a fraction, ``accuracy`` is 1 − error.
 
-    Arguments and errors as in `Task`; the network is an MLP and the optimiser Adam where none is given. The
-    signature does not name these: a parser would give their arguments to the class that a config names instead.
+    Arguments and errors as in `Task`. By default the network is an MLP and the optimiser Adam. These defaults
+    are not in the signature: a parser would pass their arguments to any class that a config names instead.
 
     Args:
-        top: also measure ``top{top}_error``, the fraction of samples whose label is none of the ``top`` most
+        top: also measure ``top{top}_error``, the fraction of samples whose label is not among the ``top`` most
             probable classes; 5 on ImageNet. From 1 to K.
 
     Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1.
     """
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
-    prediction = "probability"  # what `predict_step` gives
+    prediction = "probability"  # what `predict_step` returns
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class ClassificationTask(Task):
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The `metric_names` of a task with some arguments."""
+        """Return the `metric_names` of a task with the given arguments."""
         top = arguments.get("top")
         return cls.metric_names if top is None else (*cls.metric_names, f"top{top}_error")
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Cross-entropy, error, accuracy and, where asked for, top-k error of each sample.
+        """Return cross-entropy, error, accuracy and, with ``top``, the top-k error of each sample.
 
         Args:
             output: logits ``(…, B, K)``.
@@ -94,5 +94,5 @@ class ClassificationTask(Task):
         return found
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Class probabilities ``(B, K)``."""
+        """Return class probabilities ``(B, K)``."""
         return self.forward(*self.inputs(batch)).softmax(-1)

@@ -1,4 +1,4 @@
-"""Classification of frames: a batch holds the frames of some sentences, padding may fill it up."""
+"""The frame classification task: a batch holds the frames of several sentences, with padding if needed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
-PADDING = -100  # the label that torch's cross-entropy leaves out
+PADDING = -100  # the label that torch's cross-entropy ignores
 
 
 class FrameTask(ClassificationTask):
-    """Classification by cross-entropy where a label of −100 has no weight: it only fills a batch up.
+    """Classify frames by cross-entropy; a label of −100 marks padding and has no weight.
 
-    So each mean is over the frames that there are: those of all sentences count alike, in batches, epochs and
-    stacks. (The GELU paper's script averages the errors of batches that differ in frames; that is not done.)
+    Every mean weights all frames equally and ignores padding, in batches, epochs and stacks. (The GELU paper's
+    script instead averages the errors of batches with different numbers of frames.)
 
     Arguments and errors as in `actlab.tasks.Task`.
 
@@ -26,7 +26,7 @@ class FrameTask(ClassificationTask):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Cross-entropy, error and accuracy of each frame.
+        """Return cross-entropy, error and accuracy of each frame.
 
         Args:
             output: logits ``(…, F, K)``.

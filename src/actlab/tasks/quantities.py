@@ -1,4 +1,4 @@
-"""Weighted quantities: every mean of the project is Σ values·weights ÷ Σ weights.
+"""Weighted means of metrics: Σ values·weights ÷ Σ weights, over a batch, an epoch and devices.
 
 Shapes: ``B`` samples, ``*`` further axes such as tokens, frames or pixels, ``R`` runs of a stack.
 """
@@ -14,25 +14,28 @@ from torchmetrics import Metric
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
 _Value = TypeVar("_Value", Tensor, "Tensor | float")
-LEAST = 1e-30  # weights that add up to less are none
+LEAST = 1e-30  # lower bound of a sum of weights, which avoids division by zero
 
 
 class Quantity(NamedTuple):
-    """What a batch says about one metric.
+    """The values of one metric in a batch, with their weights.
 
     Args:
         values: ``(B, *)``, or ``(R, B, *)`` in a stack.
-        weights: how much each value counts, 0 for padding; broadcasts against ``values``. None counts all
-            alike.
+        weights: the weight of each value, 0 for padding; broadcasts against ``values``. None means equal
+            weights.
     """
 
     values: Tensor
     weights: Tensor | None = None
 
     def mean(self, runs: bool = False) -> Tensor:
-        """Σ values·weights ÷ Σ weights, shape ``()``; one a run, ``(R,)``, when ``values`` lead with runs.
+        """Return Σ values·weights ÷ Σ weights, shape ``()``, or ``(R,)`` with ``runs``.
 
-        A batch that is padding throughout gives 0.
+        The mean of a batch that is all padding is 0.
+
+        Args:
+            runs: whether the first axis of ``values`` is the run axis.
 
         >>> Quantity(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).mean()
         tensor(2.)
@@ -41,12 +44,12 @@ class Quantity(NamedTuple):
         if self.weights is None:
             return values.mean(-1)
         weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
-        # Padding may hold anything, infinities too.
+        # Padding may hold any value, including infinities.
         total = torch.where(weights > 0, values * weights, 0.0).sum(-1)
         return total / weights.sum(-1).clamp_min(LEAST)
 
     def weight(self, runs: bool = False) -> Tensor | float:
-        """Σ weights: a number when all values count alike, else shape ``()``, or ``(R,)`` with ``runs``."""
+        """Return Σ weights: a number if weights are equal, else shape ``()``, or ``(R,)`` with ``runs``."""
         if self.weights is None:
             return float(self.values[0].numel() if runs else self.values.numel())
         weights = at_least_float(self.weights.expand_as(self.values))
@@ -54,39 +57,39 @@ class Quantity(NamedTuple):
 
 
 def at_least_float(value: _Value) -> _Value:
-    """The value, as float32 where it is of half precision: sums of more than 256 ones stand still there."""
+    """Convert half precision to float32: in bfloat16, a sum of ones cannot exceed 256."""
     if isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16):
         return value.float()
     return value
 
 
 class Means:
-    """Weighted means over batches, one or one a run, by name."""
+    """Weighted means over batches by metric name, for one run or R runs."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
 
     def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
-        """Add the means of a batch, ``()`` or ``(R,)``, with the sums of their weights."""
+        """Add the means of a batch, ``()`` or ``(R,)``, with their sums of weights."""
         total, weight = self._sums.get(name, (0.0, 0.0))
         means, weights = at_least_float(means), at_least_float(weights)
         self._sums[name] = (total + means * weights, weight + weights)
 
     def take(self, name: str) -> tuple[Tensor | float, Tensor | float]:
-        """Σ values·weights and Σ weights of a name, which starts again from nothing."""
+        """Return Σ values·weights and Σ weights of a metric, and reset both to 0."""
         return self._sums.pop(name, (0.0, 0.0))
 
     def take_all(self) -> dict[str, Tensor]:
-        """The means by name; all start again from nothing."""
+        """Return all means by metric name, and reset them."""
         sums, self._sums = self._sums, {}
         return {name: total / weight for name, (total, weight) in sums.items()}
 
 
 class WeightedMean(Metric):
-    """Σ values·weights ÷ Σ weights over devices.
+    """Compute Σ values·weights ÷ Σ weights over devices.
 
-    torchmetrics' ``MeanMetric`` forgets the weights when its check for nan is off, and with the check on each
-    update waits for the device.
+    torchmetrics' ``MeanMetric`` ignores the weights if its check for nan is off; with the check, each update
+    synchronises with the device.
     """
 
     total: Tensor
@@ -98,21 +101,21 @@ class WeightedMean(Metric):
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, total: Tensor | float, weight: Tensor | float) -> None:
-        """Add a sum of weighted values, and the sum of their weights."""
+        """Add a sum of weighted values and the sum of their weights."""
         self.total = self.total + total
         self.weight = self.weight.to(self.total.dtype) + weight
 
     def compute(self) -> Tensor:
-        """The mean; nan when nothing had any weight."""
+        """Return the mean; nan if the total weight is 0."""
         return self.total / self.weight
 
 
 def takes_run_axis(method: _Method) -> _Method:
-    """Mark a task's ``inputs`` or ``quantities`` as right for tensors with a leading run axis too.
+    """Declare that a task's ``inputs`` or ``quantities`` also accepts tensors with a leading run axis.
 
-    In stacks a marked method is called once for all runs, any other once a run. Marked ``quantities`` are also
-    the same in training and in evaluation: where nothing in the network is random, ``train/clean_loss`` is
-    ``train/loss``.
+    Stacks call a marked method once for all runs, an unmarked one once per run. Marking ``quantities`` also
+    declares that it returns equal values in training and evaluation mode: ``train/clean_loss`` then equals
+    ``train/loss`` unless the network is random.
     """
     method.takes_run_axis = True  # type: ignore[attr-defined]
     return method

@@ -1,4 +1,4 @@
-"""A task as its checkpoint holds it: built anew from the config that was trained, with the weights."""
+"""Rebuild a trained task from its checkpoint: from the recorded config, with the trained weights."""
 
 from __future__ import annotations
 
@@ -20,31 +20,37 @@ from actlab.storage import checkpoints
 
 
 def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:
-    """The task of a checkpoint, as it was trained; errors are those of `rebuilt`, and of a damaged file."""
+    """Return the trained task of a checkpoint.
+
+    Raises:
+        ActlabError: as in `rebuilt`, and for a damaged file.
+    """
     checkpoint = checkpoints.read(path)
     config = checkpoint.get(checkpoints.CONFIG)
     task = rebuilt(kind, config)
     for text in records.changed_code(config or {}):
-        warnings.warn(f"{text} has changed since {path} was trained: the task is of today's", stacklevel=3)
+        warnings.warn(
+            f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
+        )
     task.on_load_checkpoint(checkpoint)
     task.load_state_dict(checkpoint["state_dict"])
     return task
 
 
 def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) -> Any:
-    """A task with fresh weights.
+    """Return a task with newly initialised weights, built from the config in a checkpoint.
 
     Args:
-        kind: what it must be an instance of.
-        config: as checkpoints keep it, with ``model`` and ``seed_everything``; None where they have none.
+        kind: the class that the task must be an instance of.
+        config: the record in the checkpoint, with ``model`` and ``seed_everything``; None if it has none.
 
     Raises:
-        ActlabError: for no config, one of another class, or one that this version cannot build.
+        ActlabError: for a missing config, a config of another class, or one that this version cannot build.
     """
     if config is None:
         raise ActlabError(
-            "the checkpoint holds no config of what was trained (it is older, or not of actlab): "
-            f"give {kind.__name__}'s arguments"
+            "the checkpoint holds no config of the trained task (an older version of actlab, or another "
+            f"program, wrote it): give the arguments of {kind.__name__}"
         )
     model = config["model"]
     found = locate(model["class_path"])
@@ -52,7 +58,7 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
         raise ActlabError(
             f"the checkpoint is of {model['class_path']}, not of {kind.__qualname__}: load it with that class"
         )
-    arguments = copy.deepcopy(dict(model["init_args"]))  # the parser puts its own objects into a dict
+    arguments = copy.deepcopy(dict(model["init_args"]))  # the parser replaces values of a dict in place
     if "seed" in (parameters(found) or ()):
         arguments["seed"] = config["seed_everything"]
     parser = ArgumentParser(exit_on_error=False)
@@ -67,7 +73,7 @@ def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) ->
 
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
-    """Make a module double before it takes double weights: Lightning converts it only after loading."""
-    state = checkpoint["state_dict"].values()  # an extra state may be anything
+    """Convert a module to double before double weights are loaded: Lightning converts it only afterwards."""
+    state = checkpoint["state_dict"].values()  # an extra state may be of any type
     if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in state):
         module.double()

@@ -1,8 +1,8 @@
-"""Training of one member or several: what Lightning calls, written once.
+"""The Lightning hooks shared by single tasks and stacks.
 
-A task alone is the only member of its training; `actlab.stacking.StackedTask` has R of them.
+A single task has itself as its only member; `actlab.stacking.StackedTask` has R members.
 
-Shapes: ``B`` batch, ``R`` runs (a leading axis in a stack alone).
+Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Training(pl.LightningModule, ABC):
     """A LightningModule that trains its members and logs the mean of each of their quantities once per epoch.
 
     Attributes:
-        network: of all members.
-        stream: of their random numbers.
-        random: whether units draw from Python's, NumPy's or torch's own generators.
+        network: the network of all members.
+        stream: the stream of their random numbers.
+        random: whether training steps seed Python's, NumPy's and torch's generators, because modules may draw
+            from them.
     """
 
     network: nn.Module
@@ -49,52 +50,55 @@ class Training(pl.LightningModule, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.moving: optim.Scheduler | None = None
-        self._states: dict[str, list[float]] = {}  # what plateau schedules have seen
+        self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._means, self._lend = Means(), Lending()
 
     @property
     @abstractmethod
     def members(self) -> Sequence[Task]:
-        """The tasks that are trained; what the first one says of metrics holds for all."""
+        """The tasks being trained; the metrics of the first hold for all."""
 
     @abstractmethod
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
-        """What a batch says in the present mode: of a stack with values ``(R, B, *)``.
+        """Return the quantities of a batch in the current mode, with values ``(R, B, *)`` in a stack.
 
         Args:
-            batch: tensors ``(B, *)``; ``(R, B, *)`` where each member of a stack has its own.
+            batch: tensors ``(B, *)``, or ``(R, B, *)`` if each member of a stack has its own batch.
             shared: whether the members of a stack share the batch.
         """
 
     @abstractmethod
     def optimizer_of_all(self) -> tuple[Optimizer, Sequence[int]]:
-        """The optimiser, and of each of its groups the number of the member that it belongs to."""
+        """Return the optimiser, and for each of its parameter groups the number of its member."""
 
     @abstractmethod
     def penalty(self) -> Tensor | float:
-        """Half the squared weights that ``l2`` decays, times its strength: one number a member."""
+        """Return ½·decay·Σw² over the weights that ``l2`` decays, one number per member."""
 
     @property
     def stacked(self) -> bool:
-        """Whether values lead with an axis of runs."""
+        """Whether values have a leading run axis."""
         return False
 
     @property
-    def _clean_apart(self) -> bool:
-        """Whether the clean loss needs a forward pass of its own: training differs from evaluation."""
+    def _has_clean_pass(self) -> bool:
+        """Whether the clean loss requires its own forward pass, because training differs from evaluation."""
         return self.members[0].clean_training_loss and any(member.differs for member in self.members)
 
     def setup(self, stage: str) -> None:
-        """Check that gradients can be accumulated as the Trainer is told to."""
+        """Check that the Trainer's gradient accumulation is valid for the task."""
         building.check_accumulation(self.trainer, self.members[0])
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of the batch, in training mode: the sum over members, whose gradients are their own."""
+        """Return the mean loss of the batch in training mode, summed over members.
+
+        Each member's gradient equals that of its own loss.
+        """
         self._move(batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
         with own_generators(self.stream.unit_seed()) if self.random else nullcontext():
-            if self._clean_apart:
+            if self._has_clean_pass:
                 with evaluating(self):
                     clean = self._lend(partial(self.measured, shared=False), batch)["loss"]
                 self._add("train/clean_loss", clean)
@@ -103,29 +107,29 @@ class Training(pl.LightningModule, ABC):
         loss, weight = means["loss"]
         if self.members[0].l2 is not None:
             self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
-        return self._over_devices(loss, weight).sum()
+        return self._scaled_for_devices(loss, weight).sum()
 
     def _move(self, batch_idx: int) -> None:
-        """Go to the place of a batch in the random numbers; each device to its own part of the batch."""
+        """Set the random stream to the position of this batch, and of this device's part of it."""
         self.stream.steps = True
-        if self.members[0].ragged and self.trainer.world_size > 1:  # where its part begins is not known here
+        if self.members[0].ragged and self.trainer.world_size > 1:  # the part's offset is unknown
             self.stream.move(self.current_epoch, batch_idx, self.global_rank)
         else:
             self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
 
-    def _over_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
-        """The mean so scaled that the devices' average of gradients is that of the mean over all devices."""
+    def _scaled_for_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
+        """Scale the mean so that averaging gradients over devices gives the gradient of the overall mean."""
         if isinstance(weight, float) or self.trainer.world_size == 1:
             return mean  # every device has an equal share of the batch
         everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
         return mean * (weight * self.trainer.world_size / everywhere.clamp_min(LEAST))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``val/…``."""
+        """Accumulate ``val/…``."""
         self._evaluate("val", batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add up ``test/…``."""
+        """Accumulate ``test/…``."""
         self._evaluate("test", batch)
 
     def _evaluate(self, split: str, batch: Batch) -> None:
@@ -133,7 +137,7 @@ class Training(pl.LightningModule, ABC):
             self._add(f"{split}/{name}", quantity)
 
     def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
-        """Add a quantity of a batch to the means of its name; its own mean and weight."""
+        """Accumulate a quantity of a batch; return its mean and weight."""
         mean, weight = quantity.mean(self.stacked), quantity.weight(self.stacked)
         self._means.add(name, mean.detach(), weight)
         return mean, weight
@@ -142,27 +146,27 @@ class Training(pl.LightningModule, ABC):
         """Log the epoch's training metrics."""
         first = self.members[0]
         names = [*first.trained, *["penalised_loss"] * (first.l2 is not None)]
-        collected = self._collected("train", [*names, *["clean_loss"] * self._clean_apart])
-        if first.clean_training_loss:  # where training is evaluation both losses are the same number
+        collected = self._epoch_means("train", [*names, *["clean_loss"] * self._has_clean_pass])
+        if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
-        self._log("val", self._collected("val", self.members[0].metric_names))
+        self._log("val", self._epoch_means("val", self.members[0].metric_names))
 
     def on_test_epoch_end(self) -> None:
         """Log ``test/…``."""
-        self._log("test", self._collected("test", self.members[0].metric_names))
+        self._log("test", self._epoch_means("test", self.members[0].metric_names))
 
-    def _collected(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
-        """Means over all samples and devices since the last call, as ``{split}/{name}``."""
-        return {f"{split}/{name}": self._over_all(f"{split}/{name}") for name in names}
+    def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
+        return {f"{split}/{name}": self._mean_over_devices(f"{split}/{name}") for name in names}
 
-    def _over_all(self, name: str) -> Tensor:
+    def _mean_over_devices(self, name: str) -> Tensor:
         mean = WeightedMean().to(self.device)
         mean.update(*self._means.take(name))
-        found: Tensor = mean.compute()  # torchmetrics makes a number of one run's
+        found: Tensor = mean.compute()  # torchmetrics squeezes the result of one run to a scalar
         return found.reshape(-1) if self.stacked else found
 
     def _log(self, split: str, collected: dict[str, Tensor]) -> None:
@@ -171,25 +175,25 @@ class Training(pl.LightningModule, ABC):
         self.log_dict(collected, prog_bar=split != "test")
 
     def configure_optimizers(self) -> Any:
-        """The optimiser, with torch's schedule if there is one."""
+        """Return the optimiser, with torch's scheduler if there is one."""
         optimizer, owners = self.optimizer_of_all()
         schedules = [member.schedules for member in self.members]
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
-            self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._states)
+            self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states)
         return building.scheduled(self.members[0], optimizer)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what plateau schedules have seen."""
-        checkpoint["plateaus"] = self._states
+        """Save the state of plateau schedules."""
+        checkpoint["plateaus"] = self._plateau_states
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take up what `on_save_checkpoint` has kept.
+        """Restore the state of plateau schedules, and prepare the module for double weights.
 
         Raises:
-            ActlabError: for a checkpoint from within an epoch, where training would resume from it.
+            ActlabError: if training would resume from a checkpoint saved within an epoch.
         """
         if self._trainer is not None and self._trainer.state.fn == "fit":
             check_whole_epochs(checkpoint)
-        self._states.update(checkpoint.get("plateaus", {}))
+        self._plateau_states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)

@@ -1,1 +1,1 @@
-"""Recorded speech with phone labels: files of a corpus become frames of features, once."""
+"""Read corpora of recorded speech with phone labels and compute features of their frames."""

@@ -1,8 +1,8 @@
-"""torchaudio, whatever torch it was built for.
+"""Import torchaudio even if its native extension does not fit the installed torch.
 
-The registry's wheel of torchaudio 2.11 is linked against CUDA libraries: beside a torch without CUDA, or one of
-another CUDA version, ``import torchaudio`` fails while it loads its native extension. What is needed here,
-features and their differences, is plain Python and torch, so then the extension is left out.
+The wheel of torchaudio 2.11 on the registry is linked against CUDA libraries. With a torch without CUDA, or for
+another CUDA version, ``import torchaudio`` fails while loading its native extension. The functions used here,
+for features and their differences, need only Python and torch, so the import then skips the extension.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ EXTENSION = "torchaudio._extension"
 
 @cache
 def torchaudio() -> Any:
-    """The package with its parts ``functional`` and ``compliance.kaldi``.
+    """Return the package torchaudio with ``functional`` and ``compliance.kaldi``.
 
-    It is imported plainly where that works; else without its native extension, for the whole process.
+    If the normal import fails, torchaudio is imported without its native extension, for the whole process.
     """
     try:
-        return _imported()
-    except (OSError, RuntimeError):  # a library that is not there; another version of CUDA
+        return _import()
+    except (OSError, RuntimeError):  # a missing library; another version of CUDA
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             del sys.modules[name]
         sys.modules[EXTENSION] = without_extension()
-        return _imported()
+        return _import()
 
 
-def _imported() -> ModuleType:
+def _import() -> ModuleType:
     importlib.import_module("torchaudio.compliance.kaldi")
     return importlib.import_module("torchaudio")
 
 
 def without_extension() -> ModuleType:
-    """What the rest of torchaudio asks of its module ``_extension``, saying that there is no native code."""
-    module = ModuleType(EXTENSION, "Stands for the native extension, which does not fit the installed torch.")
+    """Return a replacement for ``torchaudio._extension`` that reports no native code."""
+    module = ModuleType(EXTENSION, "Replaces the native extension, which does not fit the installed torch.")
     vars(module).update(
         _IS_TORCHAUDIO_EXT_AVAILABLE=False,
         _check_cuda_version=lambda: None,
-        fail_if_no_align=_refused,
+        fail_if_no_align=_unavailable,
     )
     return module
 
 
-def _refused(function: Any) -> Any:
-    """A stand-in for a function that needs the native extension."""
+def _unavailable(function: Any) -> Any:
+    """Replace a function that needs the native extension by one that raises a RuntimeError."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{function.__name__} needs torchaudio's native extension, which does not fit torch")
 
-    return refuse
+    return fail

@@ -1,14 +1,15 @@
-"""Which sentences TIMIT has, in which part each belongs, and what a copy of it lacks.
+"""Find the sentences of a TIMIT copy, assign each to a split (here: part), and report what the copy lacks.
 
-Two layouts, file and folder names in upper or lower case:
+Two layouts are supported, with file and folder names in upper or lower case:
 
-- the corpus (LDC93S1): ``{train,test}/dr{1…8}/SPEAKER/SENTENCE.{wav,phn}``. Training is ``train``; test is the
-  core test set of 24 speakers; validation is the rest of ``test`` (GELU §3.4);
+- the corpus (LDC93S1): ``{train,test}/dr{1…8}/SPEAKER/SENTENCE.{wav,phn}``. The training part is ``train``, the
+  test part is the core test set of 24 speakers, and the validation part is the rest of ``test`` (GELU §3.4);
 - NLTK's sample of 16 speakers: ``dr{1…8}-SPEAKER/SENTENCE.{wav,phn}``, without parts and without core speakers.
-  Of its speakers in order of their folders' names every fifth from the third on is validation, every fifth from
-  the fifth on is test, three of each; the other ten are training. No speaker and no text is in two parts.
+  With the speakers in order of their folder names, every fifth from the third on is in the validation part and
+  every fifth from the fifth on is in the test part, three speakers each. The other ten are in the training
+  part. No speaker and no text is in two parts.
 
-The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are left out.
+The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are excluded.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import NamedTuple
 from actlab.errors import ActlabError
 
 PARTS = ("train", "val", "test")
-WHOLE = {"train": 3696, "val": 1152, "test": 192}  # sentences
+WHOLE = {"train": 3696, "val": 1152, "test": 192}  # number of sentences in each part
 SENTENCES_OF_A_SPEAKER = 8  # five sx, three si
-# Speakers of each dialect region: the corpus' readme.doc, table 1, and testset.doc, table 2.
+# Speakers of each dialect region: readme.doc, table 1, and testset.doc, table 2, of the corpus.
 SPEAKERS = {
     "train": (38, 76, 76, 68, 70, 35, 77, 22),
     "test": (11, 26, 26, 32, 28, 11, 23, 11),
 }
-# testset.doc, table 1, a region a line
+# testset.doc, table 1, one region per line
 _CORE = """
 mdab0 mwbt0 felc0
 mtas1 mwew0 fpas0
@@ -58,9 +59,9 @@ class Sentence(NamedTuple):
         region: ``dr1`` … ``dr8``.
         speaker: sex and name, such as ``fcjf0``.
         name: such as ``sx37``.
-        folder: that holds its files.
-        wav: its recording, None where there is none.
-        phn: its phones, None where there are none.
+        folder: holds the files of the sentence.
+        wav: path of the recording, or None if missing.
+        phn: path of the phones, or None if missing.
     """
 
     part: str
@@ -73,15 +74,15 @@ class Sentence(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What it is, whatever the case of its folders."""
+        """An identifier that does not depend on the case of folder names."""
         return f"{self.part}/{self.region}/{self.speaker}/{self.name}"
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """Recording and phones.
+        """The paths of the recording and of the phones.
 
         Raises:
-            ActlabError: where one is missing.
+            ActlabError: if a file is missing.
         """
         if self.wav is None or self.phn is None:
             lacking = "wav" if self.wav is None else "phn"
@@ -96,9 +97,9 @@ class Corpus(NamedTuple):
     """The sentences of a folder.
 
     Args:
-        folder: as it was given.
-        sentences: by part, region, speaker and name.
-        has_parts: whether it is in the layout of the whole corpus.
+        folder: as given by the user.
+        sentences: sorted by part, region, speaker and name.
+        has_parts: whether the folder has the layout of LDC93S1.
     """
 
     folder: Path
@@ -106,35 +107,35 @@ class Corpus(NamedTuple):
     has_parts: bool
 
     def part(self, name: str) -> list[Sentence]:
-        """The sentences of a part."""
+        """Return the sentences of one part."""
         return [sentence for sentence in self.sentences if sentence.part == name]
 
 
 def find(folder: Path) -> Corpus:
-    """The sentences of a corpus, in an order that does not depend on the case of its names.
+    """Return the sentences of a corpus, in an order that does not depend on the case of names.
 
     Args:
-        folder: that holds ``train`` and ``test``, or the speakers' folders, or one folder that does.
+        folder: holds ``train`` and ``test``, or the speakers' folders, or a folder with one of these layouts.
 
     Raises:
-        ActlabError: for a folder of something else, an empty one, or one without sentences.
+        ActlabError: if the folder is not a copy of TIMIT, is empty or has no sentences.
     """
     here = children(folder)
     for top in (here, *(children(inner) for _, inner in sorted(here.items()) if inner.is_dir())):
         has_parts = "train" in top and "test" in top
-        sentences = list(_in_parts(top) if has_parts else _in_speakers(top))
+        sentences = list(_sentences_in_corpus(top) if has_parts else _sentences_in_sample(top))
         if sentences:
             by_part = sorted(sentences, key=lambda s: (PARTS.index(s.part), s.key))
             return Corpus(folder, by_part, has_parts)
     found = ", ".join(sorted(here)[:5]) or "nothing"
-    raise ActlabError(f"{folder} is no copy of TIMIT: it holds {found}; {EXPECTED}")
+    raise ActlabError(f"{folder} is not a copy of TIMIT: it holds {found}; {EXPECTED}")
 
 
 def children(folder: Path) -> dict[str, Path]:
-    """What a folder holds, by lower-case name.
+    """Return the entries of a folder by lower-case name.
 
     Raises:
-        ActlabError: when it cannot be read, or two names differ only in case.
+        ActlabError: if the folder cannot be read, or two names differ only in case.
     """
     found: dict[str, Path] = {}
     try:
@@ -147,34 +148,36 @@ def children(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _matching(found: dict[str, Path], pattern: re.Pattern[str]) -> Iterator[tuple[str, dict[str, Path]]]:
-    """Name and children of each folder that a pattern matches."""
+def _matching_folders(
+    found: dict[str, Path], pattern: re.Pattern[str]
+) -> Iterator[tuple[str, dict[str, Path]]]:
+    """Yield the name and the children of each folder that matches a pattern."""
     for name, path in found.items():
         if pattern.fullmatch(name) and path.is_dir():
             yield name, children(path)
 
 
-def _in_parts(top: dict[str, Path]) -> Iterator[Sentence]:
-    """The sentences of the whole corpus' layout."""
+def _sentences_in_corpus(top: dict[str, Path]) -> Iterator[Sentence]:
     for split in ("train", "test"):
-        for region, speakers in _matching(children(top[split]) if top[split].is_dir() else {}, REGION):
-            for speaker, files in _matching(speakers, SPEAKER):
+        for region, speakers in _matching_folders(children(top[split]) if top[split].is_dir() else {}, REGION):
+            for speaker, files in _matching_folders(speakers, SPEAKER):
                 part = split if split == "train" or speaker in CORE else "val"
-                yield from _of_speaker(part, region, speaker, speakers[speaker], files)
+                yield from _sentences_of_speaker(part, region, speaker, speakers[speaker], files)
 
 
-def _in_speakers(top: dict[str, Path]) -> Iterator[Sentence]:
-    """The sentences of NLTK's layout, in parts by a rule of ours; see the module."""
-    for number, (name, files) in enumerate(sorted(_matching(top, REGION_AND_SPEAKER), key=lambda s: s[0])):
+def _sentences_in_sample(top: dict[str, Path]) -> Iterator[Sentence]:
+    """Yield the sentences of NLTK's layout, with the parts that the module docstring defines."""
+    folders = sorted(_matching_folders(top, REGION_AND_SPEAKER), key=lambda s: s[0])
+    for number, (name, files) in enumerate(folders):
         part = {2: "val", 4: "test"}.get(number % 5, "train")
         region, speaker = name.split("-")
-        yield from _of_speaker(part, region, speaker, top[name], files)
+        yield from _sentences_of_speaker(part, region, speaker, top[name], files)
 
 
-def _of_speaker(
+def _sentences_of_speaker(
     part: str, region: str, speaker: str, folder: Path, files: dict[str, Path]
 ) -> Iterator[Sentence]:
-    """The sentences of a speaker, without the dialect sentences."""
+    """Yield the sentences of a speaker, without the dialect sentences."""
     known = [match for name in files if (match := SENTENCE.fullmatch(name)) and not name.startswith("sa")]
     for name in sorted({match[1] for match in known}):
         both = files.get(f"{name}.wav"), files.get(f"{name}.phn")
@@ -182,7 +185,7 @@ def _of_speaker(
 
 
 def gaps(corpus: Corpus) -> list[str]:
-    """What a copy in the layout of the whole corpus lacks of it, or has too much, one line each."""
+    """Return one line for each difference between a copy in the layout of LDC93S1 and the complete corpus."""
     found = []
     for part in PARTS:
         if (count := len(corpus.part(part))) != WHOLE[part]:
@@ -205,16 +208,16 @@ def gaps(corpus: Corpus) -> list[str]:
 
 
 def refuse_gaps(corpus: Corpus) -> None:
-    """Check that a copy in the layout of the whole corpus is whole.
+    """Check that a copy in the layout of LDC93S1 is complete; accept every copy in NLTK's layout.
 
     Raises:
-        ActlabError: naming what is missing.
+        ActlabError: if the copy is incomplete; the message lists the first three differences.
     """
     if corpus.has_parts and (found := gaps(corpus)):
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise ActlabError(
-            f"{corpus.folder} is not the whole of TIMIT ({'; '.join(found[:3])}{more}); complete it, or set "
-            "data.partial to true to use what there is"
+            f"{corpus.folder} is not the whole of TIMIT ({'; '.join(found[:3])}{more}); complete the folder, "
+            "or set data.partial to true to use an incomplete copy"
         )
 
 
@@ -222,11 +225,11 @@ def refuse_empty(corpus: Corpus) -> None:
     """Check that every part has sentences.
 
     Raises:
-        ActlabError: naming a part that has none.
+        ActlabError: if a part has no sentences.
     """
     for part in PARTS:
         if not corpus.part(part):
             raise ActlabError(
-                f"{corpus.folder} has no sentence for {part}; training speakers, core test speakers and others "
-                f"in the test folder are needed: {EXPECTED}"
+                f"{corpus.folder} has no sentence for {part}; it needs training speakers, core test speakers "
+                f"and other speakers in the test folder: {EXPECTED}"
             )

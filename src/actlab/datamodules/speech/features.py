@@ -1,4 +1,4 @@
-"""What a network is given of a recording: 13 cepstral features a frame and their differences.
+"""Compute the features of a recording, 13 cepstral features per frame and their differences, and its targets.
 
 Shapes: ``S`` audio samples, ``T`` frames.
 """
@@ -13,27 +13,27 @@ from torch import Tensor
 from actlab.datamodules.speech.audio import torchaudio
 from actlab.datamodules.speech.phones import CLASS_OF, NO_CLASS
 
-RATE = 16_000  # audio samples a second
+RATE = 16_000  # audio samples per second
 WINDOW, HOP = 400, 160  # 25 and 10 ms, in audio samples
 COEFFICIENTS = 13  # log energy and 12 cepstra
 FEATURES = 2 * COEFFICIENTS
 
-Phone = tuple[int, int, str]  # first audio sample, the one after the last, label
+Phone = tuple[int, int, str]  # first audio sample, end (excluded), label
 
 
 def frame_count(samples: int) -> int:
-    """T: the windows that lie wholly within S audio samples."""
+    """Return T, the number of windows that lie completely within S audio samples."""
     return 0 if samples < WINDOW else 1 + (samples - WINDOW) // HOP
 
 
 @torch.no_grad()
 def features(recording: NDArray[np.int16]) -> Tensor:
-    """Log energy, 12 mel-frequency cepstra and the differences of these 13 (GELU §3.4).
+    """Return log energy, 12 mel-frequency cepstra and the differences of these 13 features (GELU §3.4).
 
-    Cepstra as Kaldi computes them, on audio in units of 16-bit steps, without dither, so they are a function of
-    the audio: 23 mel bands from 20 Hz, pre-emphasis 0.97, Povey's window, lifter 22; the zeroth cepstrum gives
-    way to the log energy of the raw window. Differences are slopes of a line through five frames, the edge
-    frames repeated.
+    Cepstra follow Kaldi, on audio in units of 16-bit steps: 23 mel bands from 20 Hz, pre-emphasis 0.97, Povey
+    window, lifter 22. There is no dither, so the features are deterministic. The log energy of the raw window
+    replaces the zeroth cepstrum. A difference is the slope of a line through five frames, with the edge frames
+    repeated.
 
     Args:
         recording: ``(S,)``, S at least `WINDOW`; frame t is centred at audio sample 160·t + 200.
@@ -51,14 +51,14 @@ def features(recording: NDArray[np.int16]) -> Tensor:
 
 
 def targets(phones: list[Phone], samples: int) -> Tensor:
-    """The class of each frame: that of the phone at its centre (of 39, see `CLASS_OF`).
+    """Return the class of each frame: the class of the phone at its centre (39 classes, see `CLASS_OF`).
 
     Args:
-        phones: in order, without overlap; labels of TIMIT.
-        samples: S.
+        phones: in order, without overlap, with TIMIT's labels.
+        samples: number of audio samples S.
 
     Returns:
-        int64 ``(T,)``; `NO_CLASS` where the phone is a glottal stop, or where there is none.
+        int64 ``(T,)``; `NO_CLASS` where the phone is a glottal stop, or where there is no phone.
     """
     centres = np.arange(frame_count(samples)) * HOP + WINDOW // 2
     begins, ends = (np.array([phone[side] for phone in phones], dtype=np.int64) for side in (0, 1))

@@ -1,6 +1,7 @@
-"""Frames with their neighbours, by the frame or by the sentence; a batch is one gather.
+"""Datasets of speech frames with their neighbours, with one frame or one sentence as a sample.
 
-Every frame is stored once; the window around it, edge frames of its sentence repeated, is an index.
+Every frame is stored once. The window around a frame is an index into the stored frames, so a batch is a single
+gather. Windows repeat the first and last frame of a sentence at its edges.
 
 Shapes: ``T`` frames of all sentences, ``D`` features, ``W`` frames of a window, ``N`` sentences, ``F`` target
 frames of a batch, ``B`` batch, ``R`` runs of a stack.
@@ -15,17 +16,17 @@ from torch.nn.utils.rnn import pad_sequence
 from actlab.datamodules.base import Batch
 from actlab.random.positions import Position
 
-PADDING = -100  # the label of what only fills a batch up, as torch's cross-entropy has it
+PADDING = -100  # label of padding frames; the default ignore_index of torch's cross-entropy
 
 
 class Frames:
-    """The frames of some sentences, one sentence after another.
+    """The frames of sentences, one sentence after another.
 
     Args:
-        values: normalised features ``(T, D)``; they give the device.
-        targets: class of each frame ``(T,)`` int64, below 0 where it is no target but stays context.
-        lengths: frames of each sentence ``(N,)`` int64.
-        reach: frames to each side that belong to a window, (W − 1) / 2.
+        values: normalised features ``(T, D)``; their device is the device of the batches.
+        targets: class of each frame ``(T,)`` int64; below 0 for frames that are context but not targets.
+        lengths: number of frames of each sentence ``(N,)`` int64.
+        reach: number of frames on each side of a window's centre, (W − 1) / 2.
     """
 
     def __init__(self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5) -> None:
@@ -35,48 +36,48 @@ class Frames:
         self.last = (ends - 1).repeat_interleave(lengths).to(values.device)
         self.around = torch.arange(-reach, reach + 1, device=values.device)
         is_target = targets.cpu() >= 0
-        self.numbers = is_target.nonzero().flatten()  # of the target frames; on the CPU, as indices are
+        self.numbers = is_target.nonzero().flatten()  # indices of the target frames, on the CPU like positions
         before = torch.cat((torch.zeros(1, dtype=torch.int64), is_target.cumsum(0)))
-        self.starts, stops = before[(ends - lengths).cpu()], before[ends.cpu()]  # in `numbers`, by sentence
+        self.starts, stops = before[(ends - lengths).cpu()], before[ends.cpu()]  # per sentence, in `numbers`
         self.counts = stops - self.starts
 
     @property
     def device(self) -> torch.device:
-        """Where the frames lie."""
+        """The device of the frames."""
         return self.values.device
 
     def windows(self, rows: Tensor) -> Tensor:
-        """The windows around some frames: ``(*)`` → ``(*, W, D)``."""
+        """Return the windows around frames, given by their indices: ``(*)`` → ``(*, W, D)``."""
         near = rows.unsqueeze(-1) + self.around
         near = near.clamp(self.first[rows].unsqueeze(-1), self.last[rows].unsqueeze(-1))
         return self.values.index_select(0, near.flatten()).view(*near.shape, -1)
 
 
 class ByFrame:
-    """Samples are the frames that are targets: for evaluation, where nothing need be together."""
+    """A dataset whose samples are the target frames, for evaluation."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
 
     @property
     def device(self) -> torch.device:
-        """Where the frames lie."""
+        """The device of the frames."""
         return self.frames.device
 
     def __len__(self) -> int:
         return len(self.frames.numbers)
 
     def __getitems__(self, position: Position) -> Batch:
-        """Windows ``(B, W, D)`` and labels ``(B,)``; both lead with R in a stack."""
+        """Return windows ``(B, W, D)`` and labels ``(B,)``, both with a leading R in a stack."""
         rows = self.frames.numbers[position.index.cpu()].to(self.device)
         return self.frames.windows(rows), self.frames.targets[rows]
 
 
 class BySentence:
-    """Samples are sentences: a batch is all frames of some sentences that are targets, one after another.
+    """A dataset whose samples are sentences: a batch holds all their target frames, one sentence after another.
 
-    In a stack a member's batch may have fewer frames than another's; it is filled up at its end with frames
-    whose label is `PADDING`, so its own frames stand where they stand alone.
+    In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at their end
+    with frames labelled `PADDING`, so a run's own frames have the same positions as without a stack.
     """
 
     def __init__(self, frames: Frames) -> None:
@@ -84,14 +85,14 @@ class BySentence:
 
     @property
     def device(self) -> torch.device:
-        """Where the frames lie."""
+        """The device of the frames."""
         return self.frames.device
 
     def __len__(self) -> int:
         return len(self.frames.counts)
 
     def __getitems__(self, position: Position) -> Batch:
-        """Windows ``(F, W, D)`` and labels ``(F,)``; in a stack ``(R, F, …)``, F the largest of a member."""
+        """Return windows ``(F, W, D)`` and labels ``(F,)``; in a stack ``(R, F, …)`` with the largest F."""
         index = position.index.cpu()
         if index.dim() == 1:
             rows = self.rows(index).to(self.device)
@@ -103,7 +104,7 @@ class BySentence:
         return self.frames.windows(rows), self.frames.targets[rows].masked_fill(filled, PADDING)
 
     def rows(self, index: Tensor) -> Tensor:
-        """The numbers of all target frames of some sentences: ``(B,)`` → ``(F,)``."""
+        """Return the indices of all target frames of sentences: ``(B,)`` → ``(F,)``."""
         counts = self.frames.counts[index]
         total = counts.cumsum(0)
         skip = (self.frames.starts[index] - (total - counts)).repeat_interleave(counts)
@@ -111,17 +112,17 @@ class BySentence:
 
 
 def standardised(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Features with a mean of 0 and a variance of 1 each over the frames that the statistics are of.
+    """Standardise each feature: subtract its mean and divide by its standard deviation.
 
     Args:
         values: ``(T, D)``.
-        mean: ``(D,)`` float64.
-        deviation: ``(D,)`` float64; a feature that never changes has none and is only centred.
+        mean: ``(D,)`` float64, from `statistics`.
+        deviation: ``(D,)`` float64, from `statistics`; a feature with deviation 0 is only centred.
     """
     scale = torch.where(deviation > 0, deviation, 1.0)
     return (values - mean.to(values.dtype)) / scale.to(values.dtype)
 
 
 def statistics(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each feature ``(T, D)``, float64 ``(D,)``."""
+    """Return the mean and the standard deviation of each feature of ``(T, D)``, float64 ``(D,)``."""
     return values.mean(0, dtype=torch.float64), values.double().std(0, correction=0)

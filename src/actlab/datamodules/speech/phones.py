@@ -1,13 +1,14 @@
 """The 61 phones of TIMIT's transcriptions and the 39 classes that they are folded into.
 
 K.-F. Lee & H.-W. Hon, "Speaker-Independent Phone Recognition Using Hidden Markov Models", IEEE Transactions on
-Acoustics, Speech, and Signal Processing 37(11), 1989: 61 phones are trained as 48 (§II), of which some are not
-told apart when errors are counted (Table I), which leaves 39. The glottal stop ``q`` is deleted.
+Acoustics, Speech, and Signal Processing 37(11), 1989: training merges the 61 phones into 48 (§II). Confusions
+within some groups of these 48 do not count as errors (Table I), which leaves 39 classes. The glottal stop ``q``
+is deleted.
 """
 
 from __future__ import annotations
 
-# Those that change; every other phone stands for itself in all three columns.
+# Columns: one of the 61 phones, its class of 48, its class of 39. Phones that are not listed do not change.
 _FOLDED = """
 ao    ao   aa
 ax    ax   ah
@@ -43,5 +44,5 @@ FOLDING: dict[str, tuple[str, str]] = {phone: (phone, phone) for phone in _KEPT.
 PHONES = (*sorted([*FOLDING, DELETED]),)
 CLASSES = (*sorted({of_39 for _, of_39 in FOLDING.values()}),)
 
-NO_CLASS = -1  # of a frame that is no target
+NO_CLASS = -1  # class of a frame that is not a target
 CLASS_OF = {phone: CLASSES.index(of_39) for phone, (_, of_39) in FOLDING.items()} | {DELETED: NO_CLASS}

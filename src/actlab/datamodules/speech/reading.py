@@ -1,4 +1,4 @@
-"""A corpus becomes tensors: every sentence is read once, its frames kept one after another in a cache.
+"""Read a corpus into tensors of frames, cached after the first read.
 
 Shapes: ``T`` frames of all sentences of a part, ``N`` sentences.
 """
@@ -21,16 +21,16 @@ from actlab.datamodules.speech.recordings import contents, read_phones, read_rec
 from actlab.errors import ActlabError
 from actlab.storage.files import cache_folder
 
-FORMAT = 2  # of the cache: raised when reading changes
+FORMAT = 2  # version of the cache; increased when reading changes
 KINDS = ("frames", "targets", "lengths")
 
 
 class Report(NamedTuple):
-    """What a folder holds.
+    """The result of checking a folder.
 
     Args:
-        counts: sentences of each part.
-        problems: what is missing or damaged, one line each; empty for a whole corpus.
+        counts: number of sentences of each part.
+        problems: one line for each missing or damaged item; empty for a complete corpus.
     """
 
     counts: dict[str, int]
@@ -38,13 +38,13 @@ class Report(NamedTuple):
 
 
 def check(folder: str | Path) -> Report:
-    """Compare a folder with what TIMIT is: its counts, and every file read.
+    """Check a copy of TIMIT: compare its counts with the complete corpus, and read every file.
 
     Args:
-        folder: of the corpus, or of NLTK's sample, of which only the files are checked.
+        folder: of the corpus, or of NLTK's sample, for which only the files are checked.
 
     Raises:
-        ActlabError: for a folder of something else.
+        ActlabError: if the folder is not a copy of TIMIT.
     """
     corpus = find(Path(folder))
     problems = gaps(corpus) if corpus.has_parts else []
@@ -58,10 +58,10 @@ def check(folder: str | Path) -> Report:
 
 
 def frames_of(sentence: Sentence) -> tuple[Tensor, Tensor]:
-    """Features ``(T, 26)`` and targets ``(T,)`` of one sentence.
+    """Return the features ``(T, 26)`` and the targets ``(T,)`` of one sentence.
 
     Raises:
-        ActlabError: where a file is missing or damaged.
+        ActlabError: if a file is missing or damaged.
     """
     wav, phn = sentence.files
     recording = read_recording(wav)
@@ -71,7 +71,10 @@ def frames_of(sentence: Sentence) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Without torch's threads: a sentence is too small; on a busy computer they take ten times as long."""
+    """Limit torch to one thread, because sentences are small.
+
+    On a busy machine, reading with several threads takes ten times as long.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -81,17 +84,17 @@ def one_thread() -> Iterator[None]:
 
 
 def part_of(sentences: Sequence[Sentence]) -> dict[str, Tensor]:
-    """A part of a corpus: ``frames (T, 26)`` float32, ``targets (T,)`` and ``lengths (N,)`` int64."""
+    """Return the tensors of a part: ``frames (T, 26)`` float32, ``targets (T,)`` and ``lengths (N,)`` int64."""
     frames, labels = zip(*map(frames_of, sentences), strict=True)
     lengths = torch.tensor([len(of_sentence) for of_sentence in labels])
     return {"frames": torch.cat(frames), "targets": torch.cat(labels), "lengths": lengths}
 
 
 def digest_of(corpus: Corpus) -> str:
-    """Digest of what is read of a corpus: the names, parts and bytes of its sentences.
+    """Return a digest of a corpus: the parts, names and file contents of its sentences.
 
     Raises:
-        ActlabError: where a file is missing or cannot be read.
+        ActlabError: if a file is missing or cannot be read.
     """
     digest = hashlib.sha256()
     for sentence in corpus.sentences:
@@ -102,18 +105,17 @@ def digest_of(corpus: Corpus) -> str:
 
 
 def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tensor]:
-    """All parts of a corpus as ``{part}_{kind}`` (see `part_of`), read anew or from the cache.
+    """Return the tensors of all parts as ``{part}_{kind}`` (see `part_of`), from the cache if it is up to date.
 
     Args:
-        corpus: every part of it has sentences.
-        cache_dir: by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        corpus: must have sentences in every part.
+        cache_dir: folder of the cache; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
 
     Raises:
-        ActlabError: for a sentence that is damaged or not whole.
+        ActlabError: if a sentence is damaged or incomplete.
     """
 
     def read() -> Cached:
-        """Every part, its sentences read."""
         with one_thread():
             parts = {part: part_of(corpus.part(part)) for part in PARTS}
         if digest_of(corpus) != content:

@@ -1,4 +1,4 @@
-"""The two files of a sentence: the recording (NIST SPHERE or RIFF) and its phones; what is wrong is named."""
+"""Read the two files of a sentence: the recording (NIST SPHERE or RIFF) and its phones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
-REMEDY = "copy it from the corpus anew"
-_MOST_UNLABELLED = RATE // 2  # audio samples after the last phone
+REMEDY = "copy it from the corpus again"
+_MOST_UNLABELLED = RATE // 2  # upper limit of audio samples after the last phone
 
 
 def contents(path: Path) -> bytes:
-    """A file's bytes.
+    """Return the bytes of a file.
 
     Raises:
-        ActlabError: when it cannot be read.
+        ActlabError: if the file cannot be read.
     """
     try:
         return regular(path).read_bytes()
@@ -30,26 +30,26 @@ def contents(path: Path) -> bytes:
 
 
 def read_recording(path: Path) -> NDArray[np.int16]:
-    """The audio samples of a file, int16 ``(S,)``.
+    """Return the audio samples of a recording, int16 ``(S,)``.
 
     Args:
-        path: of a NIST SPHERE or RIFF file: one channel of 16-bit PCM at 16 kHz.
+        path: of a NIST SPHERE or RIFF file with one channel of 16-bit PCM at 16 kHz.
 
     Raises:
-        ActlabError: for anything else, and for a damaged file.
+        ActlabError: if the file has another format, is damaged or is shorter than one window.
     """
     import soundfile
 
     packed = contents(path)
     declared = _declared_samples(path, packed) if packed.startswith(SPHERE) else None
     try:
-        # By its name: over bytes in memory the library calls back, and damage makes it print a traceback there.
+        # Open by path: for bytes in memory, the library uses callbacks that print a traceback on damaged data.
         with soundfile.SoundFile(regular(path)) as file:
-            _check_form(path, file.format, file.subtype, file.channels, file.samplerate)
+            _check_format(path, file.format, file.subtype, file.channels, file.samplerate)
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise ActlabError(f"{path} is damaged or no recording ({reason}); {REMEDY}") from error
+        raise ActlabError(f"{path} is damaged or not a recording ({reason}); {REMEDY}") from error
     if declared is not None and len(samples) < declared:
         raise ActlabError(
             f"{path} is cut off: its header says {declared} audio samples, it holds {len(samples)}; {REMEDY}"
@@ -62,9 +62,9 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     return samples
 
 
-def _check_form(path: Path, kind: str, subtype: str, channels: int, rate: int) -> None:
+def _check_format(path: Path, kind: str, subtype: str, channels: int, rate: int) -> None:
     if rate != RATE:
-        raise ActlabError(f"{path} has {rate} audio samples a second; TIMIT has {RATE}: {REMEDY}")
+        raise ActlabError(f"{path} has {rate} audio samples per second; TIMIT has {RATE}: {REMEDY}")
     if channels != 1 or subtype != "PCM_16":
         raise ActlabError(
             f"{path} holds {channels} channel{'s' * (channels != 1)} of {subtype} in {kind}; TIMIT has one "
@@ -73,10 +73,10 @@ def _check_form(path: Path, kind: str, subtype: str, channels: int, rate: int) -
 
 
 def _declared_samples(path: Path, packed: bytes) -> int | None:
-    """The number of audio samples that a SPHERE header declares, if it does.
+    """Return the number of audio samples that a SPHERE header declares, or None if the header has no count.
 
     Raises:
-        ActlabError: for compressed audio, or a header that cannot be read.
+        ActlabError: if the audio is compressed, or the declared number is malformed.
     """
     fields: dict[str, str] = {}
     for line in packed[:1024].decode("latin-1").partition("end_head")[0].splitlines():
@@ -85,8 +85,8 @@ def _declared_samples(path: Path, packed: bytes) -> int | None:
     coding = fields.get("sample_coding", "pcm")
     if coding != "pcm":
         raise ActlabError(
-            f"{path} is compressed ({coding!r}), which cannot be read; uncompress the corpus by NIST's "
-            "'w_decode -o pcm', or by 'sph2pipe -p'"
+            f"{path} is compressed ({coding!r}), which actlab cannot read; decompress the corpus with NIST's "
+            "'w_decode -o pcm' or with 'sph2pipe -p'"
         )
     count = fields.get("sample_count", "")
     if count and not (count.isascii() and count.isdigit()):
@@ -95,24 +95,25 @@ def _declared_samples(path: Path, packed: bytes) -> int | None:
 
 
 def read_phones(path: Path, samples: int) -> list[Phone]:
-    """The phones of a sentence, in order: lines ``begin end label`` in audio samples, the end excluded.
+    """Return the phones of a sentence in order, from lines ``begin end label``; the end is excluded.
 
     Args:
-        path: of a ``.phn`` file.
-        samples: S of its recording. The last phone may end up to half a window later: no frame has its centre
-            there.
+        path: of a ``.phn`` file; times are in audio samples.
+        samples: number of audio samples S of the recording. The last phone may end up to half a window later,
+            where no frame has its centre.
 
     Raises:
-        ActlabError: for a line that is no phone, an unknown label, times that go back or lie beyond the audio.
+        ActlabError: for a malformed line, an unknown label, times that decrease or lie beyond the audio, or a
+            file that is truncated, empty or not ASCII.
     """
     try:
         text = contents(path).decode("ascii")
     except UnicodeDecodeError as error:
-        raise ActlabError(f"{path} is no text ({error.reason}); {REMEDY}") from error
+        raise ActlabError(f"{path} is not ASCII text ({error.reason}); {REMEDY}") from error
     phones: list[Phone] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            phone = _phone(f"{path}, line {number}", line)
+            phone = _parse_phone(f"{path}, line {number}", line)
             _check_times(f"{path}, line {number}", phone, phones[-1][1] if phones else 0, samples)
             phones.append(phone)
     if not phones:
@@ -126,7 +127,7 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
     return phones
 
 
-def _phone(where: str, line: str) -> Phone:
+def _parse_phone(where: str, line: str) -> Phone:
     match line.split():
         case [begin, end, label] if begin.isdigit() and end.isdigit() and max(len(begin), len(end)) < 12:
             if label not in CLASS_OF:
@@ -142,11 +143,11 @@ def _check_times(where: str, phone: Phone, before: int, samples: int) -> None:
     begin, end, _ = phone
     if begin < before or end < begin:
         raise ActlabError(
-            f"{where}: the phone from {begin} to {end} goes back in time (the one before ends at {before}); "
-            f"{REMEDY}"
+            f"{where}: the phone from {begin} to {end} goes back in time (the previous phone ends at "
+            f"{before}); {REMEDY}"
         )
     if end > samples + WINDOW // 2:
         raise ActlabError(
-            f"{where}: the phone ends at {end}, beyond the recording's {samples} audio samples; {REMEDY}, and "
-            "the recording too"
+            f"{where}: the phone ends at {end}, beyond the recording's {samples} audio samples; {REMEDY}, "
+            "together with the recording"
         )

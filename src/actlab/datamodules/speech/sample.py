@@ -1,7 +1,7 @@
-"""A small corpus in TIMIT's format whose phones are tones: for demonstrations, smoke runs and tests.
+"""Write a small synthetic corpus in TIMIT's format, with tones as phones, for demonstrations and tests.
 
-TIMIT is licensed, so no part of it travels with actlab. Of the corpus this has the formats, the names of the
-folders and those of the core test speakers, by which parts are told apart; the other speakers are invented.
+TIMIT is licensed, so actlab contains no part of it. The sample has TIMIT's file formats, folder names and names
+of core test speakers, which define the test part. The other speakers are invented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx36
 
 
 def speakers() -> list[str]:
-    """Folders: two training speakers a region; one speaker of validation and one of the test in dr1."""
+    """Return the speakers' folders: two per region for training, one each for validation and test in dr1."""
     train = [
         f"train/dr{region}/{sex}aa{letter}0" for region, letter in enumerate("abcdefgh", 1) for sex in "fm"
     ]
@@ -28,7 +28,10 @@ def speakers() -> list[str]:
 
 
 def phones_of(number: int) -> list[Phone]:
-    """The phones of a sentence: silence, six of the 60 others in turn, silence that ends before the audio."""
+    """Return the phones of a sentence: silence, six of the other 60 phones in turn, and silence.
+
+    The last silence ends before the audio does.
+    """
     others = [phone for phone in PHONES if phone != SILENCE]
     labels = [SILENCE, *(others[(6 * number + k) % len(others)] for k in range(6)), SILENCE]
     begins = [0, *(700 + 820 * k + 37 * (k * number % 5) for k in range(7))]
@@ -36,11 +39,11 @@ def phones_of(number: int) -> list[Phone]:
 
 
 def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
-    """Two tones a phone, faint ones in silence, int16 ``(S,)``.
+    """Return a recording with two tones per phone, faint ones in silence, int16 ``(S,)``.
 
     Args:
         phones: of the sentence.
-        pitch: of the speaker, a factor of all frequencies.
+        pitch: of the speaker; multiplies all frequencies.
     """
     sound = np.zeros(LENGTH)
     for begin, end, label in phones:
@@ -52,7 +55,7 @@ def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
 
 
 def sphere(recording: NDArray[np.int16], utterance: str) -> bytes:
-    """A recording as a NIST SPHERE file: a header of 1,024 bytes, then 16-bit PCM, low byte first."""
+    """Return a recording as a NIST SPHERE file: a header of 1,024 bytes, then 16-bit PCM, low byte first."""
     fields = [
         "database_id -s15 synthetic_tones",
         "database_version -s3 1.0",
@@ -72,7 +75,7 @@ def sphere(recording: NDArray[np.int16], utterance: str) -> bytes:
 
 
 def write_sample(folder: Path) -> None:
-    """Write the corpus: 128 sentences of training, 8 of validation, 8 of the test; 2 MB, always the same."""
+    """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test."""
     for speaker_number, speaker in enumerate(speakers()):
         home = folder / speaker
         home.mkdir(parents=True)

@@ -1,1 +1,1 @@
-"""Pages for browsers: one HTML file each, with all that it shows in it, so that it asks no network."""
+"""HTML pages, each a single self-contained file that loads nothing from the network."""

@@ -1,4 +1,4 @@
-"""The table of a study for a page: each number in a cell of its own, and where it lies among the others."""
+"""The table of a study for a page: each number in its own cell, with its position within the column."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from actlab.reports.tables import number, p_value
 
 
 def table(results: Results) -> dict[str, Any]:
-    """Heads and lines of the table; parts that no row has are marked as absent.
+    """Return header and rows of the table; parts that no row has are marked as absent.
 
     Raises:
-        ActlabError: for a column that is not understood, or that no run recorded.
+        ActlabError: for a malformed column, or one that no run recorded.
     """
     rows, study = comparison.rows(results), results.study
     reference, base = comparison.reference_text(results), comparison.cost_base(results)
@@ -55,7 +55,7 @@ def _chosen(results: Results, row: TableRow, key: str) -> str:
 
 
 def _head(cells: Sequence[Cell]) -> dict[str, Any]:
-    """A column's name, and which parts any row has of it."""
+    """Return a column's name, and which parts any row has."""
     return {
         "name": cells[0].column.name,
         "sd": any(cell.mean_and_sd for cell in cells),
@@ -83,7 +83,7 @@ def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
-    """Where median, interval and published value lie between the column's smallest and largest, in percent."""
+    """Return the positions of a cell's marks between the column's smallest and largest value, in percent."""
     known = [value for other in column for value in _marks(other).values()]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
     return {
@@ -92,7 +92,7 @@ def _places(cell: Cell, column: Sequence[Cell]) -> dict[str, float]:
 
 
 def _marks(cell: Cell) -> dict[str, float]:
-    """The finite values of a cell that are drawn."""
+    """Return the finite values of a cell that are drawn."""
     marks = {
         "low": cell.interval.low if cell.interval else None,
         "high": cell.interval.high if cell.interval else None,

@@ -11,7 +11,7 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 
 
 def drawing(plot: Plot) -> dict[str, Any]:
-    """A figure: its panels with their lines, and a colour for each label on light and on dark ground."""
+    """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
     lines = [line for panel in plot.panels for line in panel.lines]
     colours = style.colours(line.label for line in lines)
     kinds = {
@@ -36,7 +36,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "ylabel": panel.ylabel,
         "over_epochs": panel.over_epochs,
         "log": panel.log,
-        "ylim": [*map(_short, limits(panel))],
+        "ylim": [*map(_rounded, limits(panel))],
         "lines": [_line(line, panel.scale) for line in panel.lines],
     }
 
@@ -48,18 +48,18 @@ def _line(line: Line, scale: float) -> dict[str, Any]:
         "metric": line.metric,
         "kind": "training" if line.of_training else "held out",
         "n": line.ours.n,
-        "x": _all(line.ours.x),
-        "median": _all(band.median * scale),
-        "low": _all(band.low * scale),
-        "high": _all(band.high * scale),
-        "published": [*map(_all, line.published)] if line.published else None,
+        "x": _rounded_values(line.ours.x),
+        "median": _rounded_values(band.median * scale),
+        "low": _rounded_values(band.low * scale),
+        "high": _rounded_values(band.high * scale),
+        "published": [*map(_rounded_values, line.published)] if line.published else None,
     }
 
 
-def _all(values: Iterable[float]) -> list[float | None]:
-    return [_short(value) for value in values]
+def _rounded_values(values: Iterable[float]) -> list[float | None]:
+    return [_rounded(value) for value in values]
 
 
-def _short(value: float) -> float | None:
-    """A number in six digits, more than a screen shows; None where it is not finite, which JSON lacks."""
+def _rounded(value: float) -> float | None:
+    """Return a number with six digits, more than a screen shows; None if not finite, which JSON lacks."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""How settings were chosen: the selection metric at each setting of each row, as a map of shades."""
+"""How settings were selected: a heat map of the selection metric by group and setting."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from actlab.studies.groups import Group, Setting
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
-    """Medians of the selection metric, each shaded from its row's worst to its best.
+    """Return medians of the selection metric, each shaded from its row's worst to its best.
 
     Returns:
-        None for a study that has nothing to choose, or of which no run has ended.
+        None for a study with only one setting, or before any run has ended.
 
     Raises:
-        ActlabError: when the selection metric is not a validation quantity, or was not recorded.
+        ActlabError: if the selection metric is not a validation metric, or was not recorded.
     """
     settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
     if len(settings) < 2 or not results.results:
@@ -45,7 +45,7 @@ def _text(results: Results, setting: Setting) -> str:
 
 
 def _row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """A cell for each setting, empty where the group was not given it or none of its runs has ended."""
+    """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
     select, chosen = results.study.select, results.chosen(group)
     column = Column(select.metric, "best", mode=select.mode)
     tried = {_text(results, setting): setting for setting in group.settings}
@@ -64,7 +64,7 @@ def _row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str,
 
 
 def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
-    """From 0 for the row's worst finite score to 100 for its best; 0 without one."""
+    """Return 0 for the row's worst finite score to 100 for its best; 0 without a finite score."""
     known = sorted((score for score in row.values() if math.isfinite(score)), reverse=mode == "max")
     if not math.isfinite(score := row.get(text, math.nan)):
         return 0.0

@@ -20,22 +20,22 @@ from actlab.storage.files import DamagedError
 
 
 def write(runs: Path, found: Read | None = None) -> Path:
-    """Write ``index.html`` into the folder that holds the studies' folders and return its path.
+    """Write ``index.html`` into the folder that contains the studies' folders, and return its path.
 
     Args:
-        runs: that folder.
-        found: the studies' tables, where they have been read. The page names those that are damaged.
+        runs: this folder.
+        found: the studies' tables, if they have been read already; the page lists damaged ones.
 
     Raises:
-        ActlabError: for a folder without a study's table that can be read.
+        ActlabError: for a folder without a readable table of a study.
     """
     records, left_out = found or scoreboard.read(runs)
     if not records:
         if left_out:
             raise DamagedError(left_out[0])
         raise ActlabError(
-            f"no study under {runs} has a {scoreboard.TABLE}: run one, such as `actlab study run demo`, or let "
-            "`actlab study report` write it for one that has run"
+            f"no study under {runs} has a {scoreboard.TABLE}: run a study, such as `actlab study run demo`, or "
+            "write the table of a finished study with `actlab study report`"
         )
     boards = scoreboard.boards(records)
     ranked = {task.record.folder for board in boards for task in board.tasks}
@@ -49,7 +49,7 @@ def write(runs: Path, found: Read | None = None) -> Path:
 
 
 def _study(record: Record, ranked: bool) -> dict[str, Any]:
-    """What the list of studies says about one, and whether it has a place among the ranks."""
+    """Return the entry of a study in the list of studies; ``ranked``: whether a scoreboard contains it."""
     table = record.table
     return {
         "name": table["study"],
@@ -65,7 +65,7 @@ def _study(record: Record, ranked: bool) -> dict[str, Any]:
 
 
 def _href(record: Record) -> str | None:
-    """The study's page, as seen from the index; None where it has none."""
+    """Return the link from the index to a study's page; None if it has none."""
     found = (record.folder / page.NAME).exists()
     return f"{quote(record.folder.name)}/{page.NAME}" if found else None
 

@@ -1,4 +1,4 @@
-"""Templates filled with values: text is escaped wherever it comes from."""
+"""Fill templates with values; all text from values is escaped."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> Markup:
-    """A script or style sheet of ours as it is; the only text that is not escaped."""
+    """Return one of our scripts or style sheets unescaped."""
     environment = _environment()
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])
 
 
 def write(template: str, path: Path, **values: Any) -> Path:
-    """Fill a template with values and write it; the file's folder is made.
+    """Fill a template with values and write it to ``path``, whose folder is created.
 
     Returns:
         ``path``.

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import yaml
 
+from actlab.analysis import verdict
 from actlab.analysis.results import Results
 from actlab.reports import plots
 from actlab.reports.notes import duration, facts, remarks
@@ -20,20 +21,20 @@ from actlab.reports.pages.heat import heat_map
 from actlab.studies.plan import Study
 
 NAME = "report.html"
-INDEX = "index.html"  # over all studies, beside their folders
-_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # beside the page
+INDEX = "index.html"  # page over all studies, in the folder that contains theirs
+_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in the folder of the page
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:
     """Write ``report.html`` and return its path.
 
     Args:
-        stages: those that have opened; the last is shown, the first says how settings were chosen. A study
-            without stages is its only one.
-        folder: of the page; it links to the run folders of the study.
+        stages: the stages that have opened. The last is shown; the first shows how settings were selected. A
+            study without stages is its own only stage.
+        folder: folder of the page, which links to the study's run folders.
 
     Raises:
-        ActlabError: for a figure or column that is not understood, or without a finished run to draw.
+        ActlabError: for a malformed figure or column, or one without a finished run to draw.
     """
     first, last = stages[0], stages[-1]
     ended = {
@@ -45,6 +46,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         title=last.study.title,
         name=last.study.name,
         notes=last.study.notes,
+        verdict=verdict.lines(last),
         remarks=remarks(last),
         missing=last.missing,
         facts=facts(last),
@@ -61,12 +63,12 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
 
 
 def _link(path: Path, folder: Path) -> str:
-    """A path as a page in a folder links to it."""
+    """Return a path as a link from a page in a folder."""
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
-    """Every run that has ended: where its folder is, and what became of it."""
+    """Yield every run that has ended, with its folder and status."""
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
@@ -84,9 +86,9 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def config(study: Study) -> str:
-    """The study as YAML: base config, grid, seeds, selection, table, published values and figures.
+    """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures.
 
-    Of an absolute path the last part alone stands there: the rest says how somebody's disk is ordered.
+    Of an absolute path only the last part is kept: the rest is private to this machine.
     """
     blocks = [
         {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}

@@ -1,4 +1,4 @@
-// Draws the figures of the page: bands, published curves, medians; buttons hide lines; a pointer or the keys read them.
+// Draw the figures of the page: bands, published curves, medians. Buttons hide lines; pointer and keys read values.
 (() => {
   "use strict";
   const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -10,11 +10,11 @@
   const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
   const DASHES = { training: [6, 3], "held out": [], published: [1.5, 3] };
 
-  // Numbers as the table writes them: three digits, and no more after the point than they need.
+  // Numbers with three significant digits, as in the table, without trailing zeros.
   const number = (v) => (v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v === 0 ? "0" : String(Number(v.toPrecision(3))));
   const padded = (v) => (v == null ? "∞" : v.toPrecision(3).includes("e") ? number(v) : v.toPrecision(3));
 
-  // The words at an axis: none at the odd number with which a logarithmic one begins.
+  // Tick labels; on a logarithmic axis only for values with one significant digit, so not for an uneven first value.
   function tick(v, log) {
     if (v == null || (log && Number(v.toPrecision(1)) !== Number(v.toPrecision(4)))) return "";
     const far = Math.abs(v) >= 1e5 || (v !== 0 && Math.abs(v) < 1e-3);
@@ -35,7 +35,7 @@
     return ys[i - 1] + ((ys[i] - ys[i - 1]) * (x - xs[i - 1])) / (xs[i] - xs[i - 1]);
   }
 
-  // Series are in layers, so that medians lie on top: all bands, all published curves, all medians.
+  // Add the series in layers, so that medians are drawn on top: all bands, all published curves, all medians.
   function layers(panel, colourOf) {
     const tables = [], series = [{}], bands = [];
     const above = (v) => (panel.log && !(v > 0) ? null : v);  // a logarithmic axis has no 0
@@ -73,7 +73,7 @@
       : visible(s.line) && !(s.what === "band" && state.kinds.has("bands")));
     const all = [...new Set(panel.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
     const shared = all.filter((x) => panel.lines.every((line) => line.x.includes(x)));
-    const ours = shared.length > 1 ? shared : all;  // the places that are read: where every line has a value
+    const ours = shared.length > 1 ? shared : all;  // x values that can be read: those at which every line has a value
     const first = panel.over_epochs ? 0 : all[0], last = all[all.length - 1];
     const margin = first === last ? 0.5 : panel.over_epochs ? 0 : 0.02 * (last - first);
     const whole = { x: [first - margin, last + margin], y: panel.ylim };
@@ -142,7 +142,7 @@
           if (u.cursor.left < 0) reading.hidden = true;
           else read(u, nearest(u.posToVal(u.cursor.left, "x")));
         }],
-        draw: [(u) => {  // where a line has one place only, its band is a bar
+        draw: [(u) => {  // the band of a line with a single x value is a bar
           const bars = state.kinds.has("bands") ? [] : panel.lines.filter((l) => l.x.length === 1 && l.n > 1 && visible(l));
           for (const line of bars) {
             const at = (v) => u.valToPos(v, "y", true), x = u.valToPos(line.x[0], "x", true);

@@ -1,0 +1,147 @@
+"""Verdicts: what is said of an activation against the reference, for runs whose true differences are known."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from written_runs import ACT, study, write
+
+from actlab.analysis import results
+from actlab.analysis.power import detectable, pairs_to_detect, power
+from actlab.analysis.results import Results
+from actlab.analysis.statistics import sign_flip_p
+from actlab.analysis.verdict import SMOKE, Verdict, lines, verdicts
+from actlab.errors import ActlabError
+from actlab.studies.folders import DIVERGED
+from actlab.studies.plan import Selection, Study
+
+PERCENT = {"metric": "test/error", "percent": True}
+
+
+def planned(pairs: int, *columns: dict, **changes) -> Study:
+    given = {
+        "seeds": tuple(range(pairs)),
+        "grids": ({ACT: ["gelu", "relu"]},),
+        "select": Selection(),
+        "table": columns or (PERCENT,),
+    }
+    return study(**given | changes)
+
+
+def loaded(root: Path, plan: Study, shifts: list[float], metric: str = "test/error") -> Results:
+    """Runs of relu at 10 to 14 % error, and of gelu with a shift for each seed."""
+    for run in plan.runs():
+        shift = shifts[run.seed] if run.point[ACT] == "gelu" else 0.0
+        write(root, run, {metric: [0.5, 0.1 + 0.01 * (run.seed % 5) + shift]})
+    return results.load(plan, root)
+
+
+def verdict(*args, **changes) -> Verdict:
+    (found,) = verdicts(loaded(*args, **changes))
+    return found
+
+
+def test_a_difference_is_told_with_its_interval_pairs_and_p(tmp_path):
+    shifts = [-0.003 - 0.0001 * seed for seed in range(15)]
+    found = verdict(tmp_path, planned(15), shifts)
+    assert found.outcome == "better"
+    assert found.text == (
+        "gelu: better, 0.37 points lower test error than relu (uncorrected 95 % interval 0.35 to 0.39; "
+        "15 pairs; p = 6e-05 after Holm's correction)."
+    )
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_direction_follows_the_mode(tmp_path, sign, mode):
+    plan = planned(8, {"metric": "test/f1", "mode": mode})
+    found = verdict(tmp_path, plan, [sign * 0.01 * (1 + seed) for seed in range(8)], metric="test/f1")
+    assert found.outcome == ("better" if (sign < 0) == (mode == "min") else "worse")
+    assert f"{'lower' if sign < 0 else 'higher'} test f1 than relu" in found.text
+
+
+def test_no_difference_is_told_with_what_more_pairs_would_show(tmp_path):
+    shifts = [0.004 * (-1) ** seed for seed in range(14)]
+    found = verdict(tmp_path, planned(14), shifts)
+    assert found.outcome == "undecided"
+    assert "no significant difference to relu in test error" in found.text
+    shown, wanted, pairs = re.search(
+        r"a difference of ([\d.]+) points four times in five; ([\d.]+) points would take about (\d+) pairs",
+        found.text,
+    ).groups()
+    spread = 0.4 * math.sqrt(14 / 13)  # points
+    assert float(shown) == pytest.approx(detectable(14) * spread, abs=0.006)
+    assert float(wanted) == pytest.approx(float(shown) / 2, abs=0.006)
+    assert int(pairs) == pytest.approx(pairs_to_detect(float(wanted) / spread), abs=2)
+
+
+@pytest.mark.parametrize("margin", [0.005, "5 %"])
+def test_equivalence_needs_a_margin_of_the_study(tmp_path, margin):
+    shifts = [0.0004 * (-1) ** seed for seed in range(14)]
+    assert verdict(tmp_path, planned(14), shifts).outcome == "undecided"
+    found = verdict(tmp_path, planned(14, {**PERCENT, "margin": margin}), shifts)
+    within = "0.50" if margin == 0.005 else "0.60"  # relu's median is 12 %
+    assert found.outcome == "equivalent"
+    assert f"equivalent to relu within {within} points in test error" in found.text
+
+
+@pytest.mark.parametrize("margin", [0, -1, "much", True, math.inf, "0 %"])
+def test_a_margin_that_is_no_size_is_rejected(tmp_path, margin):
+    with pytest.raises(ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"):
+        lines(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6))
+
+
+def test_too_few_pairs_name_the_smallest_number_that_could_decide(tmp_path):
+    plan = loaded(tmp_path, planned(3), [-0.01] * 3)
+    assert verdicts(plan)[0].outcome == "too few pairs"
+    assert lines(plan) == [
+        "No verdict against relu from 3 pairs of runs. With 1 comparison in this table, fewer than 6 pairs "
+        "cannot reach p < 0.05. So far gelu: −1.00 points test error."
+    ]
+    more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"})
+    for run in more.runs():
+        write(tmp_path / "b", run, {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0]})
+    (line,) = lines(results.load(more, tmp_path / "b"))
+    assert "With 2 comparisons in this table, fewer than 7 pairs" in line
+
+
+def test_diverged_runs_leave_no_mean(tmp_path):
+    plan = planned(7)
+    for run in plan.runs():
+        lost = (run.point[ACT], run.seed) in [("gelu", 0), ("gelu", 1), ("relu", 2)]
+        write(tmp_path, run, {"test/error": [0.1]}, status=DIVERGED if lost else "finished")
+    (found,) = verdicts(results.load(plan, tmp_path))
+    assert found.outcome == "diverged"
+    assert "of 7 pairs, 2 diverged on this side only and 1 on the reference's side only" in found.text
+
+
+def test_smoke_runs_decide_nothing(tmp_path):
+    plan = planned(8, name="s-smoke")
+    assert lines(loaded(tmp_path, plan, [-0.01] * 8)) == [SMOKE]
+
+
+def test_training_quantities_and_unranked_columns_have_no_verdict(tmp_path):
+    plan = planned(8, {**PERCENT, "ranked": False}, {"metric": "train/loss", "at": "last"})
+    for run in plan.runs():
+        write(tmp_path, run, {"test/error": [0.1], "train/loss": [0.2]})
+    assert lines(results.load(plan, tmp_path)) == []
+
+
+@pytest.mark.parametrize(("pairs", "effect"), [(10, 1.0), (15, 0.8), (12, 0.6)])
+def test_power_is_that_of_the_sign_flip_test(pairs, effect):
+    random = np.random.default_rng(0)
+    hits = [sign_flip_p(random.normal(effect, 1, pairs)) < 0.05 for _ in range(300)]
+    assert np.mean(hits) == pytest.approx(power(pairs, effect), abs=0.1)  # 3.5 standard errors at most
+
+
+def test_pairs_and_detectable_effects_agree():
+    for hypotheses in (1, 4, 12):
+        for effect in (0.3, 0.7, 1.1):
+            pairs = pairs_to_detect(effect, hypotheses)
+            assert detectable(pairs, hypotheses) <= effect
+            assert pairs == min(pairs, 12) or detectable(pairs - 1, hypotheses) > effect
+    assert pairs_to_detect(0.001) is None
+    with pytest.raises(ActlabError, match=r"effect 0: expected"):
+        pairs_to_detect(0)
