@@ -78,7 +78,9 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
         if nobody_reads():
             raise ReaderGoneError from exit_  # rich turns a broken pipe into an exit
         if any(
-            word in ("-h", "--help") or word.partition("=")[0].endswith(".help") or "--print" in word
+            word in ("-h", "--help")
+            or word.partition("=")[0].endswith((".help", "--help"))
+            or "--print" in word
             for word in args
         ):
             raise  # a parser printed help or the config and exits regularly

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import yaml
 from filelock import FileLock
 
 from actlab.activations import names
+from actlab.cli.commands import FITS
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build, without_denormals
@@ -468,6 +470,10 @@ def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study
     ("words", "part"),
     [
         (["--help"], "--trainer.max_epochs"),
+        (["--help=trainer"], "--trainer.overfit_batches"),
+        (["-h", "trainer"], "--trainer.overfit_batches"),
+        (["-c", "mnist_classifier", "--help=model"], "--model.training_metrics"),
+        (["--data", "actlab.datamodules.CIFARDataModule", "--help=data"], "--data.crop"),
         (["--model.help", "ClassificationTask"], "--model.activation"),
         (["--model.help=actlab.tasks.ClassificationTask"], "--model.activation"),
         (["--data.help", "actlab.datamodules.MNISTDataModule"], "--data.sample"),
@@ -478,6 +484,35 @@ def test_what_lightning_prints_is_printed(cli, words, part):
     outcome = cli("fit", *words)
     assert outcome.code == 0
     assert part in outcome.out
+
+
+def test_help_fits_a_screen_and_names_configs(cli):
+    for command in FITS:
+        text = cli(command, "--help").out
+        assert len(text.splitlines()) < 45
+        assert f"usage: actlab {command} -c CONFIG" in text
+        assert "mnist_classifier" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--help=modl"], "unknown part of the help 'modl'; did you mean 'model'?"),
+        (["--help=data"], "--help=data needs a class: add -c CONFIG, or write --data.help CLASS"),
+        (["--model.help", "actlab.tasks.Classify"], "Classify"),
+    ],
+)
+def test_help_of_what_there_is_not_is_an_error(cli, words, part):
+    outcome = cli("fit", *words)
+    assert outcome.code == 2
+    assert part in outcome.err
+
+
+def test_a_fit_prints_no_adverts(fit, caplog):
+    outcome = fit()
+    printed = outcome.out + outcome.err + caplog.text
+    assert "Tip:" not in printed
+    assert "TPU" not in printed
 
 
 def test_help_does_not_offer_what_is_refused(cli):
@@ -558,7 +593,7 @@ def test_help_shows_the_units(cli):
 
 def test_usage_and_version(cli):
     assert "actlab COMMAND" in cli().out
-    assert cli("--version").out.strip() == "0.1.0"
+    assert cli("--version").out.strip() == version("actlab")
 
 
 def test_the_table_of_units(cli):

@@ -32,8 +32,25 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
         finish(tmp_path, RUNS[2], [0.6, 0.2])
         display(RUNS[1], 1.0)
         display(RUNS[2], 1.0)
-        assert capsys.readouterr().out.endswith("best val/error {}: {}\n".format(*BEST[mode]))
+        assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
         finish(tmp_path, RUNS[3], [0.5])
         (tmp_path / "run3/metrics.parquet").write_bytes(b"damaged")
         display(RUNS[3], 1.0)
-        assert capsys.readouterr().out.endswith("best val/error {}: {}\n".format(*BEST[mode]))
+        assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_time_left_is_that_of_epochs_not_of_the_start(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    clock = iter([0.0, 60.0, 62.0, 64.0])  # a minute passes before the first epoch has ended
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
+        for fraction in (0.25, 0.5, 0.75):
+            display(RUNS[0], fraction)
+    lines = capsys.readouterr().out.splitlines()
+    assert "left" not in lines[0]
+    assert ["about 28 s left" in lines[1], "about 26 s left" in lines[2]] == [True, True]
+
+
+def test_phases_are_lines_where_there_is_no_terminal(capsys):
+    with progress.phase("measuring"):
+        assert capsys.readouterr().out == "measuring …\n"

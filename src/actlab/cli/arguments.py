@@ -26,7 +26,7 @@ class Option(NamedTuple):
 
     @property
     def asks_help(self) -> bool:
-        """Whether the option prints LightningCLI's help."""
+        """Whether the option prints help."""
         return self.name in _HELP or self.name.endswith(".help")
 
     @property
@@ -50,7 +50,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
                 f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a value"
             )
         option = Option(name, value if equals else None)
-        if not equals and rest and not _opens_option(rest[0]) and name not in (*_HELP, _PRINT):
+        if not equals and rest and not _opens_option(rest[0]) and name != _PRINT:
             option = Option(name, rest.pop(0))
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,17 @@ import yaml
 from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
-from actlab import activations
 from actlab.callbacks import BestSoFar
-from actlab.cli import arguments, fit_folders
+from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import Option
 from actlab.cli.predictions import PredictionTable
 from actlab.config import records, sections
 from actlab.config.messages import one_line_errors
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
-from actlab.experiments import ANY_CLASSES, ActlabCLI, resolved, without_denormals
+from actlab.experiments import ActlabCLI, resolved, without_denormals
 from actlab.runtime import matmul
 from actlab.storage import checkpoints
 from actlab.storage.files import forget_id, id_in, regular
@@ -201,33 +202,6 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
             arguments.id = id_in(folder)
 
 
-class Help(LightningCLI):
-    """LightningCLI for ``--help`` and ``--model.help CLASS``.
-
-    Args:
-        command: the command, such as ``fit``.
-        words: its arguments.
-    """
-
-    def __init__(self, command: str, words: Sequence[str]) -> None:
-        self.command = command
-        units = f"Activations: {', '.join(activations.names())}; or package.module:Unit, ./file.py:Unit."
-        super().__init__(
-            **ANY_CLASSES,
-            parser_kwargs={"exit_on_error": False, command: {"description": units}},
-            args=[command, *words],
-        )
-
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """Return only the requested command, because LightningCLI builds a parser for each command."""
-        return {self.command: super().subcommands()[self.command]}
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Show in the help that model and data receive the seed."""
-        for side in sections.SECTIONS:
-            parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
-
-
 def main(args: Sequence[str]) -> None:
     """Run ``fit``, ``validate``, ``test`` or ``predict``.
 
@@ -240,8 +214,7 @@ def main(args: Sequence[str]) -> None:
     command, *rest = args
     options = with_route(arguments.options_of(rest))
     if any(option.asks_help for option in options):
-        with one_line_errors():
-            Help(command, arguments.joined(options))
+        fit_help.show(command, options)
         return
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
@@ -288,7 +261,10 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
     sections.check(given, command)
     check_checkpoint(given.get("ckpt_path"))
     quiet = {} if command == "fit" else {"logger": False}
-    with one_line_errors(given), without_denormals(), warnings.catch_warnings():
+    with one_line_errors(given), without_denormals(), without_adverts(), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "The number of training batches .* is smaller than the logging interval"
+        )
         if only_shown:
             shown = records.as_given(resolved(given, quiet), sections.linked_shapes(given))
             print(yaml.safe_dump(shown, sort_keys=False), end="")
@@ -296,6 +272,21 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
         if command != "fit":  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
         CommandLine(command, given, name, **quiet).run()
+
+
+@contextmanager
+def without_adverts() -> Iterator[None]:
+    """Hide Lightning's tips for other products, and its line about absent TPUs."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(("💡", "TPU available: False"))
+
+    logger = logging.getLogger("pytorch_lightning.utilities.rank_zero")
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
 
 
 def trained_config(path: str | None) -> Mapping[str, Any] | None:

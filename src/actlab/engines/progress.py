@@ -1,13 +1,15 @@
-"""Display the progress of a study: runs done, time left, best value so far."""
+"""Display what a study is doing: its phase, runs done, time left, best value so far."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,8 +27,22 @@ from actlab.studies.plan import Run, Selection
 LINE_EVERY = 15.0  # seconds between lines if there is no terminal
 
 
+@contextmanager
+def phase(text: str) -> Iterator[None]:
+    """Show what happens within the block: a spinner on a terminal, otherwise a line."""
+    if sys.stdout.isatty():
+        with Console().status(text):
+            yield
+    else:
+        print(f"{text} …", flush=True)
+        yield
+
+
 class Display:
     """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds.
+
+    The time left is extrapolated from the first reported epoch on, because starting processes and reading data
+    take time that says nothing about epochs.
 
     Args:
         runs: the runs to train.
@@ -40,6 +56,7 @@ class Display:
         self.unread = {run.id: run for run in runs}
         self.best: tuple[float, str] | None = None
         self.start = self.last_line = time.monotonic()
+        self.first: tuple[float, float] | None = None  # time of the first report, and runs done then
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -51,7 +68,7 @@ class Display:
             TextColumn("left{task.fields[best]}"),
             disable=not sys.stdout.isatty(),
         )
-        self.task = self.bar.add_task("", total=len(runs), best="")
+        self.task = self.bar.add_task("training", total=len(runs), best="")
 
     def __enter__(self) -> Display:
         self.bar.start()
@@ -70,16 +87,24 @@ class Display:
         done = sum(self.fractions.values())
         finished = sum(f >= 1 for f in self.fractions.values())
         best = self._best()
-        self.bar.update(self.task, completed=done, description=run.id, best=best)
+        epoch = f", epoch {fraction * run.epochs:.0f} of {run.epochs}" if run.epochs else ""
+        self.bar.update(self.task, completed=done, description=f"{run.id}{epoch}", best=best)
         now = time.monotonic()
+        self.first = self.first or (now, done)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or finished == len(self.fractions)):
             self.last_line = now
-            left = (now - self.start) * (len(self.fractions) - done) / max(done, 1e-9)
             print(
-                f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed, "
-                f"about {left:.0f} s left{best}",
+                f"{finished} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed"
+                f"{self._left(now, done)}{best}; now {run.id}{epoch}",
                 flush=True,
             )
+
+    def _left(self, now: float, done: float) -> str:
+        """Return the time left as text; empty before there is anything to extrapolate from."""
+        begin, before = self.first or (now, done)
+        if done <= before:
+            return ""
+        return f", about {(now - begin) * (len(self.fractions) - done) / (done - before):.0f} s left"
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty if there is none."""

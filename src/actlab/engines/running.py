@@ -18,7 +18,7 @@ from actlab.engines.preparation import (
     make_probes,
     measure_costs,
 )
-from actlab.engines.progress import Display
+from actlab.engines.progress import Display, phase
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Cost
@@ -99,11 +99,14 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
             failed += train(study, todo, root, engine, helper)
         if unknown := uncosted(study, root):
             rounds = 1 if study.smoke else cost.ROUNDS
-            measured = measure_costs(helper, unknown, study, list(filter(is_rate, study.select.tune)), rounds)
+            with phase("measuring the time and memory of an update"):
+                tuned = list(filter(is_rate, study.select.tune))
+                measured = measure_costs(helper, unknown, study, tuned, rounds)
             cost.write(measured, root, kept=_costs(root))
             failed += not measured
         if study.probes:
-            failed += evaluate(helper, runs, root, study.probes)
+            with phase("evaluating probes"):
+                failed += evaluate(helper, runs, root, study.probes)
     return failed
 
 
@@ -153,7 +156,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
 
     for run in todo:
         RunFolder(root, run).try_again()
-    faults = faults_of(todo, helper)
+    with phase("trying each activation on a few samples"):
+        faults = faults_of(todo, helper)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault in dict.fromkeys(faults.values()):
@@ -162,9 +166,12 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     if not todo:
         return len(faults)
     runs = [run for run in study.runs() if run.id not in faults]
-    found = _arrangement(helper, runs, todo, root, engine)
+    with phase("trying stacks against runs alone"):
+        found = _arrangement(helper, runs, todo, root, engine)
     for line in found.said:
         print(line)
+    workplace = f"{found.settings.jobs} processes" if found.settings.jobs > 1 else "one process"
+    print(f"training {len(todo)} runs as {len(found.jobs)} jobs on {workplace}", flush=True)
     with Display(todo, root, study.select) as display:
         if found.settings.jobs > 1 and len(found.jobs) > 1:
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actlab.analysis import comparison
+from actlab.analysis import comparison, verdict
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
@@ -164,6 +164,8 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
     cells = [cell for row in rows for cell in row.cells if cell.planned]
     pairs = max(cell.paired.pairs for cell in cells)
     if pairs < FEWEST:
+        if verdict.lines(results):
+            return ""
         return (
             f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
             f"{pairs_needed(count)} for the table's {count} comparisons together."

@@ -1,0 +1,132 @@
+"""The help of ``actlab fit``: ten options first, all others by part."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Sequence
+
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+from actlab import activations
+from actlab.cli import arguments
+from actlab.cli.arguments import Option
+from actlab.config import sections
+from actlab.config.keys import class_of
+from actlab.config.messages import one_line_errors
+from actlab.config.parsing import parser_of
+from actlab.errors import ActlabError, unknown
+from actlab.experiments import ANY_CLASSES
+from actlab.storage.resources import names_in
+
+PARTS = ("trainer", *sections.SECTIONS)
+_WHAT = {
+    "fit": "Train one network.",
+    "validate": "Evaluate a network on validation data.",
+    "test": "Evaluate a network on test data.",
+    "predict": "Write a table of predictions, one row per sample.",
+}
+_BRIEF = """\
+usage: actlab {command} -c CONFIG [--KEY VALUE …]
+
+{what} A config is complete, and each of its keys is an option.
+
+  -c, --config CONFIG           a YAML file, or a config that ships with actlab (below); later ones override
+  --model.activation NAME       a registered activation (below), package.module:Unit or ./file.py:Unit
+  --data.dataset DATASET        a hub id, or a folder in the hub's layout
+  --data.sample true            use the sample that ships with actlab
+  --trainer.max_epochs N        number of epochs
+  --seed_everything N           the seed of initial weights, data order and masks
+  --model.optimizer.lr LR       the learning rate
+  --trainer.precision bf16-mixed
+  --trainer.devices N           with --trainer.accelerator cpu | gpu
+  --trainer.logger false        log nothing; by default Weights & Biases, offline without an account
+  --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate what it trained
+  --products auto               multiply float32 matrices by the faster library that is as accurate, measured
+  --print_config                print the resolved config and run nothing
+
+More options:
+  --help=trainer                all arguments of Lightning's Trainer
+  --help=model, --help=data     the arguments of the classes that -c CONFIG, --model or --data names
+  --model.help CLASS            the arguments of any class
+
+{configs}
+{units}
+
+Examples:
+  actlab {command} -c mnist_classifier --data.sample true --model.activation gelu{more}
+  actlab {command} -c mnist_classifier --data.dataset FOLDER --model.activation ./my_unit.py:MyUnit{more}
+"""
+
+
+class Help(LightningCLI):
+    """LightningCLI for ``--model.help CLASS``.
+
+    Args:
+        command: the command, such as ``fit``.
+        words: its arguments.
+    """
+
+    def __init__(self, command: str, words: Sequence[str]) -> None:
+        self.command = command
+        super().__init__(**ANY_CLASSES, parser_kwargs={"exit_on_error": False}, args=[command, *words])
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """Return only the requested command, because LightningCLI builds a parser for each command."""
+        return {self.command: super().subcommands()[self.command]}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Show in the help that model and data receive the seed."""
+        for side in sections.SECTIONS:
+            parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
+
+
+def show(command: str, options: Sequence[Option]) -> None:
+    """Print the help that the options ask for.
+
+    Args:
+        command: the command, such as ``fit``.
+        options: its options; one asks for help.
+
+    Raises:
+        ActlabError: for an unknown part or class.
+    """
+    asked = next(option for option in options if option.asks_help)
+    if asked.name.endswith(".help"):
+        _show_class(command, arguments.joined([asked]))
+    elif asked.value is None:
+        print(brief(command), end="")
+    elif asked.value == "trainer":
+        parser = parser_of("trainer")
+        parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
+        parser.print_help()
+    elif asked.value in sections.SECTIONS:
+        given = arguments.nested([option for option in options if option is not asked], command)
+        if (found := class_of(given.get(asked.value))) is None:
+            raise ActlabError(
+                f"--help={asked.value} needs a class: add -c CONFIG, or write --{asked.value}.help CLASS"
+            )
+        _show_class(command, [f"--{asked.value}.help={found}"])
+    else:
+        raise unknown("part of the help", asked.value, PARTS)
+
+
+def brief(command: str) -> str:
+    """Return the first page of the help."""
+    return _BRIEF.format(
+        command=command,
+        what=_WHAT[command],
+        configs=_list("Configs", names_in("configs")),
+        units=_list("Activations", activations.names()),
+        more="" if command == "fit" else " --ckpt_path FILE",
+    )
+
+
+def _list(title: str, names: Sequence[str]) -> str:
+    return textwrap.fill(f"{title}: {', '.join(names)}.", 110, subsequent_indent="  ")
+
+
+def _show_class(command: str, words: Sequence[str]) -> None:
+    with one_line_errors(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LightningCLI's args parameter")
+        Help(command, words)
