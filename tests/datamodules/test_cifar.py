@@ -211,8 +211,6 @@ def test_colours_of_16_bits_are_refused(hub_folder: HubFolder, module: Build) ->
     assert "has Pillow mode 'RGB of 16 bits'; 'RGB' is needed, 8 bits" in message
     small = hub_folder("small", shape=(28, 28, 3))
     assert "has images of 3×28×28, CIFAR has 3×32×32" in refusal(lambda: module(small))
-    fewer = hub_folder("fewer", shape=(32, 32, 3), classes=3, names=None)
-    assert "has 3 classes, cifar10 has 10" in refusal(lambda: module(fewer))
 
 
 def test_files_sorted_by_class_are_refused_before_anything_is_fitted(

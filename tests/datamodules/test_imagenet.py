@@ -317,7 +317,7 @@ def nested(tree: Path) -> None:
         (lambda tree: shutil.rmtree(tree), {}, "is not a folder"),
         (lambda tree: shutil.rmtree(tree / "train"), {}, "has no folder 'train'; expected are train/CLASS"),
         (lambda tree: shutil.rmtree(tree / "val"), {}, "has no folder 'val' or 'validation'; expected are"),
-        (without_classes, {}, "val has no class folders; .* Sort the files into folders"),
+        (without_classes, {}, "val has no class folders; .* Sort the files by their labels"),
         (lambda tree: shutil.rmtree(tree / "val" / "bee"), {}, r"differ: 'bee' is only in .*train \(1 such"),
         (empty, {}, "train has no pictures in its class folders"),
         (nested, {}, r"train/bee has no pictures \(.*\); 1 of \d class folders .* unpack them again"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from actlab.storage.files import regular
 
 PARTS = {"train": ("train",), "val": ("val", "validation")}  # split → accepted names of its folder or table
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
-LAYOUT = "expected are train/CLASS/*.JPEG and val/CLASS/*.JPEG (or validation)"
+PARTS_OF_SMALL = {"train": ("train",), "test": ("test", "val", "validation", "valid")}
 
 
 class Encoded(ABC):
@@ -80,6 +80,10 @@ class Files(Encoded):
     def name(self, number: int) -> str:
         """Return the path of one file."""
         return str(self._path(number))
+
+    def paths(self) -> list[Path]:
+        """Return the paths of all files."""
+        return [self._path(number) for number in range(len(self))]
 
     @property
     def digest(self) -> str:
@@ -157,20 +161,40 @@ def rows_of(tables: Any, given: str, content: str = "") -> dict[str, Encoded]:
     return found
 
 
-def tree(folder: Path) -> dict[str, Encoded]:
-    """Return the splits of a folder tree ``train/CLASS/…`` and ``val/CLASS/…`` (or ``validation/``).
+def layout(parts: Mapping[str, Sequence[str]]) -> str:
+    """Return the expected folders in words.
+
+    >>> layout(PARTS)
+    'expected are train/CLASS/*.png and val/CLASS/*.png (or validation)'
+    """
+    others = {names[0]: f" (or {', '.join(names[1:])})" if names[1:] else "" for names in parts.values()}
+    return f"expected are {' and '.join(f'{name}/CLASS/*.png{more}' for name, more in others.items())}"
+
+
+def has_class_folders(folder: Path) -> bool:
+    """Return whether a folder has class folders in ``train/``, as torchvision's ``ImageFolder`` reads them."""
+    top = folder / "train"
+    return top.is_dir() and any(entry.is_dir() for entry in os.scandir(top)) and not any(top.glob("*.parquet"))
+
+
+def tree(folder: Path, parts: Mapping[str, Sequence[str]] = PARTS) -> dict[str, Files]:
+    """Return the splits of a folder tree such as ``train/CLASS/…`` and ``val/CLASS/…`` (or ``validation/``).
 
     Labels number the classes in order of their names. Hidden files, and files without one of the `SUFFIXES`,
     are skipped.
+
+    Args:
+        folder: holds a folder for each split.
+        parts: accepted names of the folder of each split.
 
     Raises:
         ActlabError: if a folder is missing, there are no classes or pictures, or the splits' classes differ.
     """
     tops: dict[str, Path] = {}
-    for part, names in PARTS.items():
+    for part, names in parts.items():
         top = next((folder / name for name in names if (folder / name).is_dir()), None)
         if top is None:
-            raise ActlabError(f"{folder} has no folder {' or '.join(map(repr, names))}; {LAYOUT}")
+            raise ActlabError(f"{folder} has no folder {' or '.join(map(repr, names))}; {layout(parts)}")
         tops[part] = top
     classes = {
         part: _visible(entry.name for entry in os.scandir(top) if entry.is_dir()) for part, top in tops.items()
@@ -178,18 +202,20 @@ def tree(folder: Path) -> dict[str, Encoded]:
     for part, found in classes.items():
         if not found:
             raise ActlabError(
-                f"{tops[part]} has no class folders; {LAYOUT}. Sort the files into folders by their labels"
+                f"{tops[part]} has no class folders; {layout(parts)}. Sort the files by their labels"
             )
-    if alone := sorted(set(classes["train"]) ^ set(classes["val"])):
-        owner = tops["train" if alone[0] in classes["train"] else "val"]
-        raise ActlabError(
-            f"the classes of {tops['train']} and {tops['val']} differ: {alone[0]!r} is only in {owner} "
-            f"({len(alone)} such classes in all); both need the same class folders"
-        )
-    return {part: _files(top, classes[part]) for part, top in tops.items()}
+    first, *others = parts
+    for other in others:
+        if alone := sorted(set(classes[first]) ^ set(classes[other])):
+            owner = tops[first if alone[0] in classes[first] else other]
+            raise ActlabError(
+                f"the classes of {tops[first]} and {tops[other]} differ: {alone[0]!r} is only in {owner} "
+                f"({len(alone)} such classes in all); both need the same class folders"
+            )
+    return {part: _files(top, classes[part], layout(parts)) for part, top in tops.items()}
 
 
-def _files(top: Path, classes: Sequence[str]) -> Files:
+def _files(top: Path, classes: Sequence[str], expected: str) -> Files:
     """Return the pictures of one split, in order of class and name."""
     names: list[str] = []
     labels: list[int] = []
@@ -201,11 +227,11 @@ def _files(top: Path, classes: Sequence[str]) -> Files:
         names += pictures
         labels += [label] * len(pictures)
     if not names:
-        raise ActlabError(f"{top} has no pictures in its class folders; {LAYOUT}")
+        raise ActlabError(f"{top} has no pictures in its class folders; {expected}")
     if empty:
         raise ActlabError(
             f"{top / empty[0]} has no pictures ({', '.join(SUFFIXES)}); {len(empty)} of {len(classes)} class "
-            "folders have none: unpack them again, or remove them from both train and validation"
+            "folders have none: unpack them again, or remove them from all splits"
         )
     return Files(top, names, labels, len(classes))
 

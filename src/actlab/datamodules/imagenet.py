@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
 from actlab.datamodules.cache import unwritable
-from actlab.datamodules.encoded import LAYOUT, Encoded, rows_of, tree
+from actlab.datamodules.encoded import PARTS, Encoded, layout, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, check_sizes, mean_image
@@ -136,9 +136,9 @@ class ImageNetDataModule(TensorDataModule):
                 "setting"
             )
         if (folder / "train").is_dir() and not any((folder / "train").glob("*.parquet")):
-            return tree(folder)
+            return {**tree(folder)}
         if next(folder.rglob("*.parquet"), None) is None:
-            raise ActlabError(f"{folder} has no folder 'train'; {LAYOUT}, or the hub's parquet files")
+            raise ActlabError(f"{folder} has no folder 'train'; {layout(PARTS)}, or the hub's parquet files")
         check_class_names(parquet_files(folder))
         content = ends_digest(folder)[:24]  # the reader identifies files only by their paths and times
         copy = cache_folder(self.cache_dir) / "rows" / content

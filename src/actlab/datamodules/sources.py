@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.datamodules.cache import Cached, made_once
+from actlab.datamodules.encoded import PARTS_OF_SMALL, SUFFIXES, has_class_folders, tree
 from actlab.datamodules.hub import open_hub, quiet, revision_of
 from actlab.datamodules.images import Images, check_class_names, decode, words
 from actlab.datamodules.listing import check_parts, check_splits, names_files
@@ -34,7 +35,8 @@ def load_images(
     """Decode a dataset of images, or memory-map the cache of an earlier call.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout.
+        dataset: a hub id, or a local folder in the hub's layout or with class folders of pictures,
+            ``train/CLASS/*.png`` and ``test/CLASS/*.png``.
         splits: names of the splits to load.
         channels: 1 for greyscale, 3 for colour.
         label: column of the labels; by default the first of `LABEL_COLUMNS` that exists.
@@ -51,8 +53,9 @@ def load_images(
         )
     tables = open_hub(dataset, revision) if folder is None else {}
     commit = revision_of(tables)
+    pictures = folder is not None and has_class_folders(folder)
     source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
-    if folder:
+    if folder and not pictures:
         check_class_names(parquet_files(folder), label)
     key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
@@ -61,6 +64,8 @@ def load_images(
     def make() -> Cached:
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
+        elif pictures:
+            images = decode(open_class_folders(folder, splits), splits, channels, None, dataset)
         else:
             # Delete the reader's own copy at once: it doubles the disk space. It is also keyed by names and
             # modification times only, so a file replaced by another with the same time would be read from it.
@@ -93,11 +98,40 @@ def local_folder(dataset: str) -> Path | None:
     return None
 
 
-def content_digest(folder: Path) -> str:
-    """Return a digest of the names and bytes of all parquet files below a folder and of its `CARD`.
+def open_class_folders(folder: Path, splits: Sequence[str]) -> dict[str, Any]:
+    """Return the splits of a folder of class folders, undecoded.
+
+    The pictures of a split are in the order of a digest of their names. In the order of their names, the first
+    ones, which are the validation set, would all be of one class.
+
+    Args:
+        folder: holds ``train/CLASS/…`` and, for the split ``test``, ``test/CLASS/…`` (or ``val``).
+        splits: names of the splits to open.
 
     Raises:
-        ActlabError: if there are no parquet files, or a file cannot be read.
+        ActlabError: as `actlab.datamodules.encoded.tree`.
+    """
+    import datasets
+
+    found = tree(folder, {split: PARTS_OF_SMALL.get(split, (split,)) for split in splits})
+    opened = {}
+    for split, files in found.items():
+        names = [path.relative_to(files.folder).as_posix() for path in files.paths()]
+        order = sorted(range(len(files)), key=lambda n: hashlib.sha256(os.fsencode(names[n])).digest())
+        kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=files.num_classes)}
+        pictures = [{"bytes": files.read(n), "path": None} for n in order]
+        columns = {"image": pictures, "label": files.labels[order].tolist()}
+        opened[split] = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
+    return opened
+
+
+def content_digest(folder: Path) -> str:
+    """Return a digest of the names and bytes of a dataset's files and of its `CARD`.
+
+    The files are pictures in class folders, or parquet files.
+
+    Raises:
+        ActlabError: if there are neither, or a file cannot be read.
     """
     return _digest(folder, lambda stream: hashlib.file_digest(stream, "sha256").digest())
 
@@ -128,7 +162,8 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
     """Return a digest of the names of a folder's parquet files and `CARD`, and of each file's digest."""
     digest = hashlib.sha256()
     card = folder / CARD
-    for file in [*parquet_files(folder), *([card] if card.is_file() else [])]:
+    files = _pictures(folder) if has_class_folders(folder) else parquet_files(folder)
+    for file in [*files, *([card] if card.is_file() else [])]:
         digest.update(str(file.relative_to(folder)).encode())
         try:
             with regular(file).open("rb") as stream:
@@ -136,6 +171,10 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({words(error)})") from error
     return digest.hexdigest()
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -167,7 +206,7 @@ def parquet_files(folder: Path) -> list[Path]:
         return sorted(found)
     raise ActlabError(
         f"{folder} holds no parquet files; expected the hub's layout, such as "
-        "mnist/train-00000-of-00001.parquet"
+        "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
     )
 
 
