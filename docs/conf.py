@@ -1,4 +1,4 @@
-"""The documentation site: pages in Markdown, the API from docstrings, parts of the reference from the program."""
+"""The documentation site: pages in Markdown, the API from docstrings, tables from the program."""
 
 from __future__ import annotations
 
@@ -24,30 +24,21 @@ for name in _EARLY:
 project = "actlab"
 version = release = version_of("actlab")
 extensions = [
-    "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "myst_parser",
 ]
-apidoc_modules = [
-    {
-        "path": "../src/actlab",
-        "destination": "api",
-        "separate_modules": True,
-        "automodule_options": {"members", "show-inheritance"},
-    }
-]
 html_theme = "furo"
 html_title = "actlab"
 default_role = "any"  # `name` is a name of ours, or text
-autodoc_default_options = {"ignore-module-all": True}  # what packages export stands where it is defined
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_mock_imports = ["triton"]
 myst_heading_anchors = 3
+smartquotes = False  # "--smoke" stays as it is typed
 suppress_warnings = ["ref.any", "myst.xref_missing"]  # files of the repository are no pages
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "api"]  # api: of earlier versions
 
 # Files of the repository that are pages here.
 _PAGES = {
@@ -86,9 +77,16 @@ def link_pages(_: Sphinx, *where: Any) -> None:
     content[0] = _LINK.sub(page_of, content[0])
 
 
+def keep_bars(_: Sphinx, *what: Any) -> None:
+    """Let ``|k − 1|`` in a docstring be an absolute value, not a substitution."""
+    lines = what[-1]
+    lines[:] = [re.sub(r"\|(?=\S)([^|`]+)(?<=\S)\|", r"\\|\1\\|", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
-    """Register the directives, and the change of links."""
+    """Register the directives, and the changes of links and docstrings."""
     app.add_directive("study-file", Generated)
     app.add_directive("commands", Commands)
     app.connect("source-read", link_pages)
     app.connect("include-read", link_pages)
+    app.connect("autodoc-process-docstring", keep_bars)

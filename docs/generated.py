@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -93,7 +94,7 @@ def parts() -> dict[str, list[Key]]:
             child = _child(name, part)
             if inner := _reference(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
-            meaning = entry.get("description") or MEANINGS.get((part, name), "")
+            meaning = _escaped(entry.get("description", "")) or MEANINGS.get((part, name), "")
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
     return found
 
@@ -204,7 +205,8 @@ def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ())
     own = {name: text for name, text in _options_of(parser).items() if name not in known}
     yield from ["", f"## {parser.prog}", "", _sentence(parser.description or about), ""]
     if shared:
-        yield from ["Options of all its commands that take these arguments:", ""]
+        names = [sub.prog.rpartition(" ")[2] for sub, _ in subs if _options_of(sub)]
+        yield from [f"Options of `{'`, `'.join(names[:-1])}` and `{names[-1]}`:", ""]
     if own or shared:
         yield from ["| option | meaning |", "|---|---|"]
         yield from (f"| {name} | {text} |" for name, text in {**own, **shared}.items())
@@ -249,4 +251,6 @@ def _sentence(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    """Return a text in one line for a table of Markdown, with options and braces as code."""
+    plain = " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    return re.sub(r"(?<!`)(--\w[\w-]*|'\{[^']*\}')", r"`\1`", plain)

@@ -1,21 +1,32 @@
-"""The wheel is complete: built, installed outside the clone, it runs a study by its name."""
+"""The wheel is complete, its version is the git tag's or the fallback, and constraints match pyproject.toml."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FALLBACK = PYPROJECT["tool"]["hatch"]["version"]["fallback-version"]
+RUNTIME = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["workspaces"]]
 
 
 def run(*words: object, cwd: Path) -> str:
     """Standard output of a command that must succeed; what it said otherwise is the failure's text."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONPATH" and not key.startswith("GIT_")
+    }
     done = subprocess.run(
         [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240
     )
@@ -23,12 +34,16 @@ def run(*words: object, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=out)
+def build(source: Path, out: Path) -> Path:
+    """The wheel of a source folder, built in this environment, so without the network."""
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
     (built,) = out.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +107,14 @@ def test_installed_package_finds_a_study_by_name(installed, tmp_path):
     assert path.is_relative_to(installed.parent)
 
 
+def test_installed_package_reports_the_version_of_the_wheel(installed, wheel, tmp_path):
+    name, version, *_ = wheel.name.split("-")
+    assert name == "actlab"
+    assert run(installed / "actlab", "--version", cwd=tmp_path).strip() == version
+    code = "import sys, actlab; print('importlib.metadata' in sys.modules, actlab.__version__)"
+    assert run(installed / "python", "-c", code, cwd=tmp_path).split() == ["False", version]
+
+
 @pytest.mark.slow  # about a minute on two busy cores: 36 runs
 def test_installed_command_runs_a_study_by_name(installed, tmp_path):
     run(
@@ -106,3 +129,84 @@ def test_installed_command_runs_a_study_by_name(installed, tmp_path):
     )
     assert list((tmp_path / "runs").rglob("result.json"))
     assert {p.name for p in tmp_path.iterdir()} == {"runs"}, "a study leaves files in its runs folder only"
+
+
+def git(*words: object, cwd: Path) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "commit.gpgsign=false"]
+    run("git", *who, *words, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    """A git repository of what a wheel is built from: a commit with the tag v9.8.7, and one after it."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("src", "configs", "data/samples", "data/published"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, root / file)
+    commit = ["commit", "--quiet", "--allow-empty", "-m", "-"]
+    for words in (["init", "--quiet"], ["add", "."], commit, ["tag", "v9.8.7"], commit, ["tag", "paper-2016"]):
+        git(*words, cwd=root)
+    return root
+
+
+def clone(repository: Path, to: Path) -> None:
+    git("clone", "--quiet", repository, to, cwd=repository)
+
+
+def shallow_clone(repository: Path, to: Path) -> None:
+    git("clone", "--quiet", "--depth", "1", "--no-tags", repository.as_uri(), to, cwd=repository)
+
+
+def archive(repository: Path, to: Path) -> None:
+    git("archive", "--output", to.with_suffix(".tar"), "HEAD", cwd=repository)
+    with tarfile.open(to.with_suffix(".tar")) as packed:
+        packed.extractall(to, filter="data")
+
+
+@pytest.mark.parametrize(
+    ("copy", "version"), [(clone, "9.8.7"), (shallow_clone, FALLBACK), (archive, FALLBACK)]
+)
+def test_version_is_that_of_the_tag_or_the_fallback(repository, tmp_path, copy, version):
+    copy(repository, tmp_path / "source")
+    (tmp_path / "dist").mkdir()
+    assert build(tmp_path / "source", tmp_path / "dist").name == f"actlab-{version}-py3-none-any.whl"
+
+
+def test_version_does_not_change_the_runs_of_a_study(cli, monkeypatch, tmp_path):
+    plans = []
+    for version in ("1.0", "9.9.9"):
+        metadata = tmp_path / version / f"actlab-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f"Metadata-Version: 2.4\nName: actlab\nVersion: {version}\n")
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(tmp_path / version)
+            assert cli("--version").out.strip() == version
+            plans.append(cli("study", "plan", "demo", "--runs-dir", tmp_path / "runs").out)
+    assert "gelu-seed0-" in plans[0]
+    assert plans[0] == plans[1]
+
+
+def pins(file: str) -> dict[str, Version]:
+    """The versions of a constraints file, by normalised name."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
+@pytest.mark.parametrize("text", RUNTIME)
+def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound(text):
+    requirement = Requirement(text)
+    (bound,) = [Version(spec.version) for spec in requirement.specifier if spec.operator == ">="]
+    name = canonicalize_name(requirement.name)
+    assert pins("constraints.txt")[name] in requirement.specifier
+    lowest = pins("constraints-lowest.txt")[name]
+    assert lowest.release[: len(bound.release)] == bound.release
+
+
+def test_build_requirements_are_installed_with_dev():
+    assert set(PYPROJECT["build-system"]["requires"]) <= set(
+        PYPROJECT["project"]["optional-dependencies"]["dev"]
+    )

@@ -69,6 +69,56 @@ def test_workflow_calls_what_exists(path):
         assert all((ROOT / script).is_file() for script in re.findall(r"\.ci/\w+", command))
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_actions_are_pinned_to_a_commit_with_its_version(path):
+    used = re.findall(r"uses: +(.+)$", path.read_text(encoding="utf-8"), re.M)
+    assert used
+    assert [text for text in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text)] == []
+
+
+def test_an_action_has_one_commit_in_all_workflows():
+    pinned = {
+        text
+        for path in WORKFLOWS
+        for text in re.findall(r"uses: +(.+)$", path.read_text(encoding="utf-8"), re.M)
+    }
+    names = [text.partition("@")[0] for text in pinned]
+    assert len(names) == len(set(names))
+
+
+def test_classifiers_are_the_versions_of_python_that_ci_tests():
+    matrix = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [
+        re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", text) for text in project["classifiers"]
+    ]
+    assert [found[1] for found in named if found] == matrix
+    assert project["requires-python"] == f">={matrix[0]}"
+
+
+def test_ci_prints_coverage_into_the_summary_and_tests_the_lowest_versions():
+    jobs = load(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
+    coverage, lowest = (
+        [step["run"] for step in jobs[name]["steps"] if "run" in step] for name in ("coverage", "lowest")
+    )
+    assert coverage[0] == "make coverage"
+    assert coverage[1].endswith('>> "$GITHUB_STEP_SUMMARY"')
+    assert any("-c constraints-lowest.txt" in command for command in lowest)
+
+
+def test_only_a_tag_releases_and_only_publishing_may_sign_in():
+    workflow = load(ROOT / ".github" / "workflows" / "release.yml")
+    assert workflow["on"] == {"push": {"tags": ["v[0-9]+.[0-9]+*"]}}
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    assert {name: job.get("permissions") for name, job in jobs.items()} == {
+        "build": None,
+        "attach": {"contents": "write"},
+        "publish": {"id-token": "write"},
+    }
+    assert jobs["attach"]["needs"] == jobs["publish"]["needs"] == "build"
+
+
 def test_the_settings_that_contributing_names_run_every_week(request):
     jobs = load(ROOT / ".github" / "workflows" / "slow.yml")["jobs"]
     section = (
@@ -105,8 +155,10 @@ def test_ci_lints_before_it_tests():
 def test_citation_is_valid_and_agrees_with_the_package():
     citation = load(ROOT / "CITATION.cff")
     validate(citation, "citation-file-format.json")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert citation["version"] == project["version"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    assert project["dynamic"] == ["version"]
+    assert citation["version"] == settings["tool"]["hatch"]["version"]["fallback-version"]
     assert citation["license"] == project["license"]
     cited = {identifier["value"] for paper in citation["references"] for identifier in paper["identifiers"]}
     assert cited == {"arXiv:1606.08415", "arXiv:1511.07289"}

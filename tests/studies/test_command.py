@@ -173,7 +173,8 @@ def test_what_has_changed_is_told_and_not_mixed(finished, tmp_path):
     (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 2) ** 2\n")
     outcome = finished("run", *words)
     assert "12 runs, 8 finished, 4 to run" in outcome.out
-    assert "4 finished runs there have other settings, data or code" in outcome.out
+    assert "4 finished runs in " in outcome.out
+    assert "have other settings, data or code; they are ignored" in finished("show", *words).err
 
 
 def test_smoke_lies_apart(study, tmp_path):

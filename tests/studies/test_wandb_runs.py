@@ -1,5 +1,7 @@
 """What W&B gets of a study's runs: offline logs of runs alone and in a stack, read back."""
 
+import sys
+
 import pandas as pd
 import pytest
 from test_studies import STUDIES
@@ -100,6 +102,17 @@ def test_without_an_account_the_command_says_what_it_would_create(logged, cli, m
     assert "val/loss, test/error" in outcome.out
     assert "Nothing was created" in outcome.out
     assert f"wandb sync {logged}/wandb/offline-run-*" in outcome.out
+
+
+def test_without_the_extra_the_command_names_it(cli, monkeypatch, tmp_path):
+    monkeypatch.delattr("actlab.reports.workspaces")
+    monkeypatch.delitem(sys.modules, "actlab.reports.workspaces")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    outcome = cli("study", "wandb", "demo", "--runs-dir", tmp_path)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert "wandb-workspaces, which is not installed" in outcome.err
+    assert "pip install 'actlab[workspaces]'" in outcome.err
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])

@@ -14,7 +14,7 @@ from actlab.config.keys import canonical, without
 from actlab.engines import stages
 from actlab.engines.checking import check
 from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
-from actlab.engines.running import Engine, run
+from actlab.engines.running import Engine, ignored, run
 from actlab.errors import ActlabError, Parser
 from actlab.studies import schema
 from actlab.studies.folders import RunFolder
@@ -156,7 +156,10 @@ def main(argv: Sequence[str]) -> int:
     elif args.command == "run":
         return run_and_show(study, root, args)
     elif args.command == "show":
-        study_output.show(study_output.load(study, root, args.stage)[-1], args.form)
+        opened = study_output.load(study, root, args.stage)
+        study_output.show(opened[-1], args.form)
+        if line := ignored([run for one in opened for run in one.runs], root):
+            print(f"note: {line}", file=sys.stderr)
     elif args.command == "wandb":
         study_output.dashboards(study_output.load(study, root, args.stage)[-1], args.entity, args.project)
     else:

@@ -12,6 +12,7 @@ from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.engines import stages
+from actlab.errors import ActlabError
 from actlab.storage.files import regular
 from actlab.studies.plan import Study
 from actlab.studies.probe_files import file_of
@@ -64,9 +65,23 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
 
 
 def dashboards(shown: Results, entity: str, project: str) -> None:
-    """Create a W&B workspace and report of a study; without an account, print what to do."""
-    from actlab.reports import table_files, workspaces
+    """Create a W&B workspace and report of a study; without an account, print what to do.
+
+    Raises:
+        ActlabError: if wandb-workspaces is not installed.
+    """
+    from actlab.reports import table_files
     from actlab.reports.wandb import default_entity, mode
+
+    try:
+        from actlab.reports import workspaces
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "wandb_workspaces":
+            raise
+        raise ActlabError(
+            "`actlab study wandb` requires the package wandb-workspaces, which is not installed. Install the "
+            "extra `workspaces`: pip install 'actlab[workspaces]'."
+        ) from error
 
     study = shown.study
     print(workspaces.description(study, entity, project))

@@ -85,8 +85,8 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
             print(f"{number} runs copied from {root.parent / name}")
         todo = unfinished(todo, root)
     print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
-    if former := unlike(runs, root):
-        print(f"{len(former)} finished runs there have other settings, data or code; they are ignored")
+    if line := ignored(runs, root):
+        print(line)
     if not todo and not study.probes and not uncosted(study, root):
         return 0
     from actlab.engines import cost
@@ -148,6 +148,13 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
     alike = {name.rpartition("-")[0] for name in names}
     found = [path.parent.name for path in root.glob("*/result.json")]
     return [name for name in found if name not in names and name.rpartition("-")[0] in alike]
+
+
+def ignored(runs: Sequence[Run], root: Path) -> str:
+    """Return a line about finished runs that share names with ``runs`` but differ; empty without any."""
+    if not (number := len(unlike(runs, root))):
+        return ""
+    return f"{number} finished runs in {root} have other settings, data or code; they are ignored"
 
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:

@@ -42,7 +42,7 @@ def table(results: Results) -> dict[str, Any]:
                 "settings": tables.settings(row, reference),
                 "runs": tables.count(row),
                 "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
-                "cost": tables.cost(row.cost, base).values() if row.cost else (),
+                "cost": [*tables.cost(row.cost, base).values()],
             }
             for row, whose in zip(rows, compared, strict=True)
         ],
