@@ -22,8 +22,6 @@ DOCUMENTS = sorted(
         *(*ROOT.glob("results/**/*.md"), *PAGES),
     ]
 )
-# Document → why its bash blocks are not run.
-NOT_RUN = {"README.md": "its commands name data that a user has, and studies of hours"}
 
 
 class Block(NamedTuple):
@@ -48,7 +46,7 @@ def blocks_of(document: Path) -> Iterator[Block]:
 
 def commands_of(document: Path) -> Iterator[list[str]]:
     """The words after ``actlab`` of each command of a document that is run."""
-    for block in blocks_of(document) if name_of(document) not in NOT_RUN else ():
+    for block in blocks_of(document):
         for line in block.text.splitlines() if block.language == "bash" else ():
             if line.startswith("actlab "):
                 yield shlex.split(line, comments=True)[1:]
@@ -118,7 +116,7 @@ def test_examples_run(document, folder, cli):
             result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, clear_globs=False)
             names.update(example.globs)
             assert result.failed == 0
-        elif block.language == "bash" and name_of(document) not in NOT_RUN:
+        elif block.language == "bash":
             for line in block.text.splitlines():
                 if line.startswith("actlab "):
                     outcome = cli(*shlex.split(line, comments=True)[1:])

@@ -440,8 +440,8 @@ OVERVIEW: dict[str, Callable[[str], Numbers]] = {
 }
 
 
-def test_the_overview_in_the_readme_agrees_with_the_data() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_overview_agrees_with_the_data() -> None:
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     ((head, *body),) = (table for table in tables_of(text) if table[0][0] == "study")
     assert head == ["study", "seeds", *PAPER, "published: GELU, ReLU, ELU"]
     assert len(body) == len(OVERVIEW)
@@ -449,6 +449,16 @@ def test_the_overview_in_the_readme_agrees_with_the_data() -> None:
         for column, cell in zip(head[2:], row[2:], strict=True):
             if cell:
                 assert_same(cell, readme_row(row, column), f"{row[0]}, {column}")
+
+
+def test_the_readme_has_rows_of_the_overview() -> None:
+    whole = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [
+        line.replace("](results/", "](../results/") for line in lines if "](results/" in line and line[0] == "|"
+    ]
+    assert len(rows) > 4
+    assert set(rows) <= set(whole)
 
 
 SIGNS = np.array(list(itertools.product((1.0, -1.0), repeat=15)))
@@ -548,7 +558,8 @@ def of_stacks() -> list[str]:
 
 
 SENTENCES = {
-    "README.md": [of_stacks, lambda: of_soi_mnist()[:1]],
+    "docs/about.md": [of_stacks],
+    "docs/results.md": [lambda: of_soi_mnist()[:1]],
     "results/soi_mnist/README.md": [of_soi_mnist],
     "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier],
     "results/gelu_mnist_autoencoder/README.md": [of_gelu_mnist_autoencoder],
