@@ -1,4 +1,4 @@
-"""Each example runs as a script, and its README lists it."""
+"""Each example runs as a script, and the README of the folder lists it."""
 
 import ast
 import importlib.util
@@ -17,7 +17,7 @@ SCRIPTS = sorted(FOLDER.glob("*.py"))
 STUDIES = sorted(FOLDER.glob("*.yaml"))
 NOTEBOOKS = [path for path in SCRIPTS if path.read_text(encoding="utf-8").count("\n# %%\n")]
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
-SEVERAL_PROCESSES = 240  # seconds on a busy machine
+PATIENCE = 240  # seconds on a busy machine
 OPTIONAL = {"sweep_optuna": "optuna"}
 
 
@@ -33,7 +33,7 @@ def run(*words, cwd, **variables):
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=SEVERAL_PROCESSES,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     assert "Warning" not in done.stderr, done.stderr
@@ -81,25 +81,19 @@ def test_each_cell_of_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     assert "test/error@last" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # 10 to 20 seconds of processor time each: a fresh process loads torch and Lightning
+@pytest.mark.slow  # 10 to 20 seconds of processor time each: fresh processes load torch and Lightning
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
 def test_each_example_runs(path, tmp_path):
+    """As a script; then by the command in its docstring, which finds all of its runs finished."""
     needed = OPTIONAL.get(path.stem)
     if needed and not importlib.util.find_spec(needed):
         pytest.skip(f"{path.name} requires {needed}: pip install 'actlab[tune]'")
     assert run(sys.executable, path, cwd=tmp_path)
-    results = list(tmp_path.glob("runs/**/result.json"))
-    assert results
-    assert not list(tmp_path.glob("runs/**/failed.json"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.with_suffix(".yaml") in STUDIES], ids=stem)
-def test_the_shell_finds_the_runs_of_the_script(path, tmp_path):
-    """The command in the docstring describes the same runs as the script, so the shell trains none again."""
-    run(sys.executable, path, cwd=tmp_path)
-    trained = len(list(tmp_path.glob("runs/*/*/result.json")))
-    (words,) = commands(path)
-    words = [str(FOLDER.parent / word) if word.startswith("examples/") else word for word in words]
-    out = run(sys.executable, "-m", "actlab", *words, cwd=tmp_path, PYTHONPATH=str(FOLDER))
-    assert f"{trained} finished, 0 to run" in out
+    finished = len(list(tmp_path.rglob("result.json")))
+    assert finished
+    assert not list(tmp_path.rglob("failed.json"))
+    assert len(commands(path)) == (path.with_suffix(".yaml") in STUDIES)
+    for words in commands(path):
+        words = [FOLDER.parent / word if word.startswith("examples/") else word for word in words]
+        out = run(sys.executable, "-m", "actlab", *words, cwd=tmp_path, PYTHONPATH=str(FOLDER))
+        assert f"{finished} finished, 0 to run" in out

@@ -8,20 +8,21 @@ COMMANDS = {
     "report": "actlab.cli.report",
     "data": "actlab.cli.data",
     "activations": "actlab.cli.activations",
+    "check": "actlab.cli.check",
     "completion": "actlab.cli.completion",
 }
 USAGE = """\
 usage: actlab COMMAND …
 
-  fit | validate | test | predict   one network:  actlab fit -c mnist_classifier
-      --products auto               float32 products by the faster library that is as exact, measured
+  fit | validate | test | predict   one network:      actlab fit -c mnist_classifier --data.sample true
   study plan | run | show | report | wandb | schema
-                                    many runs:    actlab study run gelu_mnist_classifier --smoke
-  scoreboard                        your unit:    actlab scoreboard --activation ./my_unit.py:MyUnit
-  report                            all studies:  actlab report --runs-dir runs
-  data list | fetch | check         the data:     actlab data check timit FOLDER
-  activations                       the units:    actlab activations --plot units.png
-  completion bash | zsh | fish      a script by which the shell completes what is typed
+                                    many runs:        actlab study run gelu_mnist_classifier --smoke
+  check                             one activation:   actlab check ./mine.py:Mine
+  scoreboard                        on six tasks:     actlab scoreboard --activation ./mine.py:Mine
+  report                            all studies:      actlab report --runs-dir runs
+  data list | fetch | check         the data:         actlab data check timit FOLDER
+  activations                       what there is:    actlab activations --plot activations.png
+  completion bash | zsh | fish      a script by which the shell completes commands and names
 
-Each has --help. Files that travel with actlab may be named without their path.
+Each has --help. Files that ship with actlab may be named without their path.
 """

@@ -62,7 +62,7 @@ def load(
         _seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
     seeds = changes.pop("seeds", None)
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
-    units = [_activation(text) for text in activations]
+    units = [activation(text) for text in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if activations and not any(short(key) == UNIT for key in keys):
@@ -78,7 +78,7 @@ def load(
         for key, value in {**block.settings, **block.grid}.items():
             _check_finite(key, value)
     _check_names(file.figures, path)
-    asked = file.reference if reference is None else _activation(reference)
+    asked = file.reference if reference is None else activation(reference)
     given = reference is not None or file.reference is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
@@ -254,7 +254,7 @@ def _assignment(override: str) -> tuple[str, Any]:
         raise ActlabError(f"--set {override[:80]!r}: {error}") from error
 
 
-def _activation(text: str) -> Any:
+def activation(text: str) -> Any:
     """Parse an activation (a name, a mapping or ``./file.py:Unit``) and make its path absolute."""
     spec = yaml_value(text)
     return {**spec, "name": located(spec.get("name"))} if isinstance(spec, dict) else located(spec)

@@ -1,0 +1,400 @@
+"""Properties of one activation, each measured in a second or less: what `actlab check` prints.
+
+Every measurement is a function of a fresh module. What third-party code raises becomes the text of its row.
+
+Shapes: ``N`` numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from actlab import activations
+from actlab.activations import Spec, create
+from actlab.errors import described
+from actlab.random.streams import Stream, attach
+from actlab.runtime.third_party import calling
+from actlab.stacking.layers import stack
+
+SHAPE = (64, 24)
+WIDE = 1e4  # largest input of the wide range
+DEPTH = 20  # layers
+COMPARED = ("relu", "gelu")
+_NODES = 200  # of the Gauss-Hermite quadrature
+_SMOOTH = 1e-3  # relative jump of the slope between neighbouring points that counts as a kink
+
+Make = Callable[[], nn.Module]
+
+
+class Property(NamedTuple):
+    """One row of the table.
+
+    Args:
+        name: what is measured.
+        text: the outcome, for people.
+        ok: False if a requirement or an expectation is violated; None for information.
+        required: whether studies reject the activation if this fails.
+    """
+
+    name: str
+    text: str
+    ok: bool | None = None
+    required: bool = False
+
+
+def measure(spec: Spec) -> Iterator[Property]:
+    """Yield the properties of an activation.
+
+    Args:
+        spec: the activation, as in studies.
+
+    Raises:
+        ActlabError: if it cannot be created.
+    """
+    make = activations.factory(spec)
+    make()
+    for name, function in REQUIRED.items():
+        yield _tried(name, function, make, required=True)
+    for name, function in INFORMATION.items():
+        yield _tried(name, function, make)
+    yield from _costs(make)
+
+
+def _tried(name: str, function: Callable[[Make], Any], make: Make, required: bool = False) -> Property:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.compile and export warn about what is no concern here
+            text = _call(function, make)
+    except _ViolationError as violation:
+        return Property(name, str(violation), False, required)
+    except Exception as error:  # third-party code may raise anything
+        return Property(name, f"fails: {described(error, 120)}", False, required)
+    return Property(name, text, True if required else None, required)
+
+
+@calling
+def _call(function: Callable[[Make], Any], make: Make) -> str:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return str(function(make))
+
+
+class _ViolationError(Exception):
+    """A measurement that violates an expectation."""
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise _ViolationError(text)
+
+
+def _normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*(shape or SHAPE), generator=generator, dtype=dtype)
+
+
+def _evaluated(make: Make, dtype: torch.dtype = torch.float64) -> nn.Module:
+    return make().to(dtype).eval()
+
+
+# Requirements: those of `actlab.engines.activation_trial`.
+
+
+def _shape(make: Make) -> str:
+    x = _normal()
+    y = make()(x)
+    _require(isinstance(y, Tensor), f"returns {type(y).__name__}, not a tensor")
+    _require(y.shape == x.shape, f"returns shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}")
+    _require(y.dtype == x.dtype, f"returns {y.dtype} for {x.dtype}")
+    return "that of the input"
+
+
+def _finite(make: Make) -> str:
+    for unit in (make().train(), make().eval()):
+        y = unit(3 * _normal())
+        _require(bool(y.isfinite().all()), "non-finite values for inputs of a few units")
+    return "finite, in training and evaluation"
+
+
+def _gradient(make: Make) -> str:
+    x = _normal().requires_grad_()
+    y = make()(x)
+    _require(y.requires_grad, "the output does not depend on the input")
+    # Random weights: the sum of an output such as x - x.mean() has no gradient.
+    (gradient,) = torch.autograd.grad((y * torch.rand(y.shape)).sum(), x, allow_unused=True)
+    _require(gradient is not None, "the output does not depend on the input")
+    _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")
+    _require(bool(gradient.any()), "zero everywhere: the layers below cannot learn")
+    return f"nonzero for {100 * float((gradient != 0).float().mean()):.0f} % of normal inputs"
+
+
+# Information.
+
+
+def _wide(make: Make) -> str:
+    size = torch.logspace(-8, math.log10(WIDE), 400, dtype=torch.float32)
+    x = torch.cat([-size.flip(0), torch.zeros(1), size]).requires_grad_()
+    y = make().eval()(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    wrong = ~(y.isfinite() & gradient.isfinite())
+    at = float(x[wrong][0]) if wrong.any() else 0.0
+    _require(not wrong.any(), f"value or gradient is not finite, first at x = {at:.3g}")
+    return f"value and gradient finite for |x| up to {WIDE:g}"
+
+
+def _low(dtype: torch.dtype) -> Callable[[Make], str]:
+    def low(make: Make) -> str:
+        x = _normal()
+        y = make().to(dtype).eval()(x.to(dtype))
+        exact = make().eval()(x)
+        _require(y.dtype == dtype, f"returns {y.dtype}")
+        _require(bool(y.isfinite().all()), "non-finite values")
+        error = float((y.float() - exact).abs().max() / exact.abs().max())
+        return f"largest error {error:.1g} of the largest value"
+
+    return low
+
+
+def _differences(make: Make) -> str:
+    unit, step = _evaluated(make), 1e-5
+    x = _normal(dtype=torch.float64).requires_grad_()
+    (gradient,) = torch.autograd.grad(unit(x).sum(), x)
+    with torch.no_grad():
+        slope = torch.stack([_one_by_one(unit, x, step, column) for column in range(SHAPE[1])], 1)
+    error = (gradient - slope).abs() / (1 + slope.abs())
+    share = float((error > 1e-4).double().mean())
+    _require(share < 0.01, f"differs from the difference quotient at {100 * share:.0f} % of inputs")
+    return f"equals the difference quotient (largest error {float(error.quantile(0.99)):.0e} at 99 % of inputs)"
+
+
+def _one_by_one(unit: nn.Module, x: Tensor, step: float, column: int) -> Tensor:
+    """Return the derivative of the sum of a sample's outputs by one of its inputs, as a difference quotient."""
+    moved = torch.zeros_like(x)
+    moved[:, column] = step
+    slope: Tensor = (unit(x + moved) - unit(x - moved)).sum(1) / (2 * step)
+    return slope
+
+
+def _second(make: Make) -> str:
+    x = _normal(dtype=torch.float64).requires_grad_()
+    (first,) = torch.autograd.grad(_evaluated(make)(x).sum(), x, create_graph=True)
+    if first.grad_fn is None:
+        return "zero: the gradient is constant in pieces"
+    (second,) = torch.autograd.grad(first.sum(), x, allow_unused=True)
+    if second is None or not second.any():
+        return "zero: the gradient is constant in pieces"
+    _require(bool(second.isfinite().all()), "not finite")
+    return f"finite, from {float(second.min()):.3g} to {float(second.max()):.3g}"
+
+
+def _forward_mode(make: Make) -> str:
+    unit, x = _evaluated(make), _normal(dtype=torch.float64)
+    tangent = torch.func.jvp(unit, (x,), (torch.ones_like(x),))[1]
+    copy = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(unit(copy).sum(), copy)
+    return "works, equals the gradient" if torch.allclose(tangent, gradient) else "works (elements are mixed)"
+
+
+def _compile(make: Make) -> str:
+    torch.compiler.reset()
+    unit, x = make().eval(), _normal()
+    compiled = torch.compile(unit, backend="aot_eager", fullgraph=True)
+    _require(torch.allclose(compiled(x), unit(x), atol=1e-6), "another value than without")
+    return "one graph, same values"
+
+
+def _vmap(make: Make) -> str:
+    unit, x = make().eval(), _normal(3, *SHAPE)
+    mapped = torch.func.vmap(unit)(x)
+    apart = torch.stack([unit(one) for one in x])
+    _require(torch.allclose(mapped, apart, atol=1e-6), "another value than one by one")
+    return "works, same values"
+
+
+def _export(make: Make) -> str:
+    unit, x = make().eval(), _normal()
+    exported = torch.export.export(unit, (x,)).module()
+    _require(torch.allclose(exported(x), unit(x), atol=1e-6), "another value than the module")
+    return "works, same values"
+
+
+def _state(make: Make) -> str:
+    unit = make()
+    before = {name: value.clone() for name, value in unit.state_dict().items()}
+    learnt = sum(p.numel() for p in unit.parameters())
+    unit.train()(_normal()).sum()
+    moved = [
+        name for name, value in unit.state_dict().items() if not torch.equal(value, before.get(name, value))
+    ]
+    text = f"{learnt} learnt parameters, {sum(b.numel() for b in unit.buffers())} numbers in buffers"
+    return text + (f"; a forward pass in training changes {', '.join(moved)}" if moved else "")
+
+
+def _randomness(make: Make) -> str:
+    unit, x = make(), _normal()
+    first, second = unit.train()(x), unit.train()(x)
+    still = torch.equal(unit.eval()(x), unit.eval()(x))
+    if torch.equal(first, second):
+        return "none" if still else "only in evaluation"
+    return "in training; evaluation is deterministic" if still else "in training and in evaluation"
+
+
+def _stacked(make: Make) -> str:
+    members = [make() for _ in range(3)]
+    x = _normal(3, *SHAPE)
+    alone = []
+    for number, member in enumerate(members):
+        attach(member, Stream(number))
+        alone.append(member.eval()(x[number]))
+    together = stack([make() for _ in range(3)], Stream(range(3))).eval()(x)
+    _require(torch.allclose(together, torch.stack(alone), atol=1e-6), "a stack differs from single runs")
+    one = activations.is_elementwise(members[0])
+    how = "one call for all runs" if one else "one call per run (not declared elementwise)"
+    return f"equals single runs in evaluation; {how}"
+
+
+def _grid(make: Make) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return inputs and values of an activation that acts on each element, in evaluation, as float64."""
+    x = torch.arange(-30_000, 30_001, dtype=torch.float64) / 1000
+    unit = _evaluated(make)
+    if any(p.numel() > 1 for p in unit.parameters()):
+        raise _ViolationError("not a function of one number: it has parameters for several channels")
+    with torch.no_grad():
+        y, some = unit(x), unit(x[::7].unsqueeze(1)).squeeze(1)
+    if not torch.allclose(y[::7], some):
+        raise _ViolationError("not a function of one number: elements influence each other")
+    return x.numpy(), y.numpy()
+
+
+def _course(make: Make) -> str:
+    x, y = _grid(make)
+    rises, falls = (np.diff(y) >= -1e-12).all(), (np.diff(y) <= 1e-12).all()
+    course = "increasing" if rises else "decreasing" if falls else "neither increasing nor decreasing"
+    low, high = (abs(y[0] - y[1000]) < 1e-2, abs(y[-1] - y[-1001]) < 1e-2)
+    bounds = {
+        (True, True): "bounded",
+        (True, False): "bounded on the left",
+        (False, True): "bounded on the right",
+    }
+    zero = float(np.interp(0.0, x, y))
+    where = bounds.get((low, high), "unbounded")
+    return f"{course}, {where}, from {y.min():.3g} to {y.max():.3g} on [-30, 30], f(0) = {zero:.3g}"
+
+
+def _kinks(make: Make) -> str:
+    x, y = _grid(make)
+    slope = np.diff(y) / np.diff(x)
+    jumps = np.abs(np.diff(slope))
+    step = x[1] - x[0]
+    places = x[1:-1][jumps > max(_SMOOTH, 20 * step * np.abs(slope).max())]
+    return (
+        "smooth"
+        if not places.size
+        else f"kink or jump near x = {places[0]:.3g}"
+        + (f" and {places.size - 1} neighbours" if places.size > 1 else "")
+    )
+
+
+def _moments(make: Make) -> str:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    weights = weights / weights.sum()
+    unit = _evaluated(make)
+    _grid(make)  # raises where it is no function of one number
+
+    def second_moment(variance: float) -> tuple[float, float]:
+        with torch.no_grad():
+            y = unit(torch.from_numpy(math.sqrt(variance) * nodes)).numpy()
+        return float(weights @ y), float(weights @ y**2)
+
+    mean, square = second_moment(1.0)
+    signal = 1.0
+    for _ in range(DEPTH):
+        signal = 2 * second_moment(signal)[1]
+        if not 1e-12 < signal < 1e12:
+            break
+    end = f"{signal:.3g}" if 1e-12 < signal < 1e12 else "0" if signal < 1 else "∞"
+    return (
+        f"mean {mean:.3g}, variance {square - mean**2:.3g} under a normal input; {DEPTH} wide layers with He's "
+        f"initial weights change the variance of inputs by {end}"
+    )
+
+
+REQUIRED: dict[str, Callable[[Make], str]] = {
+    "shape and type": _shape,
+    "values": _finite,
+    "gradient": _gradient,
+}
+INFORMATION: dict[str, Callable[[Make], str]] = {
+    "wide inputs": _wide,
+    "bfloat16": _low(torch.bfloat16),
+    "float16": _low(torch.float16),
+    "gradient against differences": _differences,
+    "second derivative": _second,
+    "forward-mode derivative": _forward_mode,
+    "torch.compile": _compile,
+    "vmap": _vmap,
+    "torch.export": _export,
+    "state": _state,
+    "randomness": _randomness,
+    "in stacks": _stacked,
+    "course": _course,
+    "smoothness": _kinks,
+    "signals": _moments,
+}
+
+
+def _costs(make: Make) -> Iterator[Property]:
+    """Yield time and memory of forward and backward pass, beside ReLU and GELU."""
+    x = _normal(512, 512)
+    try:
+        mine, *others = _timed([make, *(partial(create, name) for name in COMPARED)], x)
+    except Exception as error:  # third-party code may raise anything
+        yield Property("time and memory", f"fails: {described(error, 120)}", False)
+        return
+    for name, one in zip(COMPARED, others, strict=True):
+        text = f"{mine[0] / one[0]:.2f} times its time"
+        if one[1]:
+            text += f", {mine[1] / one[1]:.2f} times its memory for the backward pass"
+        yield Property(f"cost against {name}", text)
+
+
+def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[tuple[float, int]]:
+    """Return seconds of the fastest forward and backward pass, timed in turns, and bytes kept between them."""
+    units = [make().train() for make in makers]
+    best, kept = [math.inf] * len(units), [0] * len(units)
+    for _ in range(rounds):
+        for number, unit in enumerate(units):
+            given = x.clone().requires_grad_()
+            start = time.perf_counter()
+            unit(given).sum().backward()
+            best[number] = min(best[number], time.perf_counter() - start)
+    for number, unit in enumerate(units):
+        kept[number] = _kept(unit, x.clone().requires_grad_())
+    return list(zip(best, kept, strict=True))
+
+
+def _kept(unit: nn.Module, x: Tensor) -> int:
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = unit(x)
+    del output
+    return sum(sizes.values())
+
+
+def failures(properties: list[Property]) -> list[str]:
+    """Return the names of violated requirements."""
+    return [one.name for one in properties if one.required and one.ok is False]

@@ -1,0 +1,148 @@
+"""What `actlab check` says of activations whose properties are known."""
+
+import math
+import re
+
+import pytest
+
+from actlab.engines.properties import COMPARED, INFORMATION, REQUIRED, failures, measure
+
+BROKEN = """
+import torch
+from torch import nn
+
+
+class Reshapes(nn.Module):
+    def forward(self, x):
+        return x.flatten()
+
+
+class Infinite(nn.Module):
+    def forward(self, x):
+        return 1 / torch.relu(x)
+
+
+class Constant(nn.Module):
+    def forward(self, x):
+        return torch.ones_like(x)
+
+
+class Exponential(nn.Module):
+    def forward(self, x):
+        return x.exp()
+
+
+class Mixes(nn.Module):
+    elementwise = True
+    stochastic = False
+
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class Untraceable(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum().item() > 0 else x
+
+
+class WrongGradient(nn.Module):
+    def forward(self, x):
+        return x**2 + (x - x.detach())
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise ValueError("not today")
+
+
+class Learns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.ones(1))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        return self.slope * torch.tanh(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("units") / "broken.py"
+    path.write_text(BROKEN)
+    return path
+
+
+def rows(spec):
+    return {one.name: one for one in measure(spec)}
+
+
+def test_every_property_is_a_row():
+    found = rows("gelu")
+    assert [*found] == [*REQUIRED, *INFORMATION, *(f"cost against {name}" for name in COMPARED)]
+    assert failures([*found.values()]) == []
+    assert not [one for one in found.values() if one.ok is False]
+
+
+def test_known_numbers():
+    relu = rows("relu")
+    mean, variance = map(float, re.findall(r"[\d.]+(?=,| under)", relu["signals"].text)[:2])
+    assert mean == pytest.approx(1 / math.sqrt(2 * math.pi), abs=2e-3)  # a quadrature across the kink
+    assert variance == pytest.approx(0.5 - 1 / (2 * math.pi), abs=2e-3)
+    assert relu["signals"].text.endswith("change the variance of inputs by 1")
+    assert "increasing, bounded on the left, from 0 to 30" in relu["course"].text
+    assert "kink or jump near x = 0" in relu["smoothness"].text
+    assert relu["second derivative"].text == "zero: the gradient is constant in pieces"
+    tanh = rows("tanh")
+    assert "increasing, bounded, from -1 to 1" in tanh["course"].text
+    assert tanh["smoothness"].text == "smooth"
+    assert rows("soi")["randomness"].text == "in training; evaluation is deterministic"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "text"),
+    [
+        ("Reshapes", "shape and type", "returns shape (1536,) for an input of shape (64, 24)"),
+        ("Infinite", "values", "non-finite values"),
+        ("Constant", "gradient", "does not"),
+        ("Raises", "values", "fails: ValueError: not today"),
+    ],
+)
+def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row, text):
+    outcome = cli("check", f"{file}:{name}")
+    assert outcome.code == 1
+    assert f"{row}  " in outcome.out
+    assert text in outcome.out
+    assert re.search(rf"Studies reject this activation: .*{row}", outcome.out)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "text"),
+    [
+        ("Exponential", "wide inputs", "not finite, first at x = "),
+        ("Mixes", "course", "not a function of one number"),
+        ("Mixes", "in stacks", "differs from single runs"),
+        ("Untraceable", "torch.compile", "fails: "),
+        ("WrongGradient", "gradient against differences", "differs from the difference quotient"),
+    ],
+)
+def test_other_faults_are_information(file, name, row, text):
+    found = rows(f"{file}:{name}")
+    assert found[row].ok is False
+    assert text in found[row].text
+    assert failures([*found.values()]) == []
+
+
+def test_state_is_named(file):
+    text = rows(f"{file}:Learns")["state"].text
+    assert text == "1 learnt parameters, 1 numbers in buffers; a forward pass in training changes calls"
+
+
+def test_check_prints_a_table_for_parameters_too(cli):
+    outcome = cli("check", "{name: elu, alpha: 2.0}")
+    assert outcome.code == 0
+    assert "from -2 to 30" in outcome.out
+    assert "cost against gelu" in outcome.out
+    assert cli("check", "gellu").code == 2
