@@ -1,5 +1,6 @@
 """The public API, as scripts and notebooks use it."""
 
+import importlib
 import pydoc
 import subprocess
 import sys
@@ -106,6 +107,25 @@ def test_what_a_notebook_has_defined_is_rejected(monkeypatch):
         actlab.load_study("demo", activations=[lambda x: x])
     with pytest.raises(ActlabError, match=r"activation 3: give a class"):
         actlab.load_study("demo", activations=[3])
+
+
+def test_activations_take_every_form(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    mine = importlib.import_module("mine")
+    one = actlab.load_study("demo", activations="silu", reference={"name": "elu", "alpha": 0.5})
+    assert {run.point["model.activation"] for run in one.runs()} == {"gelu", "elu", "relu", "soi", "silu"}
+    assert one.reference == {"name": "elu", "alpha": 0.5}
+    replaced = actlab.load_study(
+        "demo", settings={"model.activation": ["gelu", mine.Mine]}, reference=mine.Mine
+    )
+    assert {run.point["model.activation"] for run in replaced.runs()} == {"gelu", "mine:Mine"}
+    assert replaced.reference == "mine:Mine"
+
+
+def test_a_run_has_its_folder(finished):
+    for name in finished.values["run"]:
+        assert (finished.root / name / "checkpoints/last.ckpt").is_file()
 
 
 def test_settings_seeds_and_parameters():

@@ -30,9 +30,9 @@ Activation = str | Mapping[str, Any] | Callable[..., Any]
 def load_study(
     study: str | Path,
     *,
-    activations: Iterable[Activation] = (),
+    activations: Activation | Iterable[Activation] = (),
     seeds: int | str | Sequence[int] | None = None,
-    reference: str | None = None,
+    reference: Activation | None = None,
     settings: Mapping[str, Any] | None = None,
     smoke: bool = False,
 ) -> Study:
@@ -40,10 +40,11 @@ def load_study(
 
     Args:
         study: path of a study file, or the name of one that actlab ships, such as ``demo``.
-        activations: activations to add to the comparison.
+        activations: activations to add to the comparison, one or several.
         seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves.
         reference: the activation that the others are tested against.
-        settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``.
+        settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``. The value
+            of a grid key may be a list: ``{"model.activation": ["gelu", MyUnit]}`` replaces the compared ones.
         smoke: run on samples, in seconds.
 
     Returns:
@@ -57,9 +58,13 @@ def load_study(
     (10, True)
     """
     given = {**(settings or {}), **({} if seeds is None else {"seeds": _seeds(seeds)})}
-    words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    words = {
+        key: value if isinstance(value, str) else json.dumps(_plain(value)) for key, value in given.items()
+    }
     overrides = [f"{key}={word}" for key, word in words.items()]
-    return reading.load(str(study), smoke, overrides, [spec_of(one) for one in activations], reference)
+    several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
+    added = [spec_of(one) for one in several]
+    return reading.load(str(study), smoke, overrides, added, None if reference is None else spec_of(reference))
 
 
 def run_study(
@@ -168,6 +173,11 @@ class StudyResults:
         """The study, or its last stage that has opened."""
         return self.stages[-1].study
 
+    @property
+    def root(self) -> Path:
+        """The study's folder; ``root / run`` is the folder of a run in the column ``run`` of `values`."""
+        return self.stages[-1].root
+
     @cached_property
     def table(self) -> pd.DataFrame:
         """The comparison: a row for each grid point at its chosen settings.
@@ -202,12 +212,12 @@ class StudyResults:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """One sentence for each activation and test quantity, compared with the reference."""
+        """One sentence for each activation and test quantity; none for smoke runs."""
         return verdicts(self.stages[-1])
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """Every finished run: grid keys, ``seed``, ``chosen``, ``status`` and the table's quantities."""
+        """Every finished run: grid keys, ``seed``, ``chosen``, ``status``, quantities, ``run`` (its id)."""
         from actlab.reports.table_files import to_csv
 
         return pd.read_csv(io.StringIO(to_csv(self.stages[-1])))
@@ -252,6 +262,15 @@ def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
     from actlab.cli.study_output import load
 
     return StudyResults(tuple(load(plan, root)), failed)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting with classes and functions as the text that names them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return spec_of(value) if callable(value) else value
 
 
 def _seeds(seeds: int | str | Sequence[int]) -> Any:

@@ -12,7 +12,7 @@ from actlab.analysis import results
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import sign_flip_p
-from actlab.analysis.verdict import SMOKE, Verdict, lines, verdicts
+from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
 from actlab.errors import ActlabError
 from actlab.studies.folders import DIVERGED
 from actlab.studies.plan import Selection, Study
@@ -98,7 +98,7 @@ def test_too_few_pairs_name_the_smallest_number_that_could_decide(tmp_path):
     assert verdicts(plan)[0].outcome == "too few pairs"
     assert lines(plan) == [
         "No verdict against relu from 3 pairs of runs. With 1 comparison in this table, fewer than 6 pairs "
-        "cannot reach p < 0.05. So far gelu: −1.00 points test error."
+        "cannot reach p < 0.05; --seeds 6 trains the missing runs. So far gelu: −1.00 points test error."
     ]
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"})
     for run in more.runs():
@@ -145,3 +145,12 @@ def test_pairs_and_detectable_effects_agree():
     assert pairs_to_detect(0.001) is None
     with pytest.raises(ActlabError, match=r"effect 0: expected"):
         pairs_to_detect(0)
+
+
+def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
+    shifts = [0.004 * (-1) ** seed for seed in range(14)]
+    (line,) = needs(loaded(tmp_path, planned(14), shifts), 0.2)
+    spread = 0.4 * math.sqrt(14 / 13)  # points
+    assert f"takes about {pairs_to_detect(0.2 / spread)} seeds" in line
+    assert "gelu, test error: a difference of 0.20 points to relu" in line
+    assert needs(results.load(planned(1), tmp_path), 0.2) == []

@@ -16,7 +16,7 @@ from actlab.analysis import comparison
 from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
-from actlab.analysis.power import LEVEL, detectable, pairs_to_detect
+from actlab.analysis.power import LEVEL, MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import pairs_needed
 
@@ -68,6 +68,33 @@ def verdicts(results: Results) -> list[Verdict]:
     return found
 
 
+def needs(results: Results, size: float) -> list[str]:
+    """Return how many pairs show a difference four times in five, for each quantity with two pairs or more.
+
+    Args:
+        results: finished runs, whose paired differences give the spread.
+        size: of the difference, above 0; in points where the column is in percent, else in its unit.
+    """
+    rows = comparison.rows(results)
+    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
+    found = []
+    for row in rows:
+        for cell in (c for c in row.cells if c.planned and _is_ranked_test(c.column)):
+            differences = [d for d in cell.differences if math.isfinite(d)]
+            if len(differences) < 2 or not (spread := float(np.std(differences, ddof=1))):
+                continue
+            wanted = size / 100 if cell.column.in_percent else size
+            pairs = pairs_to_detect(wanted / spread, count)
+            number = f"about {pairs} seeds" if pairs else f"more than {MOST_PAIRS} seeds"
+            so_far = f"{_plural(len(differences), 'pair')} so far, {_plural(count, 'comparison')}"
+            spread_text, wanted_text = _size(spread, cell.column), _size(wanted, cell.column)
+            found.append(
+                f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {wanted_text} to {reference} "
+                f"takes {number} (standard deviation {spread_text}, {so_far})"
+            )
+    return found
+
+
 def _is_ranked_test(column: Column) -> bool:
     return column.ranked and "test" in column.metric.split("/")
 
@@ -90,8 +117,8 @@ def lines(results: Results) -> list[str]:
     return [
         *said,
         f"No verdict against {comparison.reference_text(results)} from {number} of runs. With "
-        f"{_plural(count, 'comparison')} in this table, fewer than {needed} pairs cannot reach p < 0.05."
-        + (f" So far {so_far}." if so_far else ""),
+        f"{_plural(count, 'comparison')} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
+        f"--seeds {needed} trains the missing runs." + (f" So far {so_far}." if so_far else ""),
     ]
 
 

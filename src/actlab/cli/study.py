@@ -70,6 +70,13 @@ def parser() -> Parser:
     for name in ("plan", "run", "show", "report", "wandb"):
         _add_study(subs[name])
     subs["plan"].add_argument("--time", action="store_true", help="estimate the time from timed updates")
+    subs["plan"].add_argument(
+        "--detect",
+        type=float,
+        metavar="SIZE",
+        help="how many seeds a difference of this size needs, by the spread of the runs so far; in points if "
+        "the table is in percent, else in the metric's unit",
+    )
     _add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
@@ -103,6 +110,9 @@ def _add_study(sub: ArgumentParser) -> None:
     )
     sub.add_argument(
         "--reference", metavar="NAME", help="the activation to test against and to which costs are relative"
+    )
+    sub.add_argument(
+        "--seeds", metavar="N", help="number of seeds, or a range such as 5-19; finished runs of others stay"
     )
     sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     sub.add_argument("--stage", metavar="NAME", help="only this stage of the study; default: all open stages")
@@ -146,13 +156,16 @@ def main(argv: Sequence[str]) -> int:
     if args.command == "schema":
         print(schema.json_schema(), end="")
         return 0
-    study = load(args.file, args.smoke, args.overrides, args.activations, args.reference)
+    seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
+    study = load(args.file, args.smoke, [*args.overrides, *seeds], args.activations, args.reference)
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
     root = args.runs_dir / study.name
     check_names(root, args.command)
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
+        for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
+            print(line)
     elif args.command == "run":
         return run_and_show(study, root, args)
     elif args.command == "show":

@@ -36,6 +36,25 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
     return [*before, last]
 
 
+def detection(study: Study, root: Path, stage: str | None, size: float) -> list[str]:
+    """Return how many pairs a difference needs, a line for each verdict; see `actlab.analysis.verdict.needs`.
+
+    Raises:
+        ActlabError: for a size that is not above 0, or without finished runs.
+    """
+    from actlab.analysis import verdict
+
+    if not 0 < size < math.inf:
+        raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
+    found = verdict.needs(load(study, root, stage)[-1], size)
+    if not found:
+        raise ActlabError(
+            "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "
+            "study with a few seeds first"
+        )
+    return found
+
+
 def show(shown: Results, form: str | None = None) -> None:
     """Print the table as text (default), ``json`` or ``csv``."""
     from actlab.reports import table_files, terminal

@@ -15,6 +15,7 @@ from actlab import activations, experiments
 from actlab.callbacks import refuse_averaging
 from actlab.config.keys import canonical, label
 from actlab.engines.cost import first_batch
+from actlab.engines.devices import threads
 from actlab.engines.processes import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -31,6 +32,7 @@ from actlab.tasks.randomness import is_random
 SAMPLES = 8
 
 
+@threads(1)  # a few samples: more threads only wait for each other
 def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
     """Try each activation once, and build one run for each value of each grid key.
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from actlab import experiments
 from actlab.config.keys import set_dotted
+from actlab.engines.devices import threads
 from actlab.engines.settings import quiet
 from actlab.engines.stacked import assemble, state_of
 from actlab.errors import described
@@ -111,6 +112,7 @@ def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
             parameter.data = data
 
 
+@threads(1)  # a few samples: more threads only wait for each other
 def difference(runs: Sequence[Run]) -> str | None:
     """Return how runs in a stack differ from the same runs alone, in words; None if they agree.
 
