@@ -89,8 +89,8 @@ def needs(results: Results, size: float) -> list[str]:
             so_far = f"{_plural(len(differences), 'pair')} so far, {_plural(count, 'comparison')}"
             spread_text, wanted_text = _size(spread, cell.column), _size(wanted, cell.column)
             found.append(
-                f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {wanted_text} to {reference} "
-                f"takes {number} (standard deviation {spread_text}, {so_far})"
+                f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {wanted_text} to "
+                f"{reference} takes {number} (standard deviation {spread_text}, {so_far})"
             )
     return found
 
