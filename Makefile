@@ -1,12 +1,12 @@
-# demo · test · coverage · lint · docs · bench: each makes .venv and installs when missing, and is fast when it is not.
+# demo · test · coverage · lint · docs · notebooks · bench: each makes .venv and installs when missing, and is fast when it is not.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test coverage lint docs bench setup clean
+.PHONY: demo test coverage lint docs notebooks bench setup clean
 
-demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table and a figure
+demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table, a verdict and a figure
 	$(BIN)/actlab study run demo --report
 
 test: $(STAMP)  ## the test suite
@@ -23,6 +23,10 @@ docs: $(STAMP)  ## the documentation site, in docs/_build
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build
 
+notebooks: $(STAMP)  ## execute the notebooks, which are kept with their outputs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+
 lint: $(STAMP)  ## ruff (a cache would not see that a module has moved), ruff format, mypy
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
@@ -31,6 +35,7 @@ lint: $(STAMP)  ## ruff (a cache would not see that a module has moved), ruff fo
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing actlab and its libraries into $(VENV): one to two minutes, once"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
