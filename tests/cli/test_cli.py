@@ -417,7 +417,7 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
         (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'max_epohcs'", "'max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'max_epohcs'", "'max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
-        (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "second 'data'"]),
+        (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
         (
             f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
             ["line 2"],

@@ -172,7 +172,7 @@ def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
 def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_path, trained):
     early = study(STAGED, "run", "--stage", "compare")
     assert early.code == 2
-    assert "run stage choose" in early.err
+    assert "Run stage choose" in early.err
     root = tmp_path / "runs/mine"
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(trained / "mine/selection.json", root)

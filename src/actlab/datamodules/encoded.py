@@ -174,7 +174,9 @@ def layout(parts: Mapping[str, Sequence[str]]) -> str:
 def has_class_folders(folder: Path) -> bool:
     """Return whether a folder has class folders in ``train/``, as torchvision's ``ImageFolder`` reads them."""
     top = folder / "train"
-    return top.is_dir() and any(entry.is_dir() for entry in top.iterdir()) and not any(top.glob("*.parquet"))
+    if not top.is_dir() or any(top.glob("*.parquet")) or any(top.glob("*/*.parquet")):
+        return False
+    return any(entry.is_dir() for entry in top.iterdir())
 
 
 def tree(folder: Path, parts: Mapping[str, Sequence[str]] = PARTS) -> dict[str, Files]:
