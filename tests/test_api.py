@@ -91,6 +91,7 @@ def test_the_same_call_trains_nothing_again(finished, capsys):
         pd.testing.assert_frame_equal(other.table, finished.table)
 
 
+@pytest.mark.slow  # fifteen seconds, most of them imports in three processes
 def test_classes_and_functions_of_a_script_are_trained(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.format(unit=UNIT))
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
