@@ -57,7 +57,8 @@ def measure(name: str, batch: int = BATCH) -> dict[str, float]:
     built = experiments.build(config)
     built.data.prepare_data()
     built.data.setup("fit")
-    kept = kept_for_backward(built.task, first_batch(built.data))
+    batch = first_batch(built.data)
+    kept = kept_for_backward(lambda: built.task.loss(batch), built.task.parameters())
     start = time.perf_counter()
     built.trainer.fit(built.task, datamodule=built.data)
     seconds = time.perf_counter() - start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ class Trial:
         self.seconds: list[float] = []
         self.wall = self.cpu = 0.0
         with self.plugin.forward_context():
-            self.bytes_kept = kept_for_backward(task, self.batch)
+            self.bytes_kept = kept_for_backward(lambda: task.loss(self.batch), task.parameters())
         for step in range(2):
             self.update(step)
 
@@ -199,19 +199,24 @@ def first_batch(data: LightningDataModule) -> Batch:
     return batch
 
 
-def kept_for_backward(task: Task, batch: Batch) -> int:
-    """Return the bytes of all tensors but parameters that one forward pass keeps for its backward pass."""
+def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor] = ()) -> int:
+    """Return the bytes of all tensors that a forward pass keeps for its backward pass.
+
+    Args:
+        forward: computes the output.
+        parameters: tensors that are not counted.
+    """
     kept: dict[int, int] = {}
-    parameters = {p.untyped_storage().data_ptr() for p in task.parameters()}
+    known = {p.untyped_storage().data_ptr() for p in parameters}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
+        if storage.data_ptr() not in known:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = task.loss(batch)
+        output = forward()
     del output
     return sum(kept.values())
 

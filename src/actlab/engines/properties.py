@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.activations import Spec, create
+from actlab.engines.cost import kept_for_backward
 from actlab.errors import described
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
@@ -378,21 +379,8 @@ def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[tuple[float,
             unit(given).sum().backward()
             best[number] = min(best[number], time.perf_counter() - start)
     for number, unit in enumerate(units):
-        kept[number] = _kept(unit, x.clone().requires_grad_())
+        kept[number] = kept_for_backward(partial(unit, x.clone().requires_grad_()))
     return list(zip(best, kept, strict=True))
-
-
-def _kept(unit: nn.Module, x: Tensor) -> int:
-    sizes: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = unit(x)
-    del output
-    return sum(sizes.values())
 
 
 def failures(properties: list[Property]) -> list[str]:
