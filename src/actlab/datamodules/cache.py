@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -41,21 +42,32 @@ def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> C
         make: computes the content.
 
     Raises:
-        ActlabError: if the file cannot be written. Errors of ``make`` are not caught, except OSError and
-            SafetensorError, which are reported as a cache that cannot be written.
+        ActlabError: if the file cannot be written. Errors of ``make`` are not caught.
     """
     if cached := read_cache(path, names):
         return cached
-    try:
+    lock = FileLock(f"{path}.lock")
+    with _writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if cached := read_cache(path, names):  # another process has written it in the meantime
-                return cached
-            made = make()
+        lock.acquire()
+    try:
+        if cached := read_cache(path, names):  # another process has written it in the meantime
+            return cached
+        made = make()
+        with _writing(path.parent):
             write_cache(path, made)
-    except (OSError, SafetensorError) as error:
-        raise unwritable(path.parent, error) from error
+    finally:
+        lock.release()
     return read_cache(path, names) or made
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Report what fails within the block as a cache that cannot be written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise unwritable(folder, error) from error
 
 
 def unwritable(folder: Path, error: BaseException) -> ActlabError:

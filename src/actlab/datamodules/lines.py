@@ -33,9 +33,9 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with regular(path).open("rb") as file:
             packed = file.peek(2)[:2] == _GZIP
             stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
-            while line := stream.readline(LONGEST):
+            while line := stream.readline(LONGEST + 1):
                 number += 1
-                if len(line) == LONGEST:
+                if len(line) > LONGEST:
                     raise ActlabError(f"{path}, line {number} has more than {LONGEST} bytes; give a text file")
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield number, text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text

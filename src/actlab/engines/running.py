@@ -177,8 +177,10 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
         found = _arrangement(helper, runs, todo, root, engine)
     for line in found.said:
         print(line)
-    workplace = f"{found.settings.jobs} processes" if found.settings.jobs > 1 else "one process"
-    print(f"training {len(todo)} runs as {len(found.jobs)} jobs on {workplace}", flush=True)
+    sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
+    stacks = f", {sum(sizes)} of them in {len(sizes)} stack{'s' * (len(sizes) != 1)}" if sizes else ""
+    workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
+    print(f"training {len(todo)} run{'s' * (len(todo) != 1)}{stacks}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:
         if found.settings.jobs > 1 and len(found.jobs) > 1:
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
