@@ -35,14 +35,14 @@ if __name__ == "__main__":
 """
 
 
-CHANGES = {"smoke": True, "activations": ["./mine.py:Mine"], "reference": "gelu"}
+CHANGES = {"smoke": True, "activations": ["./api_units.py:Mine"], "reference": "gelu"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with an activation of its own, and the runs of a study."""
     folder = tmp_path_factory.mktemp("api")
-    (folder / "mine.py").write_text(UNIT)
+    (folder / "api_units.py").write_text(UNIT)
     return folder
 
 
@@ -113,15 +113,15 @@ def test_what_a_notebook_has_defined_is_rejected(monkeypatch):
 def test_activations_take_every_form(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    mine = importlib.import_module("mine")
+    mine = importlib.import_module("api_units")
     one = actlab.load_study("demo", activations="silu", reference={"name": "elu", "alpha": 0.5})
     assert {run.point["model.activation"] for run in one.runs()} == {"gelu", "elu", "relu", "soi", "silu"}
     assert one.reference == {"name": "elu", "alpha": 0.5}
     replaced = actlab.load_study(
         "demo", settings={"model.activation": ["gelu", mine.Mine]}, reference=mine.Mine
     )
-    assert {run.point["model.activation"] for run in replaced.runs()} == {"gelu", "mine:Mine"}
-    assert replaced.reference == "mine:Mine"
+    assert {run.point["model.activation"] for run in replaced.runs()} == {"gelu", "api_units:Mine"}
+    assert replaced.reference == "api_units:Mine"
 
 
 def test_a_run_has_its_folder(finished):

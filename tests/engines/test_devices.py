@@ -47,6 +47,7 @@ def test_stacks_are_as_large_as_the_user_says(tmp_path):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")
+@pytest.mark.slow  # two processes that train, for what only speed depends on
 def test_freed_memory_is_kept_for_the_next_update():
     """Faults of pages, counted: the second tensor of a size finds the memory of the first."""
     script = """
