@@ -82,6 +82,22 @@ class Column:
         """Whether the value is printed times 100; an epoch never is."""
         return self.percent and not self.is_epoch
 
+    def text(self, value: float, signed: bool = False) -> str:
+        """Return a finite value as printed: percent with two decimals, an epoch with one, others with 3 digits.
+
+        >>> Column("test/error", percent=True).text(0.0123), Column("test/loss").text(0.0123, signed=True)
+        ('1.23', '+0.0123')
+        """
+        sign = "+" if signed else ""
+        if self.in_percent:
+            return f"{100 * value:{sign}.2f}"
+        return f"{value:{sign}.1f}" if self.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
+
+    @property
+    def tests(self) -> bool:
+        """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
+        return self.ranked and "test" in self.metric.split("/")
+
     def guesses(self, value: float) -> bool:
         """Return whether a value is no better than chance, in float32, the precision of recorded values.
 

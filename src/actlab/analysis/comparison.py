@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.looks import factor
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
@@ -47,12 +49,12 @@ class Cell:
             False.
         tuned_on: whether the column selected the setting of the group or of its reference. The values are then
             the best of several, and a test on them would be biased.
-        p_holm: the p-value of ``paired``, corrected over all tests that the table plans.
+        p_holm: the p-value of ``paired``, corrected over all tests that the table plans and for earlier looks.
         diverged: whether any run diverged; if none did, an infinite value was measured.
         differences: to the reference, by pair; infinite where one run of the pair diverged.
         margin: the column's margin of equivalence in the unit of the values; None without one.
         p_equivalent: p-value of the two one-sided tests against the margin, corrected by Holm over all planned
-            comparisons with a margin.
+            comparisons with a margin, and for earlier looks.
     """
 
     column: Column
@@ -117,29 +119,47 @@ class TableRow:
     cost: Mapping[str, Any] | None
 
 
+_ROWS: WeakKeyDictionary[Results, list[TableRow]] = WeakKeyDictionary()
+
+
 def rows(results: Results) -> list[TableRow]:
-    """Return the table of a study: one row per group, in the order of the study's file.
+    """Return the table of a study, computed once: one row per group, in the order of the study's file.
 
     Raises:
         ActlabError: for a malformed column or published value, for one that no run recorded, or for a reference
             that the grid lacks.
     """
-    check_reference(results)
+    if results not in _ROWS:
+        check_reference(results)
+        _ROWS[results] = _corrected(results)
+    return _ROWS[results]
+
+
+def _corrected(results: Results) -> list[TableRow]:
+    """Return the rows with p-values corrected over all planned comparisons, and for earlier looks."""
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
     margins = [cell.p_equivalent for row in plain for cell in row.cells if cell.planned and cell.column.margin]
     matching = iter(holm(margins))
 
+    def at_this_look(p: float | None) -> float | None:
+        return None if p is None else min(1.0, p * factor(results.looks))
+
     def with_holm(cell: Cell) -> Cell:
-        p_equivalent = next(matching) if cell.column.margin else None
-        return replace(cell, p_holm=next(corrected), p_equivalent=p_equivalent)
+        p_equivalent = at_this_look(next(matching)) if cell.column.margin else None
+        return replace(cell, p_holm=at_this_look(next(corrected)), p_equivalent=p_equivalent)
 
     return [replace(row, cells=tuple(with_holm(c) if c.planned else c for c in row.cells)) for row in plain]
 
 
-def hypotheses(rows: Iterable[TableRow]) -> int:
+def hypotheses(results: Results) -> int:
     """Return the number of planned comparisons with the reference, whether or not their runs have finished."""
-    return sum(cell.planned for row in rows for cell in row.cells)
+    return sum(cell.planned for row in rows(results) for cell in row.cells)
+
+
+def strictness(results: Results) -> int:
+    """Return by how much the smallest p-value of the table is multiplied: comparisons, and earlier looks."""
+    return hypotheses(results) * factor(results.looks)
 
 
 def _row(results: Results, group: Group) -> TableRow:

@@ -8,6 +8,7 @@ strict as Holm's.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from actlab.analysis.statistics import pairs_needed
 from actlab.errors import ActlabError
@@ -63,18 +64,9 @@ def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:
     """
     if not effect > 0:
         raise ActlabError(f"effect {effect!r}: expected a number of standard deviations above 0")
-    low = fewest_pairs(hypotheses)
-    if power(low, effect, hypotheses) >= POWER:
-        return low
-    high = low
-    while power(high, effect, hypotheses) < POWER:
-        low, high = high, 2 * high
-        if low > MOST_PAIRS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle, effect, hypotheses) >= POWER else (middle, high)
-    return high
+    candidates = range(fewest_pairs(hypotheses), MOST_PAIRS + 1)
+    place = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
+    return candidates[place] if place < len(candidates) else None
 
 
 def detectable(pairs: int, hypotheses: int = 1) -> float | None:
@@ -92,10 +84,9 @@ def detectable(pairs: int, hypotheses: int = 1) -> float | None:
     """
     if pairs < fewest_pairs(hypotheses):
         return None
-    low, high = 0.0, 1.0
+    from scipy.optimize import brentq  # imported lazily, as in `power`
+
+    high = 1.0
     while power(pairs, high, hypotheses) < POWER:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(pairs, middle, hypotheses) >= POWER else (middle, high)
-    return high
+        high *= 2
+    return float(brentq(lambda effect: power(pairs, effect, hypotheses) - POWER, 0, high))

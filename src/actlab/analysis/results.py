@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from actlab.analysis import reading
+from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
@@ -32,7 +32,7 @@ TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record tes
 _RECORDED = "The finished runs recorded these."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """The finished runs of a study, as returned by `load`.
 
@@ -46,6 +46,7 @@ class Results:
             absent from ``costs``.
         left_out: one line for each damaged file and everything else that is left out, with the remedy.
         declared: the metrics that the runs will record, if known before any run has finished.
+        looks: number of verdicts that were seen before the study was extended; see `actlab.analysis.looks`.
     """
 
     study: Study
@@ -56,6 +57,7 @@ class Results:
     costed: bool = True
     left_out: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
+    looks: int = 0
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -283,9 +285,14 @@ def load(study: Study, root: Path) -> Results:
     except DamagedError as error:
         left_out.append(str(error))
         costed = True
+    looked = 0
+    try:
+        looked = looks.earlier(looks.read(root), study)
+    except DamagedError as error:
+        left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
     results = {result["id"]: result for result in found.results}
-    return Results(study, root, results, found.series, measured, costed, tuple(left_out))
+    return Results(study, root, results, found.series, measured, costed, tuple(left_out), looks=looked)
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

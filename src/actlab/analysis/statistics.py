@@ -282,6 +282,15 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
+def p_text(p: float) -> str:
+    """Return a p-value as printed: two digits.
+
+    >>> p_text(0.04321), p_text(0.00001)
+    ('0.043', '1e-05')
+    """
+    return f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
+
+
 def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
     """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction.
 

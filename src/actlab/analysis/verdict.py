@@ -1,13 +1,15 @@
 """The verdict of a study: one sentence for each activation and test quantity, compared with the reference.
 
-A verdict of better or worse needs p < 0.05 after Holm's correction over all comparisons that the table plans. A
-verdict of equivalent needs a margin, which the study file fixes before the runs.
+A verdict of better or worse needs p < 0.05 after Holm's correction over all comparisons that the table plans,
+and after the correction for earlier looks at an extended study (`actlab.analysis.looks`). A verdict of
+equivalent needs a margin, which the study file fixes before the runs.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,10 +17,11 @@ import numpy as np
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.looks import factor
 from actlab.analysis.points import short_names
 from actlab.analysis.power import LEVEL, MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import pairs_needed
+from actlab.analysis.statistics import p_text, pairs_needed
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged", "too few pairs"]
 _LISTED = 8  # most differences listed before there is a verdict
@@ -53,19 +56,31 @@ def verdicts(results: Results) -> list[Verdict]:
     """
     if results.study.smoke:
         return []
-    rows = comparison.rows(results)
-    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
     found = []
-    for row in rows:
-        tested = [
-            c for c in row.cells if c.planned and c.column.ranked and "test" in c.column.metric.split("/")
-        ]
-        found += [_verdict(_name(results, row), cell, reference, count) for cell in tested]
-        ratio = (row.cost or {}).get("relative_to_reference")
-        if tested and ratio and found[-1].outcome not in ("diverged", "too few pairs"):
-            cost = f" An update takes {ratio:.2f} times the time of {reference}."
-            found[-1] = replace(found[-1], text=found[-1].text + cost)
+    for row, cell in _tested(results):
+        what, text = outcome(cell, comparison.strictness(results)), _sentence(results, cell)
+        if what != "too few pairs":
+            text = f"{_name(results, row)}: {text}"
+        if what not in ("too few pairs", "diverged") and cell is _last_tested(row):
+            text += _cost(results, row)
+        found.append(Verdict(_name(results, row), cell.column, what, text, cell.paired.pairs))
     return found
+
+
+def outcome(cell: Cell, strictness: int) -> Outcome:
+    """Return the verdict on one cell.
+
+    Args:
+        cell: a planned comparison.
+        strictness: what the smallest p-value of the table is multiplied by; see `comparison.strictness`.
+    """
+    if cell.paired.pairs < pairs_needed(strictness, LEVEL):
+        return "too few pairs"
+    if cell.paired.mean is None or cell.p_holm is None:
+        return "diverged"
+    if cell.p_holm < LEVEL:
+        return "better" if (cell.paired.mean < 0) == (cell.column.mode == "min") else "worse"
+    return "equivalent" if cell.p_equivalent is not None and cell.p_equivalent < LEVEL else "undecided"
 
 
 def needs(results: Results, size: float) -> list[str]:
@@ -75,28 +90,21 @@ def needs(results: Results, size: float) -> list[str]:
         results: finished runs, whose paired differences give the spread.
         size: of the difference, above 0; in points where the column is in percent, else in its unit.
     """
-    rows = comparison.rows(results)
-    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
+    strict, reference = comparison.strictness(results), comparison.reference_text(results)
     found = []
-    for row in rows:
-        for cell in (c for c in row.cells if c.planned and _is_ranked_test(c.column)):
-            differences = [d for d in cell.differences if math.isfinite(d)]
-            if len(differences) < 2 or not (spread := float(np.std(differences, ddof=1))):
-                continue
-            wanted = size / 100 if cell.column.in_percent else size
-            pairs = pairs_to_detect(wanted / spread, count)
-            number = f"about {pairs} seeds" if pairs else f"more than {MOST_PAIRS} seeds"
-            so_far = f"{_plural(len(differences), 'pair')} so far, {_plural(count, 'comparison')}"
-            spread_text, wanted_text = _size(spread, cell.column), _size(wanted, cell.column)
-            found.append(
-                f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {wanted_text} to "
-                f"{reference} takes {number} (standard deviation {spread_text}, {so_far})"
-            )
+    for row, cell in _tested(results):
+        column, differences = cell.column, [d for d in cell.differences if math.isfinite(d)]
+        if len(differences) < 2 or not (spread := float(np.std(differences, ddof=1))):
+            continue
+        wanted = size / 100 if column.in_percent else size
+        pairs = pairs_to_detect(wanted / spread, strict)
+        number = f"about {pairs} seeds" if pairs else f"more than {MOST_PAIRS} seeds"
+        found.append(
+            f"{_name(results, row)}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
+            f"{reference} takes {number} (standard deviation {_size(spread, column)}, "
+            f"{_plural(len(differences), 'pair')} so far, {_corrections(results)})"
+        )
     return found
-
-
-def _is_ranked_test(column: Column) -> bool:
-    return column.ranked and "test" in column.metric.split("/")
 
 
 def lines(results: Results) -> list[str]:
@@ -104,22 +112,48 @@ def lines(results: Results) -> list[str]:
     if results.study.smoke:
         return [SMOKE]
     found = verdicts(results)
-    lacking = [one for one in found if one.outcome == "too few pairs"]
     said = [one.text for one in found if one.outcome != "too few pairs"]
-    if not lacking:
-        return said
-    count = comparison.hypotheses(comparison.rows(results))
-    needed = pairs_needed(count, LEVEL)
-    pairs = sorted({one.pairs for one in lacking})
+    if said and results.looks:
+        said.append(
+            f"The study was extended after {_plural(results.looks, 'verdict')} on fewer seeds. Adding seeds "
+            "until a difference is significant finds one too often, so p-values are multiplied by "
+            f"{factor(results.looks)}."
+        )
+    if lacking := [one for one in found if one.outcome == "too few pairs"]:
+        said.append(_lacking(results, lacking))
+    return said
+
+
+def _lacking(results: Results, verdicts: list[Verdict]) -> str:
+    """Return how many pairs there are and how many a verdict needs."""
+    needed = pairs_needed(comparison.strictness(results), LEVEL)
+    pairs = sorted({one.pairs for one in verdicts})
     number = _plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
-    begun = [one for one in lacking if one.pairs]
+    begun = [one for one in verdicts if one.pairs]
     so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
-    return [
-        *said,
+    return (
         f"No verdict against {comparison.reference_text(results)} from {number} of runs. With "
-        f"{_plural(count, 'comparison')} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
-        f"--seeds {needed} trains the missing runs." + (f" So far {so_far}." if so_far else ""),
-    ]
+        f"{_corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
+        f"--seeds {needed} trains the missing runs." + (f" So far {so_far}." if so_far else "")
+    )
+
+
+def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
+    """Yield the cells that get a verdict, with their rows."""
+    for row in comparison.rows(results):
+        for cell in row.cells:
+            if cell.planned and cell.column.tests:
+                yield row, cell
+
+
+def _last_tested(row: TableRow) -> Cell:
+    return [cell for cell in row.cells if cell.planned and cell.column.tests][-1]
+
+
+def _corrections(results: Results) -> str:
+    """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
+    count = _plural(comparison.hypotheses(results), "comparison")
+    return f"{count} and {results.looks + 1} looks" if results.looks else count
 
 
 def _name(results: Results, row: TableRow) -> str:
@@ -131,54 +165,53 @@ def _name(results: Results, row: TableRow) -> str:
     return f"{name} ({', '.join(others)})" if others else name
 
 
-def _verdict(name: str, cell: Cell, reference: str, count: int) -> Verdict:
-    outcome, text = _judge(cell, reference, count)
-    if outcome != "too few pairs":
-        text = f"{name}: {text}"
-    return Verdict(name, cell.column, outcome, text, cell.paired.pairs)
+def _cost(results: Results, row: TableRow) -> str:
+    ratio = (row.cost or {}).get("relative_to_reference")
+    return (
+        f" An update takes {ratio:.2f} times the time of {comparison.reference_text(results)}." if ratio else ""
+    )
 
 
-def _judge(cell: Cell, reference: str, count: int) -> tuple[Outcome, str]:
-    column, paired = cell.column, cell.paired
-    what, pairs = _quantity(column), _plural(paired.pairs, "pair")
-    if paired.pairs < pairs_needed(count, LEVEL):
-        return "too few pairs", f"{_signed(paired.mean, column)} {what}" if paired.mean is not None else what
+def _sentence(results: Results, cell: Cell) -> str:
+    """Return a verdict in words, without the activation's name."""
+    column, paired, reference = cell.column, cell.paired, comparison.reference_text(results)
+    strict = comparison.strictness(results)
+    what, pairs, verdict = _quantity(column), _plural(paired.pairs, "pair"), outcome(cell, strict)
+    if verdict == "too few pairs":
+        return what if paired.mean is None else f"{_signed(paired.mean, column)} {what}"
     if paired.mean is None or paired.low is None or paired.high is None or cell.p_holm is None:
         infinite = [d for d in cell.differences if math.isinf(d)]
         worse = sum((d > 0) == (column.mode == "min") for d in infinite)
-        return "diverged", (
+        return (
             f"no verdict on {what} against {reference}: of {pairs}, {worse} diverged on this side only and "
             f"{len(infinite) - worse} on the reference's side only, so there is no mean difference."
         )
-    tested = f"{pairs}; p = {_p(cell.p_holm)} after Holm's correction"
-    if cell.p_holm < LEVEL:
-        better = (paired.mean < 0) == (column.mode == "min")
+    corrected = "Holm's correction" + (f" and for {results.looks + 1} looks" if results.looks else "")
+    tested = f"{pairs}; p = {p_text(cell.p_holm)} after {corrected}"
+    if verdict in ("better", "worse"):
         low, high = sorted(map(abs, (paired.low, paired.high)))
-        span = f"{_size(low, column, False)} to {_size(high, column, False)}"
-        return "better" if better else "worse", (
-            f"{'better' if better else 'worse'}, {_size(paired.mean, column)} "
-            f"{'lower' if paired.mean < 0 else 'higher'} {what} than {reference} "
-            f"(uncorrected 95 % interval {span}; {tested})."
+        return (
+            f"{verdict}, {_size(paired.mean, column)} {'lower' if paired.mean < 0 else 'higher'} {what} than "
+            f"{reference} (uncorrected 95 % interval {column.text(low)} to {column.text(high)}; {tested})."
         )
     span = f"uncorrected 95 % interval {_signed(paired.low, column, False)} to {_signed(paired.high, column)}"
-    if cell.margin is not None and cell.p_equivalent is not None and cell.p_equivalent < LEVEL:
-        return "equivalent", (
+    if verdict == "equivalent" and cell.margin is not None and cell.p_equivalent is not None:
+        return (
             f"equivalent to {reference} within {_size(cell.margin, column)} in {what} ({span}; {pairs}; two "
-            f"one-sided tests, p = {_p(cell.p_equivalent)} after Holm's correction)."
+            f"one-sided tests, p = {p_text(cell.p_equivalent)} after {corrected})."
         )
-    outlook = _outlook(cell, count)
-    return "undecided", f"no significant difference to {reference} in {what} ({span}; {tested}).{outlook}"
+    return f"no significant difference to {reference} in {what} ({span}; {tested}).{_outlook(cell, strict)}"
 
 
-def _outlook(cell: Cell, count: int) -> str:
+def _outlook(cell: Cell, strictness: int) -> str:
     """Return which difference these pairs would show, and how many pairs a smaller one needs."""
     number, spread = len(cell.differences), float(np.std(cell.differences, ddof=1))
-    effect = detectable(number, count)
+    effect = detectable(number, strictness)
     if not spread or effect is None:
         return ""
     shown = effect * spread
     wanted = cell.margin if cell.margin is not None and cell.margin < shown else shown / 2
-    pairs = pairs_to_detect(wanted / spread, count)
+    pairs = pairs_to_detect(wanted / spread, strictness)
     more = f"; {_size(wanted, cell.column)} would take about {pairs} pairs" if pairs else ""
     return f" {number} pairs show a difference of {_size(shown, cell.column)} four times in five{more}."
 
@@ -190,20 +223,14 @@ def _quantity(column: Column) -> str:
     return f"{name} ({where})" if where else name
 
 
-def _size(value: float, column: Column, unit: bool = True) -> str:
-    """Return the size of a difference: ``0.31 points``, ``2.0 epochs``, ``0.00104``."""
-    size = abs(value)
-    if column.in_percent:
-        return f"{100 * size:.2f}{' points' if unit else ''}"
-    return f"{size:.1f}{' epochs' if unit else ''}" if column.is_epoch else f"{size:#.3g}".rstrip(".")
+def _size(value: float, column: Column) -> str:
+    """Return the size of a difference with its unit: ``0.31 points``, ``2.0 epochs``, ``0.00104``."""
+    unit = " points" if column.in_percent else " epochs" if column.is_epoch else ""
+    return column.text(abs(value)) + unit
 
 
 def _signed(value: float, column: Column, unit: bool = True) -> str:
-    return f"{'−' if value < 0 else '+'}{_size(value, column, unit)}"
-
-
-def _p(p: float) -> str:
-    return f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
+    return f"{'−' if value < 0 else '+'}{_size(value, column) if unit else column.text(abs(value))}"
 
 
 def _plural(number: int, noun: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from actlab.analysis import looks
 from actlab.analysis.reading import costs
 from actlab.config.keys import canonical, is_rate, priced
 from actlab.engines import reuse, stages
@@ -80,6 +81,7 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
     todo = unfinished(runs, root)
     if todo:
         with deciding(root):
+            looks.record(study, root)
             taken = reuse.take(todo, root)
         for name, number in taken.items():
             print(f"{number} runs copied from {root.parent / name}")

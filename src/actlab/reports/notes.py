@@ -7,6 +7,7 @@ from typing import Any
 
 from actlab.analysis import comparison, verdict
 from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.looks import factor
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import EXACT, FEWEST, pairs_needed
@@ -158,7 +159,7 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    count, reference = comparison.hypotheses(rows), comparison.reference_text(results)
+    count, reference = comparison.hypotheses(results), comparison.reference_text(results)
     if not count:
         return ""
     cells = [cell for row in rows for cell in row.cells if cell.planned]
@@ -168,13 +169,13 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             return ""
         return (
             f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
-            f"{pairs_needed(count)} for the table's {count} comparisons together."
+            f"{pairs_needed(comparison.strictness(results))} for the table's {count} comparisons together."
         )
     exact = "exact" if pairs <= EXACT else "by drawn patterns,"
     planned = f"{count} comparison{'s' * (count > 1)} that the table plans"
     text = (
         f"p against {reference}, paired by seed: {exact} two-sided sign-flip test of the mean difference; the "
-        f"same corrected by Holm over the {planned} (a missing p counts as 1); Wilcoxon's "
+        f"same corrected by Holm over the {planned} (a missing p counts as 1){_looks(results)}; Wilcoxon's "
         "signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
         "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
@@ -184,6 +185,12 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             "mean difference and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
         )
     return text
+
+
+def _looks(results: Results) -> str:
+    if not results.looks:
+        return ""
+    return f" and multiplied by {factor(results.looks)} for look {results.looks + 1} at an extended study"
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:

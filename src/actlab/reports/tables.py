@@ -12,7 +12,7 @@ from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.analysis.scoreboard import Place
-from actlab.analysis.statistics import FEWEST
+from actlab.analysis.statistics import FEWEST, p_text
 
 NONE = "-"
 
@@ -183,7 +183,7 @@ def difference(cell: Cell, median: bool = True) -> str:
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
-    """Return a value as printed: percent with two decimals, an epoch with one, others with three digits.
+    """Return a value as `Column.text`, which prints finite ones.
 
     Args:
         value: None for a missing value; not finite for a diverged run, for a value measured as such, or for an
@@ -198,10 +198,7 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
         if column.is_epoch:
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"
-    sign = "+" if signed else ""
-    if column.in_percent:
-        return f"{100 * value:{sign}.2f}"
-    return f"{value:{sign}.1f}" if column.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
+    return column.text(value, signed)
 
 
 def place(found: Place | None, column: Column) -> str:
@@ -228,4 +225,4 @@ def share(value: float) -> str:
 
 def p_value(p: float | None) -> str:
     """Return a p-value as printed: two digits."""
-    return NONE if p is None else f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
+    return NONE if p is None else p_text(p)

@@ -1,0 +1,83 @@
+"""Looks at a verdict before a study was extended by more seeds.
+
+Whoever adds seeds until a difference is significant finds one too often. Verdicts are therefore corrected at
+each later look: at look k ≥ 2 every p-value is multiplied by k (k + 1). The chance of a wrong verdict at any of
+the looks is then at most 0.05 · (1 + 1/6 + 1/12 + …) = 0.075, however often a study is extended;
+`benchmarks/verdicts.py` measures it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typing_extensions import TypedDict
+
+from actlab.storage.files import DamagedError, read_json, write_sealed
+from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Study
+
+FILE = "looks.json"
+DECIDED = ("better", "worse", "equivalent", "undecided")
+_REMEDY = "delete it; verdicts are then not corrected for earlier looks"
+
+
+class Look(TypedDict):
+    """A verdict that was printed before the study was extended: its seeds and its finished runs."""
+
+    seeds: list[int]
+    runs: list[str]
+
+
+class _Verdict(TypedDict):
+    outcome: str
+
+
+class _Table(TypedDict, total=False):
+    title: str
+    seeds: list[int]
+    verdicts: list[_Verdict]
+
+
+def read(root: Path) -> list[Look]:
+    """Return the recorded looks of a study's folder, the first look first.
+
+    Raises:
+        DamagedError: if the file is damaged.
+    """
+    file = root / FILE
+    return read_json(file, list[Look], _REMEDY) if file.exists() else []
+
+
+def earlier(looks: list[Look], study: Study) -> int:
+    """Return at how many looks a verdict was seen on fewer seeds of the same runs."""
+    planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
+    return sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in looks)
+
+
+def factor(number: int) -> int:
+    """Return what p-values are multiplied by after some number of earlier looks.
+
+    >>> [factor(number) for number in (0, 1, 2)]
+    [1, 6, 12]
+    """
+    return (number + 1) * (number + 2) if number else 1
+
+
+def record(study: Study, root: Path) -> None:
+    """Record that a verdict was seen, if the study has more seeds than its last table with verdicts.
+
+    Raises:
+        DamagedError: if ``looks.json`` is damaged. A damaged table is written again and counts as unseen.
+    """
+    try:
+        seen = read_json(root / "table.json", _Table, "")
+    except DamagedError:
+        return
+    decided = any(one["outcome"] in DECIDED for one in seen.get("verdicts", []))
+    seeds = set(seen.get("seeds", []))
+    if not decided or seen.get("title") != study.title or not seeds < set(study.seeds):
+        return
+    runs = [run.id for run in study.runs() if run.seed in seeds and RunFolder(root, run).finished]
+    look, known = Look(seeds=sorted(seeds), runs=runs), read(root)
+    if runs and look not in known:
+        write_sealed(root / FILE, [*known, look])

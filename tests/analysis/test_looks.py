@@ -1,0 +1,84 @@
+"""Verdicts of studies that are extended by more seeds after a verdict was seen."""
+
+from pathlib import Path
+
+import pytest
+from written_runs import ACT, study, write
+
+from actlab.analysis import looks, results, verdict
+from actlab.cli import study_output
+from actlab.studies.plan import Selection, Study
+
+SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]
+
+
+def planned(seeds: int, activations: tuple[str, ...] = ("gelu", "relu"), **changes: object) -> Study:
+    table = ({"metric": "test/error", "percent": True},)
+    return study(
+        seeds=tuple(range(seeds)), grids=({ACT: list(activations)},), select=Selection(), table=table, **changes
+    )
+
+
+def finish(root: Path, plan: Study) -> results.Results:
+    """Write all runs of a study, and its table as ``study run`` does."""
+    looks.record(plan, root)
+    for run in plan.runs():
+        shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
+        write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
+    found = results.load(plan, root)
+    study_output.keep([found], root)
+    return found
+
+
+def p_of(found: results.Results) -> float:
+    (cell,) = (cell for row in verdict.comparison.rows(found) for cell in row.cells if cell.planned)
+    assert cell.p_holm is not None
+    return cell.p_holm
+
+
+def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path):
+    first = finish(tmp_path, planned(8))
+    assert (first.looks, p_of(first)) == (0, 2 / 2**8)
+    second = finish(tmp_path, planned(12))
+    assert (second.looks, p_of(second)) == (1, pytest.approx(6 * 2 / 2**12))
+    *_, text, note = verdict.lines(second)
+    assert "p = 0.0029 after Holm's correction and for 2 looks" in text
+    assert "extended after 1 verdict on fewer seeds" in note
+    assert "p-values are multiplied by 6" in note
+    third = finish(tmp_path, planned(16))
+    assert (third.looks, p_of(third)) == (2, pytest.approx(12 * 2 / 2**16))
+
+
+def test_the_first_seeds_alone_keep_their_first_verdict(tmp_path):
+    finish(tmp_path, planned(8))
+    finish(tmp_path, planned(12))
+    assert results.load(planned(8), tmp_path).looks == 0
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_too_few_pairs_for_a_verdict_are_no_look(tmp_path, seeds):
+    finish(tmp_path, planned(seeds))
+    assert finish(tmp_path, planned(8)).looks == 0
+
+
+def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
+    finish(tmp_path, planned(6))
+    found = finish(tmp_path, planned(7))
+    assert verdict.verdicts(found)[0].outcome == "too few pairs"  # 6 times the smallest p of 7 pairs is 0.094
+    assert "With 1 comparison and 2 looks in this table, fewer than 8 pairs" in verdict.lines(found)[-1]
+
+
+def test_other_settings_and_further_activations_are_no_extension(tmp_path):
+    finish(tmp_path, planned(8))
+    assert finish(tmp_path, planned(8, ("gelu", "relu", "elu"))).looks == 0
+    other = planned(12, title="Other settings")
+    assert finish(tmp_path, other).looks == 0
+
+
+def test_a_damaged_record_is_reported_with_its_remedy(tmp_path):
+    finish(tmp_path, planned(8))
+    finish(tmp_path, planned(12))
+    (tmp_path / looks.FILE).write_text("{")
+    (line,) = results.load(planned(12), tmp_path).left_out
+    assert "looks.json is damaged" in line
+    assert "delete it" in line
