@@ -4,8 +4,8 @@
 
 Each study compares one activation with the reference. The paired differences are normal with standard deviation
 1, so the true difference is in standard deviations of the differences; the margin of equivalence is 1. The last
-rows extend a study from 6 to 15 to 30 pairs while its verdict is undecided, with and without the correction for
-earlier looks.
+rows have no margin and extend a study from 6 to 15 to 30 pairs while its verdict is undecided, with and without
+the correction for earlier looks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from actlab.analysis.looks import factor
 from actlab.analysis.statistics import equivalent
 from actlab.analysis.verdict import outcome
 
-COLUMN = Column("test/error", margin=1.0)
+COLUMN = Column("test/error")
 OUTCOMES = ("better", "worse", "equivalent", "undecided")
 LOOKS = (6, 15, 30)
 
 
-def judged(differences: Sequence[float], strictness: int = 1) -> str:
+def judged(differences: Sequence[float], margin: float | None = 1.0, strictness: int = 1) -> str:
     """Return the verdict on paired differences, with one comparison in the table."""
-    paired, match = paired_difference(differences, np.zeros(len(differences))), equivalent(differences, 1.0)
+    paired = paired_difference(differences, np.zeros(len(differences)))
     p = None if paired.p is None else min(1.0, strictness * paired.p)
-    p_equivalent = None if match is None else min(1.0, strictness * match)
-    cell = Cell(COLUMN, {}, None, None, None, paired, planned=True, p_holm=p, p_equivalent=p_equivalent)
+    match = equivalent(differences, margin) if margin else None
+    cell = Cell(COLUMN, {}, None, None, None, paired, planned=True, p_holm=p, p_equivalent=match)
     return outcome(cell, strictness)
 
 
 def extended(differences: Sequence[float], corrected: bool) -> str:
     """Return the last verdict of a study that is extended while it is undecided."""
     for number, pairs in enumerate(LOOKS):
-        found = judged(differences[:pairs], factor(number) if corrected else 1)
+        found = judged(differences[:pairs], None, factor(number) if corrected else 1)
         if found not in ("undecided", "too few pairs"):
             break
     return found

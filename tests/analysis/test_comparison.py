@@ -92,8 +92,9 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
     for run in plan.runs():
         if run.point[ACT] != "elu":
             write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
-    rows = comparison.rows(results.load(plan, tmp_path))
-    assert comparison.hypotheses(rows) == 2
+    loaded = results.load(plan, tmp_path)
+    rows = comparison.rows(loaded)
+    assert comparison.hypotheses(loaded) == 2
     assert rows[0].cells[0].p_holm == 2 * 2 / 64
 
 
@@ -246,8 +247,9 @@ def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: 
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.1 * run.seed]})
-    rows = comparison.rows(results.load(plan, tmp_path))
-    assert comparison.hypotheses(rows) == 0
+    loaded = results.load(plan, tmp_path)
+    rows = comparison.rows(loaded)
+    assert comparison.hypotheses(loaded) == 0
     assert [cell.paired.pairs for row in rows for cell in row.cells] == [0, 0]
 
 

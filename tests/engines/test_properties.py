@@ -40,6 +40,16 @@ class Mixes(nn.Module):
         return x - x.mean(0, keepdim=True)
 
 
+class Centres(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class Infinitesimal(nn.Module):
+    def forward(self, x):
+        return torch.where(x > 0, x, torch.sqrt(0 * x))
+
+
 class Untraceable(nn.Module):
     def forward(self, x):
         return x * 2 if x.sum().item() > 0 else x
@@ -104,10 +114,12 @@ def test_known_numbers():
 @pytest.mark.parametrize(
     ("name", "row", "text"),
     [
-        ("Reshapes", "shape and type", "returns shape (1536,) for an input of shape (64, 24)"),
-        ("Infinite", "values", "non-finite values"),
-        ("Constant", "gradient", "does not"),
-        ("Raises", "values", "fails: ValueError: not today"),
+        ("Reshapes", "output", "returned shape (1536,) for an input of shape (64, 24)"),
+        ("Infinite", "output", "returned non-finite values"),
+        ("Constant", "gradient", "zero"),
+        ("Mixes", "output", "declares 'elementwise = True', but its output for one sample depends on other"),
+        ("Infinitesimal", "gradient", "non-finite for finite inputs"),
+        ("Raises", "output", "fails: ValueError: not today"),
     ],
 )
 def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row, text):
@@ -122,8 +134,7 @@ def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row
     ("name", "row", "text"),
     [
         ("Exponential", "wide inputs", "not finite, first at x = "),
-        ("Mixes", "course", "not a function of one number"),
-        ("Mixes", "in stacks", "differs from single runs"),
+        ("Centres", "course", "not a function of one number"),
         ("Untraceable", "torch.compile", "fails: "),
         ("WrongGradient", "gradient against differences", "differs from the difference quotient"),
     ],

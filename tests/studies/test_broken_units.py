@@ -29,6 +29,21 @@ class Cut(nn.Module):
         return x.detach().relu()
 
 
+class Double(nn.Module):
+    def forward(self, x):
+        return x.double().relu()
+
+
+class Steep(nn.Module):  # the derivative of the square root is infinite at 0
+    def forward(self, x):
+        return torch.where(x > 0, x, torch.sqrt(0 * x))
+
+
+class Needs(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+
+
 class Raises(nn.Module):
     def forward(self, x):
         raise KeyError("no such thing")
@@ -97,12 +112,38 @@ def test_a_unit_whose_gradient_vanishes_in_deep_networks_only_is_trained(study, 
 BROKEN = {  # unit → what is said of it
     "Wider": "returned shape (8, 16) for an input of shape (8, 8)",
     "Infinite": "returned non-finite values",
+    "Double": "returned float64 for float32: return the dtype of the input",
+    "Steep": "has a non-finite gradient for finite inputs",
     "Cut": "has zero gradient with respect to its input",
     "Raises": "fails: KeyError: 'no such thing'",
     "Jumpy": "returns different outputs in training and in evaluation",
     "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
     "Centred": "declares 'elementwise = True', but",
 }
+
+
+def test_activations_that_cannot_be_created_leave_the_others_to_be_trained(study, tmp_path):
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    words = {
+        "./wrong.py:f": "activation f fails: cannot import",
+        "./units.py:Absent": "activation Absent fails: unknown attribute",
+        "./units.py:Needs": "activation Needs fails: ",
+    }
+    outcome = study("run", *[word for name in words for word in ("--activation", name)])
+    assert outcome.code == 1, outcome.err
+    for text in words.values():
+        assert text in outcome.out
+    assert "2 of 8 runs finished" in outcome.out
+
+
+def test_an_activation_a_thousand_times_slower_than_relu_is_named_with_its_time(study, tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import time\n\n\ndef slow(x):\n    time.sleep(0.05)\n    return x.relu()\n"
+    )
+    out = study("run", "--activation", "./slow.py:slow", "--set", "seeds=1").out
+    (line,) = (line for line in out.splitlines() if "times as long as ReLU" in line)
+    assert "activation slow takes " in line
+    assert "for one run" in line
 
 
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, tmp_path):
@@ -112,7 +153,7 @@ def test_broken_units_are_named_before_training_and_the_study_goes_on(study, tmp
     for unit, words in BROKEN.items():
         assert f"activation {unit} {words}" in outcome.out
     assert outcome.out.count("its 2 runs are left out") == len(BROKEN)
-    assert "2 of 16 runs finished" in outcome.out
+    assert f"2 of {2 + 2 * len(BROKEN)} runs finished" in outcome.out
     assert study("plan", *units).out.count("failed ") == 2 * len(BROKEN)
 
 

@@ -15,7 +15,7 @@ from actlab.studies.reading import activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}
 _NOTE = """\
-The first three rows are requirements: `actlab study run` rejects an activation that violates one. All other
+The first two rows are requirements: `actlab study run` rejects an activation that violates one. All other
 rows are information, in evaluation mode."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import pytorch_lightning as pl
 import torch
@@ -16,10 +17,12 @@ from actlab.callbacks import refuse_averaging
 from actlab.config.keys import canonical, label
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
+from actlab.engines.preparation import updates_per_epoch
 from actlab.engines.processes import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.random import streams
+from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.runtime.modules import evaluating, own_attributes
 from actlab.runtime.third_party import Calling
@@ -30,6 +33,7 @@ from actlab.tasks.building import fault_of_learning
 from actlab.tasks.randomness import is_random
 
 SAMPLES = 8
+SLOW = 1000  # times as slow as ReLU
 
 
 @threads(1)  # a few samples: more threads only wait for each other
@@ -48,7 +52,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
         The fault of each activation; None if it has none.
 
     Raises:
-        ActlabError: if a config is invalid.
+        ActlabError: if a config is invalid, apart from its activation.
     """
     faults: dict[str, str | None] = {**known}
     for run in of_each_value(runs):
@@ -57,6 +61,9 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
         if faults.get(unit):
             continue
         report("trying", unit, f"activation {name}" if run.unit else run.id)
+        if run.unit and unit not in faults and (reason := _fault_of_creation(run.unit)):
+            faults[unit] = f"activation {name} fails: {reason}"
+            continue
         try:
             experiment = experiments.build(run.config)
         except RunError as error:
@@ -64,7 +71,9 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
             continue
         if unit not in faults:
             hints, before = [hint_of(experiment, name)], held_outside(experiment.task)
+            sites = sites_of(experiment.task)
             faults[unit] = fault = fault_of(experiment, name)
+            hints.append(None if fault else time_hint(experiment, sites, run.epochs or 1, name))
             hints += [
                 f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts "
                 "without it. Register it as a buffer (register_buffer) or return it from get_extra_state."
@@ -74,6 +83,62 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
             if not fault:
                 print(*filter(None, hints), sep="\n", end="\n" * any(hints))
     return faults
+
+
+def _fault_of_creation(unit: activations.Spec) -> str | None:
+    """Return why an activation cannot be imported or created, in one line; None if it can."""
+    try:
+        with Calling():
+            activations.factory(unit)
+    except (ActlabError, RunError) as error:
+        return str(error)
+    return None
+
+
+Sites = dict[int, tuple[nn.Module, Tensor]]
+"""Each activation that was called, by id, with its input."""
+
+
+def sites_of(task: pl.LightningModule) -> Sites:
+    """Return a mapping that the task's activations fill when they are called."""
+    found: Sites = {}
+
+    def note(unit: nn.Module, inputs: tuple[Tensor, ...], _: object) -> None:
+        found[id(unit)] = unit, inputs[0].detach()
+
+    for unit in task.units if isinstance(task, Task) else ():
+        unit.register_forward_hook(note)
+    return found
+
+
+def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> str | None:
+    """Return how long a run would take if an activation is `SLOW` times slower than ReLU; else None.
+
+    Args:
+        experiment: an experiment with the activation.
+        sites: inputs of `SAMPLES` samples, as recorded by `sites_of`.
+        epochs: of one run.
+        name: name of the activation, for the message.
+    """
+    mine = sum(_seconds(unit, x) for unit, x in sites.values())
+    relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
+    if mine < SLOW * relu:
+        return None
+    size, updates = getattr(experiment.data, "batch_size", SAMPLES), updates_per_epoch(experiment) or 1
+    step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
+    run = duration(step * updates * epochs)
+    return f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {run} for one run"
+
+
+def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
+    """Return the time of the fastest of three calls."""
+    found = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with torch.no_grad():
+            call(x)
+        found.append(time.perf_counter() - start)
+    return min(found)
 
 
 def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
@@ -99,9 +164,9 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
 def fault_of(experiment: Experiment, name: str) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    The activation must keep the shape of its input, return finite values for finite inputs, have a nonzero
-    gradient with respect to its input, register the tensors it learns as parameters, and match its
-    declarations.
+    The activation must keep the shape and dtype of its input, return finite values for finite inputs, have a
+    finite, nonzero gradient with respect to its input, register the tensors it learns as parameters, and match
+    its declarations.
 
     Args:
         experiment: a newly built experiment. Do not use it afterwards: the trial adds hooks and gradients.
@@ -116,15 +181,15 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         return None
     batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
     known = {name for name, _ in task.network.named_parameters()}
-    given: dict[int, tuple[nn.Module, torch.Size]] = {}
+    sites = sites_of(task)
     for unit in task.units:
-        unit.register_forward_hook(_check_call)
-        unit.register_forward_hook(lambda unit, inputs, _: given.update({id(unit): (unit, inputs[0].shape)}))
+        unit.register_forward_hook(lambda unit, inputs, output: check_call(unit, inputs[0], output))
     try:
         with torch.random.fork_rng(devices=[]), Calling():
             loss = task.train().loss(batch)
             stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()})
             loss.backward()  # type: ignore[no-untyped-call]
+            gradients = [gradient_of(unit, x) for unit, x in [*sites.values()]]
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
@@ -138,23 +203,36 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         )
     if stray:
         return f"activation {name} {stray}"
+    if not all(gradient.isfinite().all() for gradient in gradients):
+        return f"activation {name} has a non-finite gradient for finite inputs"
     first = next((p for p in task.network.parameters() if p.dim() > 1), None)
     reaches = first is None or (first.grad is not None and first.grad.any())
-    if not reaches and not any(_passes_gradient(*one) for one in given.values()):
+    if not reaches and not any(gradient.any() for gradient in gradients):
         return (
             f"activation {name} has zero gradient with respect to its input: the layers below it cannot learn"
         )
     return None
 
 
-def _passes_gradient(unit: nn.Module, shape: torch.Size) -> bool:
-    """Whether an activation alone has a nonzero gradient; in a deep network the gradient may underflow."""
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    try:
-        (found,) = torch.autograd.grad(unit(x.clone()).sum(), x, allow_unused=True)
-    except RuntimeError:  # the output does not depend on x
-        return False
-    return found is not None and bool(found.any())
+def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
+    """Return the gradient of an activation alone; in a deep network the gradient may underflow.
+
+    Args:
+        unit: the activation.
+        like: an input.
+
+    Returns:
+        Gradient of a randomly weighted sum of the output with respect to a standard normal input, in shape and
+        dtype of ``like``; the plain sum of an output such as ``x - x.mean()`` has no gradient.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
+    weights = torch.rand(like.shape, generator=generator, dtype=like.dtype)
+    y = unit(x.clone())  # a copy: some activations work in place
+    if not y.requires_grad:
+        return torch.zeros_like(like)
+    (found,) = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)
+    return torch.zeros_like(like) if found is None else found
 
 
 def hint_of(experiment: Experiment, name: str) -> str | None:
@@ -174,17 +252,25 @@ def hint_of(experiment: Experiment, name: str) -> str | None:
     )
 
 
-def _check_call(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-    """Check one call of an activation: shape, finite values and declarations.
+def check_call(unit: nn.Module, x: Tensor, output: object) -> None:
+    """Check one call of an activation: shape, dtype, finite values and declarations.
+
+    Args:
+        unit: the activation.
+        x: its input.
+        output: what it returned.
 
     Raises:
         ActlabError: if a check fails.
     """
-    (x,) = inputs
     if not isinstance(output, Tensor) or output.shape != x.shape:
         given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         raise ActlabError(
             f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that shape"
+        )
+    if output.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ActlabError(
+            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
         )
     if x.isfinite().all() and not output.isfinite().all():
         raise ActlabError("returned non-finite values for finite inputs")

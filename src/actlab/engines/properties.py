@@ -1,8 +1,6 @@
 """Properties of one activation, each measured in a second or less: what `actlab check` prints.
 
-Every measurement is a function of a fresh module. What third-party code raises becomes the text of its row.
-
-Shapes: ``N`` numbers.
+Every measurement creates the modules that it measures. An exception of third-party code is the text of its row.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.activations import Spec, create
+from actlab.engines.activation_trial import check_call, gradient_of
 from actlab.engines.cost import kept_for_backward
-from actlab.errors import described
+from actlab.errors import ActlabError, described
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import stack
@@ -73,9 +72,9 @@ def measure(spec: Spec) -> Iterator[Property]:
 def _tried(name: str, function: Callable[[Make], Any], make: Make, required: bool = False) -> Property:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch.compile and export warn about what is no concern here
+            warnings.simplefilter("ignore")  # of torch.compile and torch.export
             text = _call(function, make)
-    except _ViolationError as violation:
+    except (_ViolationError, ActlabError) as violation:
         return Property(name, str(violation), False, required)
     except Exception as error:  # third-party code may raise anything
         return Property(name, f"fails: {described(error, 120)}", False, required)
@@ -110,31 +109,17 @@ def _evaluated(make: Make, dtype: torch.dtype = torch.float64) -> nn.Module:
 # Requirements: those of `actlab.engines.activation_trial`.
 
 
-def _shape(make: Make) -> str:
+def _output(make: Make) -> str:
     x = _normal()
-    y = make()(x)
-    _require(isinstance(y, Tensor), f"returns {type(y).__name__}, not a tensor")
-    _require(y.shape == x.shape, f"returns shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}")
-    _require(y.dtype == x.dtype, f"returns {y.dtype} for {x.dtype}")
-    return "that of the input"
-
-
-def _finite(make: Make) -> str:
     for unit in (make().train(), make().eval()):
-        y = unit(3 * _normal())
-        _require(bool(y.isfinite().all()), "non-finite values for inputs of a few units")
-    return "finite, in training and evaluation"
+        check_call(unit, x, unit(x))
+    return "shape and dtype of the input, finite, as declared"
 
 
 def _gradient(make: Make) -> str:
-    x = _normal().requires_grad_()
-    y = make()(x)
-    _require(y.requires_grad, "the output does not depend on the input")
-    # Random weights: the sum of an output such as x - x.mean() has no gradient.
-    (gradient,) = torch.autograd.grad((y * torch.rand(y.shape)).sum(), x, allow_unused=True)
-    _require(gradient is not None, "the output does not depend on the input")
+    gradient = gradient_of(make(), _normal())
     _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")
-    _require(bool(gradient.any()), "zero everywhere: the layers below cannot learn")
+    _require(bool(gradient.any()), "zero: the layers below cannot learn")
     return f"nonzero for {100 * float((gradient != 0).float().mean()):.0f} % of normal inputs"
 
 
@@ -152,17 +137,14 @@ def _wide(make: Make) -> str:
     return f"value and gradient finite for |x| up to {WIDE:g}"
 
 
-def _low(dtype: torch.dtype) -> Callable[[Make], str]:
-    def low(make: Make) -> str:
-        x = _normal()
-        y = make().to(dtype).eval()(x.to(dtype))
-        exact = make().eval()(x)
-        _require(y.dtype == dtype, f"returns {y.dtype}")
-        _require(bool(y.isfinite().all()), "non-finite values")
-        error = float((y.float() - exact).abs().max() / exact.abs().max())
-        return f"largest error {error:.1g} of the largest value"
-
-    return low
+def _low(make: Make, dtype: torch.dtype) -> str:
+    x = _normal()
+    y = make().to(dtype).eval()(x.to(dtype))
+    exact = make().eval()(x)
+    _require(y.dtype == dtype, f"returns {y.dtype}")
+    _require(bool(y.isfinite().all()), "non-finite values")
+    error = float((y.float() - exact).abs().max() / exact.abs().max())
+    return f"largest error {error:.1g} of the largest value"
 
 
 def _differences(make: Make) -> str:
@@ -309,7 +291,7 @@ def _moments(make: Make) -> str:
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     weights = weights / weights.sum()
     unit = _evaluated(make)
-    _grid(make)  # raises where it is no function of one number
+    _grid(make)  # raises if it is not a function of one number
 
     def second_moment(variance: float) -> tuple[float, float]:
         with torch.no_grad():
@@ -330,14 +312,13 @@ def _moments(make: Make) -> str:
 
 
 REQUIRED: dict[str, Callable[[Make], str]] = {
-    "shape and type": _shape,
-    "values": _finite,
+    "output": _output,
     "gradient": _gradient,
 }
 INFORMATION: dict[str, Callable[[Make], str]] = {
     "wide inputs": _wide,
-    "bfloat16": _low(torch.bfloat16),
-    "float16": _low(torch.float16),
+    "bfloat16": partial(_low, dtype=torch.bfloat16),
+    "float16": partial(_low, dtype=torch.float16),
     "gradient against differences": _differences,
     "second derivative": _second,
     "forward-mode derivative": _forward_mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,8 +170,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
         faults = faults_of(todo, helper)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
-    for fault in dict.fromkeys(faults.values()):
-        print(f"{fault}; its {list(faults.values()).count(fault)} runs are left out")
+    for fault, number in Counter(faults.values()).items():
+        print(f"{fault}; its {number} run{'s are' if number > 1 else ' is'} left out")
     todo = [run for run in todo if run.id not in faults]
     if not todo:
         return len(faults)
