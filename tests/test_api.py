@@ -124,6 +124,19 @@ def test_activations_take_every_form(folder, monkeypatch):
     assert replaced.reference == "api_units:Mine"
 
 
+def test_a_study_run_from_python_is_part_of_reports(finished):
+    assert (finished.root / "table.json").is_file()
+
+
+def test_finished_runs_with_old_names_are_not_trained_again(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    old = tmp_path / "demo-smoke" / "gelu-seed0-12345678"
+    old.mkdir(parents=True)
+    (old / "result.json").write_text("{}")
+    with pytest.raises(ActlabError, match=r"python -m actlab.studies.renaming"):
+        actlab.run_study("demo", runs_dir=tmp_path, **CHANGES)
+
+
 def test_a_run_has_its_folder(finished):
     for name in finished.values["run"]:
         assert (finished.root / name / "checkpoints/last.ckpt").is_file()
@@ -138,5 +151,6 @@ def test_settings_seeds_and_parameters():
     assert {run.epochs for run in runs} == {2}
     assert runs[-1].point["model.activation"] == {"name": "elu", "alpha": 0.5}
     assert len(actlab.load_study("demo", seeds="4-7").runs()) == 16
+    assert {run.seed for run in actlab.load_study("demo", seeds=range(2, 5)).runs()} == {2, 3, 4}
     with pytest.raises(ActlabError, match="seeds: give these to load_study"):
         actlab.results(study, seeds=2)

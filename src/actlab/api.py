@@ -57,7 +57,7 @@ def load_study(
     >>> len(study.runs()), study.runs()[0].id.startswith("gelu-seed0-")
     (10, True)
     """
-    given = {**(settings or {}), **({} if seeds is None else {"seeds": _seeds(seeds)})}
+    given = {**(settings or {}), **({} if seeds is None else {"seeds": seeds})}
     words = {
         key: value if isinstance(value, str) else json.dumps(_plain(value)) for key, value in given.items()
     }
@@ -79,8 +79,8 @@ def run_study(
     """Train the unfinished runs of a study, evaluate its probes and return the results.
 
     Finished runs are skipped and interrupted runs resumed, so the same call continues a study that was
-    stopped. A script that calls this function does so below ``if __name__ == "__main__":``, as
-    `multiprocessing` requires.
+    stopped. The study's folder gets ``table.json``, which `actlab report` reads. A script that calls this
+    function does so below ``if __name__ == "__main__":``, as `multiprocessing` requires.
 
     Args:
         study: path or name of a study file, or what `load_study` returns.
@@ -99,6 +99,7 @@ def run_study(
     >>> list(found.table["activation"]), found.failed
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
+    from actlab.cli.study_output import keep
     from actlab.engines.checking import check
     from actlab.engines.running import Engine, run
 
@@ -107,7 +108,9 @@ def run_study(
         print(line)
     root = Path(runs_dir) / plan.name
     failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
-    return _read(plan, root, failed)
+    found = _read(plan, root, failed)
+    keep(found.stages, root)
+    return found
 
 
 def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
@@ -268,13 +271,9 @@ def _plain(value: Any) -> Any:
     """Return a setting with classes and functions as the text that names them."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(inner) for inner in value]
     return spec_of(value) if callable(value) else value
-
-
-def _seeds(seeds: int | str | Sequence[int]) -> Any:
-    return list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else seeds
 
 
 def _svg(figure: Figure) -> str:

@@ -21,7 +21,7 @@ from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.reading import load
-from actlab.studies.renaming import former_in
+from actlab.studies.renaming import notice
 
 ENGINES = ("auto", "sequential")
 W_AND_B = "actlab.reports.wandb.RunLogger"
@@ -161,7 +161,8 @@ def main(argv: Sequence[str]) -> int:
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
     root = args.runs_dir / study.name
-    check_names(root, args.command)
+    if args.command != "run" and (line := notice(root)):
+        print(f"note: {line}", file=sys.stderr)
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
@@ -179,20 +180,6 @@ def main(argv: Sequence[str]) -> int:
         folder = study_output.folder_of(study, root, args.stage)
         study_output.report(study_output.load(study, root, args.stage), folder, args.html)
     return 0
-
-
-def check_names(root: Path, command: str) -> None:
-    """Print a note if finished runs have old names.
-
-    Raises:
-        ActlabError: if the command is ``run``, which would train them again under new names.
-    """
-    if former := former_in(root):
-        remedy = f"rename them with `python -m actlab.studies.renaming {root}`"
-        line = f"{len(former)} finished runs in {root} have names from before November 2026: {remedy}"
-        if command == "run":
-            raise ActlabError(f"{line}, or use another --runs-dir")
-        print(f"note: {line}", file=sys.stderr)
 
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> int:

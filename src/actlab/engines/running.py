@@ -21,12 +21,14 @@ from actlab.engines.preparation import (
     measure_costs,
 )
 from actlab.engines.progress import Display, phase
+from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
     from actlab.engines.processes import Child, Here
@@ -61,8 +63,11 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         Number of runs and evaluations that failed.
 
     Raises:
-        ActlabError: if a config, activation or dataset is invalid, or the stage ``only`` cannot be run yet.
+        ActlabError: if a config or dataset is invalid, if the stage ``only`` cannot be run yet, or if finished
+            runs have old names and would be trained again.
     """
+    if line := notice(root):
+        raise ActlabError(f"{line}, or use another folder of runs")
     if only is not None:
         return run_stage(stages.until(study, root, only)[-1], root, engine)
     number = failed = 0

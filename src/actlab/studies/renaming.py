@@ -40,6 +40,14 @@ def former_in(root: Path) -> list[Path]:
     return [folder for folder in named if (folder / "result.json").exists()]
 
 
+def notice(root: Path) -> str:
+    """Return a line about finished runs with old names in a study's folder; empty without any."""
+    if not (former := former_in(root)):
+        return ""
+    remedy = f"rename them with `python -m actlab.studies.renaming {root}`"
+    return f"{len(former)} finished runs in {root} have names from before November 2026: {remedy}"
+
+
 def rename(root: Path) -> tuple[dict[str, str], list[str]]:
     """Rename the finished runs of a study.
 
