@@ -40,6 +40,8 @@ figures:
 notes: [a note to the reader]
 """
 
+ACTIVATIONS = "model.activation: [gelu, relu]"
+
 
 @pytest.fixture
 def study(cli, tmp_path, monkeypatch):
@@ -257,3 +259,19 @@ def test_a_report_without_runs_says_what_to_do(study):
     outcome = study("report")
     assert outcome.code == 2
     assert "run" in outcome.err
+
+
+def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_recorded(
+    cli, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    short = STUDY.replace("model.activation: [relu, elu]\n  model.optimizer.lr: [1.0e-2, 1.0e-3]", ACTIVATIONS)
+    (tmp_path / "tiny.yaml").write_text(short.replace("select: {tune: [model.optimizer.lr]}\n", ""))
+    first = cli("study", "run", "tiny.yaml", "--activation", "silu").out.splitlines()
+    assert first[-2].startswith("Enough seeds for a verdict, about ")
+    assert first[-1] == "  actlab study run tiny.yaml --activation silu --seeds 8 --reference gelu"
+    words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
+    assert "Enough seeds" not in cli(*words, "8").out
+    extended = cli(*words, "10").out
+    assert "The study was extended after 1 verdict on fewer seeds." in extended
+    assert "after Holm's correction and for 2 looks" in extended

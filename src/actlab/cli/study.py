@@ -168,7 +168,10 @@ def main(argv: Sequence[str]) -> int:
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)
     elif args.command == "run":
-        return run_and_show(study, root, args)
+        failed = run_and_show(study, root, args)
+        if args.activations and args.seeds is None and not study.stages:
+            study_output.suggest(study_output.load(study, root)[-1], ["study", *argv], args.reference)
+        return int(failed > 0)
     elif args.command == "show":
         opened = study_output.load(study, root, args.stage)
         study_output.show(opened[-1], args.form)
@@ -183,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_and_show(study: Study, root: Path, args: Namespace) -> int:
-    """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
+    """Train unfinished runs, print the table and write reports; return how many runs and probes failed."""
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
@@ -193,11 +196,11 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> int:
     folder = study_output.folder_of(study, root, args.stage)
     if not (args.report or args.html):
         study_output.keep(opened, folder)
-        return int(failed > 0)
+        return failed
     written = study_output.report(opened, folder, args.html)
     if args.logger == W_AND_B:
         study_output.publish(opened[-1], folder, written)
-    return int(failed > 0)
+    return failed
 
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
+from actlab.analysis.statistics import pairs_needed
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import regular
@@ -53,6 +55,29 @@ def detection(study: Study, root: Path, stage: str | None, size: float) -> list[
             "study with a few seeds first"
         )
     return found
+
+
+def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
+    """Print the command that trains enough seeds for a verdict, if there are too few, with its estimated time.
+
+    Args:
+        shown: results of the study.
+        words: words of the command that was run.
+        reference: what it gave as ``--reference``; without it, GELU is suggested if the study compares it.
+    """
+    from actlab.analysis import comparison, verdict
+    from actlab.reports.notes import duration
+
+    found = verdict.verdicts(shown)
+    if not shown.results or not any(one.outcome == "too few pairs" for one in found):
+        return
+    needed = pairs_needed(comparison.strictness(shown))
+    compared = {run.unit for run in shown.runs if isinstance(run.unit, str)}
+    usual = [] if reference is not None or "gelu" not in compared else ["--reference", "gelu"]
+    seconds = sum(result.get("seconds", 0.0) for result in shown.results.values()) / len(shown.results)
+    missing = len(shown.runs) / len(shown.study.seeds) * needed - len(shown.results)
+    command = shlex.join(["actlab", *words, "--seeds", str(needed), *usual])
+    print(f"\nEnough seeds for a verdict, about {duration(seconds * missing)} of training:\n  {command}")
 
 
 def show(shown: Results, form: str | None = None) -> None:
