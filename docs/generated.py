@@ -14,52 +14,7 @@ from pydantic import BaseModel
 from actlab.cli.commands import COMMANDS, FITS
 from actlab.studies import schema
 
-# What keys without a description in the schema mean.
-MEANINGS = {
-    ("study", "blocks"): "grids with base configs of their own, instead of `grid`: other networks or tasks",
-    ("study", "select"): "which grid keys are tuned rather than compared, and by what",
-    ("study", "stages"): "parts that run in order, each at what the stage before it has selected",
-    ("study", "probes"): "evaluations of checkpoints after training",
-    ("study", "table"): "columns of the table",
-    ("study", "published"): "values of a paper, printed beside ours",
-    ("study", "figures"): "figures of `actlab study report`",
-    ("study", "notes"): "sentences printed below the table",
-    ("blocks", "base"): "the config of the block's runs; default: that of the study",
-    ("blocks", "set"): "dotted config keys set in every run of the block, over those of the study",
-    ("blocks", "name"): "name in tables; required where two blocks have runs at the same grid point",
-    ("stages", "name"): "name for `--stage`, and in files",
-    ("stages", "set"): "dotted config keys set in every run of the stage; `--set` takes precedence",
-    ("probes", "name"): "first part of the names of its metrics, and name of its files",
-    ("probes", "class_path"): "import path of the class: `actlab.probes.InputNoise`, or your own",
-    ("probes", "init_args"): "arguments of the class",
-    ("table", "at"): "where in a run the value is read, [see below](#where-a-value-is-read)",
-    ("table", "percent"): "print the value times 100",
-    ("table", "mode"): "whether low or high values are better; default: `max` for an accuracy, else `min`",
-    ("published", "source"): "where the values are printed",
-    ("published", "values"): "the values",
-    ("published.values", "metric"): "metric of the column beside which the value is printed",
-    ("published.values", "at"): "`at` of that column",
-    ("published.values", "condition"): "`condition` of that column",
-    (
-        "published.values",
-        "value",
-    ): "the published value, as a fraction where ours is one; a mean if `sd` is given",
-    ("published.values", "sd"): "published standard deviation over runs",
-    ("figures", "name"): "name of the files",
-    ("figures", "xlabel"): "label of the x axis",
-    ("figures", "at"): "where values over a condition are read; [see below](#where-a-value-is-read)",
-    ("figures", "condition"): "the condition of the drawn metrics, such as `layer=2`",
-    ("figures", "label"): "label of the y axis",
-    ("figures", "percent"): "draw values times 100",
-    ("figures", "panels"): "the panels; default: one panel with the figure's own keys",
-    ("figures", "published"): "published curves to draw below ours",
-    ("panels", "title"): "title, and name in `curves.csv`",
-    ("panels", "where"): "grid keys and values: draw only these grid points",
-    ("panels", "ylim"): "lower and upper end of the y axis",
-    ("panels", "published"): "value of the column `panel` in the file of published curves",
-    ("figures.published", "file"): "CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`",
-    ("figures.published", "names"): "our value of `lines` → value of the file's column `act`",
-}
+SEE = "; [all places](#where-a-value-is-read)"  # after the meaning of keys that say where a value is read
 _PATTERNS = {
     schema.NAME: "name",
     r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$": "`mean`, `mean 5-50`, `below 0.1`",
@@ -83,6 +38,7 @@ class Key(NamedTuple):
 def parts() -> dict[str, list[Key]]:
     """Return the keys of each part of a study file; a panel's keys are those that a figure lacks."""
     top = schema.File.model_json_schema()
+    places = top["$defs"]["Column"]["properties"]["at"]["anyOf"]
     found: dict[str, list[Key]] = {}
     waiting: list[tuple[str, type[BaseModel], Mapping[str, Any]]] = [("study", schema.File, top)]
     while waiting:
@@ -94,7 +50,7 @@ def parts() -> dict[str, list[Key]]:
             child = _child(name, part)
             if inner := _reference(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
-            meaning = _escaped(entry.get("description", "")) or MEANINGS.get((part, name), "")
+            meaning = _escaped(entry.get("description", "")) + (SEE if entry.get("anyOf") == places else "")
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
     return found
 
