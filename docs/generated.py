@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ def parts() -> dict[str, list[Key]]:
             if part == "panels" and _inherited(name, entry, top):
                 continue
             child = _child(name, part)
-            if inner := _reference(entry):
+            if inner := schema.part_in(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
             meaning = _escaped(entry.get("description", "")) + (SEE if entry.get("anyOf") == places else "")
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
@@ -87,15 +88,6 @@ def _inherited(name: str, entry: Mapping[str, Any], top: Mapping[str, Any]) -> b
 
 def _options(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return entry.get("anyOf", [entry])
-
-
-def _reference(entry: Mapping[str, Any]) -> str:
-    """Return the name of the part that an entry, or a list of them, refers to; empty if it is a plain value."""
-    for option in _options(entry):
-        path = option.get("$ref") or option.get("items", {}).get("$ref", "")
-        if path:
-            return str(path).rpartition("/")[2]
-    return ""
 
 
 def _type(entry: Mapping[str, Any], part: str) -> str:
@@ -157,11 +149,10 @@ def commands() -> str:
 def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ()) -> Iterator[str]:
     """Yield the section of a command, then those of its commands."""
     subs = [sub for action in parser._actions for sub in _subparsers(action)]
-    shared = _shared([options for sub, _ in subs if (options := _options_of(sub))])
+    shared, names = _shared({sub.prog.rpartition(" ")[2]: _options_of(sub) for sub, _ in subs})
     own = {name: text for name, text in _options_of(parser).items() if name not in known}
     yield from ["", f"## {parser.prog}", "", _sentence(parser.description or about), ""]
     if shared:
-        names = [sub.prog.rpartition(" ")[2] for sub, _ in subs if _options_of(sub)]
         yield from [f"Options of `{'`, `'.join(names[:-1])}` and `{names[-1]}`:", ""]
     if own or shared:
         yield from ["| option | meaning |", "|---|---|"]
@@ -169,13 +160,21 @@ def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ())
     if parser.epilog:
         yield from ["", "```sh", *(line.strip() for line in parser.epilog.splitlines()[1:]), "```"]
     for sub, text in subs:
-        yield from _command(sub, text, shared)
+        yield from _command(sub, text, shared if sub.prog.rpartition(" ")[2] in names else ())
 
 
-def _shared(options: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the options that many commands have."""
-    common = options[0] if len(options) > 2 else {}
-    return {name: text for name, text in common.items() if all(name in others for others in options)}
+def _shared(options: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """Return the options that many commands have, and the names of these commands.
+
+    Args:
+        options: options with their meaning, by the name of the command.
+    """
+    usual = Counter(name for own in options.values() for name in own).most_common(1)
+    if not usual or usual[0][1] <= 2:
+        return {}, []
+    commands = [name for name, own in options.items() if usual[0][0] in own]
+    first = options[commands[0]]
+    return {n: text for n, text in first.items() if all(n in options[c] for c in commands)}, commands
 
 
 def _options_of(parser: ArgumentParser) -> dict[str, str]:

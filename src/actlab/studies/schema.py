@@ -177,7 +177,7 @@ class File(Part):
     base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
-        default=None, description="dotted config key → values"
+        default=None, description="dotted config key → values: a run for each combination and seed"
     )
     blocks: list[Block] | None = Field(
         default=None,
@@ -236,6 +236,14 @@ def given(part: Part) -> dict[str, Any]:
 def json_schema() -> str:
     """Return the JSON schema for editors that complete and check YAML."""
     return json.dumps(File.model_json_schema(), indent=1) + "\n"
+
+
+def part_in(entry: Mapping[str, Any]) -> str:
+    """Return the name of the part that an entry of the JSON schema holds, alone or in a list; empty if none."""
+    for option in entry.get("anyOf", [entry]):
+        if path := option.get("$ref") or option.get("items", {}).get("$ref"):
+            return str(path).rpartition("/")[2]
+    return ""
 
 
 def _one_line(error: ValidationError, path: Path) -> ActlabError:
