@@ -92,7 +92,7 @@ def test_the_new_study_runs_as_written(cli, tmp_path, monkeypatch):
     plan = cli("study", "plan", "mine.yaml")
     assert plan.code == 0, plan.err
     assert "12 runs" in plan.out
-    assert "then stage compare: 3 grid points at selected settings × 7 seeds" in plan.out
+    assert "then stage compare: 3 grid points at selected settings × 8 seeds" in plan.out
     few = ("model.activation=relu", "model.optimizer.lr=1e-3", "model.network.hidden=[4]")
     run = cli("study", "run", "mine.yaml", "--smoke", *(word for setting in few for word in ("--set", setting)))
     assert run.code == 0, run.err

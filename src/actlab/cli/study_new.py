@@ -35,7 +35,7 @@ reference: relu
 select: {tune: [model.optimizer.lr], metric: val/loss, mode: min}
 stages:
   - {name: choose, seeds: 2}
-  - {name: compare, seeds: 2-8}
+  - {name: compare, seeds: 2-9}
 table:
   - {metric: test/error, at: last, percent: true, chance: 0.9, margin: 0.005}
   - {metric: val/loss, at: best}

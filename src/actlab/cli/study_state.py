@@ -164,7 +164,7 @@ def _detail(state: State, run: Run, now: float) -> str:
     """Return what a line of `_details` says after the kind of its runs."""
     if state.kind in (RUNNING, INTERRUPTED):
         return f" at epoch {state.epochs}{f' of {run.epochs}' if run.epochs else ''}, {age(state.changed, now)}"
-    return f" ({textwrap.shorten(state.reason, 160)})" if state.reason else ""
+    return f" ({textwrap.shorten(state.reason, 300)})" if state.reason else ""
 
 
 def _probes(study: Study, root: Path, states: States) -> Iterator[str]:
