@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -14,52 +15,7 @@ from pydantic import BaseModel
 from actlab.cli.commands import COMMANDS, FITS
 from actlab.studies import schema
 
-# What keys without a description in the schema mean.
-MEANINGS = {
-    ("study", "blocks"): "grids with base configs of their own, instead of `grid`: other networks or tasks",
-    ("study", "select"): "which grid keys are tuned rather than compared, and by what",
-    ("study", "stages"): "parts that run in order, each at what the stage before it has selected",
-    ("study", "probes"): "evaluations of checkpoints after training",
-    ("study", "table"): "columns of the table",
-    ("study", "published"): "values of a paper, printed beside ours",
-    ("study", "figures"): "figures of `actlab study report`",
-    ("study", "notes"): "sentences printed below the table",
-    ("blocks", "base"): "the config of the block's runs; default: that of the study",
-    ("blocks", "set"): "dotted config keys set in every run of the block, over those of the study",
-    ("blocks", "name"): "name in tables; required where two blocks have runs at the same grid point",
-    ("stages", "name"): "name for `--stage`, and in files",
-    ("stages", "set"): "dotted config keys set in every run of the stage; `--set` takes precedence",
-    ("probes", "name"): "first part of the names of its metrics, and name of its files",
-    ("probes", "class_path"): "import path of the class: `actlab.probes.InputNoise`, or your own",
-    ("probes", "init_args"): "arguments of the class",
-    ("table", "at"): "where in a run the value is read, [see below](#where-a-value-is-read)",
-    ("table", "percent"): "print the value times 100",
-    ("table", "mode"): "whether low or high values are better; default: `max` for an accuracy, else `min`",
-    ("published", "source"): "where the values are printed",
-    ("published", "values"): "the values",
-    ("published.values", "metric"): "metric of the column beside which the value is printed",
-    ("published.values", "at"): "`at` of that column",
-    ("published.values", "condition"): "`condition` of that column",
-    (
-        "published.values",
-        "value",
-    ): "the published value, as a fraction where ours is one; a mean if `sd` is given",
-    ("published.values", "sd"): "published standard deviation over runs",
-    ("figures", "name"): "name of the files",
-    ("figures", "xlabel"): "label of the x axis",
-    ("figures", "at"): "where values over a condition are read; [see below](#where-a-value-is-read)",
-    ("figures", "condition"): "the condition of the drawn metrics, such as `layer=2`",
-    ("figures", "label"): "label of the y axis",
-    ("figures", "percent"): "draw values times 100",
-    ("figures", "panels"): "the panels; default: one panel with the figure's own keys",
-    ("figures", "published"): "published curves to draw below ours",
-    ("panels", "title"): "title, and name in `curves.csv`",
-    ("panels", "where"): "grid keys and values: draw only these grid points",
-    ("panels", "ylim"): "lower and upper end of the y axis",
-    ("panels", "published"): "value of the column `panel` in the file of published curves",
-    ("figures.published", "file"): "CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`",
-    ("figures.published", "names"): "our value of `lines` → value of the file's column `act`",
-}
+SEE = "; [all places](#where-a-value-is-read)"  # after the meaning of keys that say where a value is read
 _PATTERNS = {
     schema.NAME: "name",
     r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$": "`mean`, `mean 5-50`, `below 0.1`",
@@ -83,6 +39,7 @@ class Key(NamedTuple):
 def parts() -> dict[str, list[Key]]:
     """Return the keys of each part of a study file; a panel's keys are those that a figure lacks."""
     top = schema.File.model_json_schema()
+    places = top["$defs"]["Column"]["properties"]["at"]["anyOf"]
     found: dict[str, list[Key]] = {}
     waiting: list[tuple[str, type[BaseModel], Mapping[str, Any]]] = [("study", schema.File, top)]
     while waiting:
@@ -92,9 +49,9 @@ def parts() -> dict[str, list[Key]]:
             if part == "panels" and _inherited(name, entry, top):
                 continue
             child = _child(name, part)
-            if inner := _reference(entry):
+            if inner := schema.part_in(entry):
                 waiting.append((child, getattr(schema, inner), top["$defs"][inner]))
-            meaning = _escaped(entry.get("description", "")) or MEANINGS.get((part, name), "")
+            meaning = _escaped(entry.get("description", "")) + (SEE if entry.get("anyOf") == places else "")
             found[part].append(Key(name, _type(entry, child), _default(model, name), meaning))
     return found
 
@@ -131,15 +88,6 @@ def _inherited(name: str, entry: Mapping[str, Any], top: Mapping[str, Any]) -> b
 
 def _options(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return entry.get("anyOf", [entry])
-
-
-def _reference(entry: Mapping[str, Any]) -> str:
-    """Return the name of the part that an entry, or a list of them, refers to; empty if it is a plain value."""
-    for option in _options(entry):
-        path = option.get("$ref") or option.get("items", {}).get("$ref", "")
-        if path:
-            return str(path).rpartition("/")[2]
-    return ""
 
 
 def _type(entry: Mapping[str, Any], part: str) -> str:
@@ -201,11 +149,10 @@ def commands() -> str:
 def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ()) -> Iterator[str]:
     """Yield the section of a command, then those of its commands."""
     subs = [sub for action in parser._actions for sub in _subparsers(action)]
-    shared = _shared([options for sub, _ in subs if (options := _options_of(sub))])
+    shared, names = _shared({sub.prog.rpartition(" ")[2]: _options_of(sub) for sub, _ in subs})
     own = {name: text for name, text in _options_of(parser).items() if name not in known}
     yield from ["", f"## {parser.prog}", "", _sentence(parser.description or about), ""]
     if shared:
-        names = [sub.prog.rpartition(" ")[2] for sub, _ in subs if _options_of(sub)]
         yield from [f"Options of `{'`, `'.join(names[:-1])}` and `{names[-1]}`:", ""]
     if own or shared:
         yield from ["| option | meaning |", "|---|---|"]
@@ -213,13 +160,21 @@ def _command(parser: ArgumentParser, about: str = "", known: Iterable[str] = ())
     if parser.epilog:
         yield from ["", "```sh", *(line.strip() for line in parser.epilog.splitlines()[1:]), "```"]
     for sub, text in subs:
-        yield from _command(sub, text, shared)
+        yield from _command(sub, text, shared if sub.prog.rpartition(" ")[2] in names else ())
 
 
-def _shared(options: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the options that many commands have."""
-    common = options[0] if len(options) > 2 else {}
-    return {name: text for name, text in common.items() if all(name in others for others in options)}
+def _shared(options: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
+    """Return the options that many commands have, and the names of these commands.
+
+    Args:
+        options: options with their meaning, by the name of the command.
+    """
+    usual = Counter(name for own in options.values() for name in own).most_common(1)
+    if not usual or usual[0][1] <= 2:
+        return {}, []
+    commands = [name for name, own in options.items() if usual[0][0] in own]
+    first = options[commands[0]]
+    return {n: text for n, text in first.items() if all(n in options[c] for c in commands)}, commands
 
 
 def _options_of(parser: ArgumentParser) -> dict[str, str]:

@@ -5,14 +5,16 @@ import subprocess
 
 import pytest
 
-from actlab.cli import completion
+from actlab.cli import completion, study
 
 ASK = """
 COMP_WORDS=({words}); COMP_CWORD={last}; COMPREPLY=(); _shtab_actlab; echo "${{COMPREPLY[*]}}"
 """
 ASKED = [
     (["actlab", "st"], {"study"}),
-    (["actlab", "study", "''"], {"plan", "run", "show", "report", "wandb", "schema"}),
+    (["actlab", "study", "''"], set(study.COMMANDS)),
+    (["actlab", "study", "new", "mine.yaml", "--like", "soi_m"], {"soi_mnist"}),
+    (["actlab", "study", "clean", "demo", "--oth"], {"--others"}),
     (["actlab", "study", "run", "demo", "--act"], {"--activation"}),
     (["actlab", "study", "run", "demo", "--activation", "gelu_t"], {"gelu_tanh"}),
     (["actlab", "study", "run", "soi_m"], {"soi_mnist"}),

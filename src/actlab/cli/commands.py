@@ -15,7 +15,7 @@ USAGE = """\
 usage: actlab COMMAND …
 
   fit | validate | test | predict   one network:      actlab fit -c mnist_classifier --data.sample true
-  study plan | run | show | report | wandb | schema
+  study new | plan | status | run | show | report | clean | wandb | schema
                                     many runs:        actlab study run gelu_mnist_classifier --smoke
   check                             one activation:   actlab check ./mine.py:Mine
   scoreboard                        on six tasks:     actlab scoreboard --activation ./mine.py:Mine

@@ -1,25 +1,24 @@
-"""``actlab study plan | run | show | report | wandb FILE``: plan, run and compare the runs of a study file."""
+"""``actlab study plan | run | status | show | report | clean FILE``: the runs of a study file."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from actlab.cli import study_output
+from actlab.cli import study_new, study_output
 from actlab.cli.loggers import logger_factory
-from actlab.config.keys import canonical, without
-from actlab.engines import stages
+from actlab.cli.study_clean import clean
+from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.checking import check
-from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
 from actlab.engines.running import Engine, ignored, run
 from actlab.errors import ActlabError, Parser
+from actlab.storage.resources import names_in
 from actlab.studies import schema
-from actlab.studies.folders import RunFolder
-from actlab.studies.groups import groups
-from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import load
 from actlab.studies.renaming import notice
 
@@ -28,20 +27,25 @@ W_AND_B = "actlab.reports.wandb.RunLogger"
 
 
 COMMANDS = {
+    "new": "write a study file with a comment on each key",
     "plan": "list the runs; import nothing that the study names, except with --time",
+    "status": "count the runs by state, with the time of the last progress and what to do next",
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",
+    "clean": "list what the study's folder no longer needs, and delete it with --yes",
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
 }
 
 
 EXAMPLES = {
+    "new": ["actlab study new mine.yaml", "actlab study new mine.yaml --like gelu_mnist_noise"],
     "plan": [
         "actlab study plan gelu_mnist_classifier",
         "actlab study plan mine.yaml --time --set data.dataset=FOLDER",
     ],
+    "status": ["actlab study status demo", "actlab study status demo --smoke"],
     "run": [
         "actlab study run demo --report",
         "actlab study run demo --activation ./my_unit.py:MyUnit",
@@ -54,6 +58,7 @@ EXAMPLES = {
         "actlab study report demo --html",
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
+    "clean": ["actlab study clean demo", "actlab study clean demo --failed --others --yes"],
     "wandb": ["actlab study wandb demo --entity ME --project actlab"],
     "schema": ["actlab study schema > schema.json"],
 }
@@ -67,8 +72,21 @@ def parser() -> Parser:
         name: commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
         for name, text in COMMANDS.items()
     }
-    for name in ("plan", "run", "show", "report", "wandb"):
+    subs["new"].add_argument(
+        "path", metavar="PATH", type=Path, help="the file to write; it is never overwritten"
+    )
+    subs["new"].add_argument(
+        "--like",
+        metavar="STUDY",
+        choices=names_in(study_new.STUDIES),
+        help="copy a study that ships with actlab; default: a small study on samples",
+    )
+    for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
         _add_study(subs[name])
+        if name != "clean":  # the runs of all stages belong to the study
+            subs[name].add_argument(
+                "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
+            )
     subs["plan"].add_argument("--time", action="store_true", help="estimate the time from timed updates")
     subs["plan"].add_argument(
         "--detect",
@@ -81,6 +99,13 @@ def parser() -> Parser:
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
+    subs["clean"].add_argument("--failed", action="store_true", help="also runs that failed")
+    subs["clean"].add_argument(
+        "--others",
+        action="store_true",
+        help="also runs that this plan lacks: other seeds, settings, data or code",
+    )
+    subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
     subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
@@ -115,7 +140,6 @@ def _add_study(sub: ArgumentParser) -> None:
         "--seeds", metavar="N", help="number of seeds, or a range such as 5-19; finished runs of others stay"
     )
     sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    sub.add_argument("--stage", metavar="NAME", help="only this stage of the study; default: all open stages")
 
 
 def _add_run_options(sub: ArgumentParser) -> None:
@@ -155,7 +179,15 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.command == "schema":
         print(schema.json_schema(), end="")
-        return 0
+    elif args.command == "new":
+        study_new.write(args.path, args.like)
+    else:
+        return _run(args, argv)
+    return 0
+
+
+def _run(args: Namespace, argv: Sequence[str]) -> int:
+    """Run a command on the study that the arguments select; return the exit code."""
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     study = load(args.file, args.smoke, [*args.overrides, *seeds], args.activations, args.reference)
     for line in check(study) if args.command in ("plan", "run") else ():
@@ -167,26 +199,33 @@ def main(argv: Sequence[str]) -> int:
         show_plan(study, root, args.time, args.stage)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)
+    elif args.command == "status":
+        show_status(study, root, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
     elif args.command == "run":
-        failed = run_and_show(study, root, args)
-        if args.activations and args.seeds is None and not study.stages:
-            study_output.suggest(study_output.load(study, root)[-1], ["study", *argv], args.reference)
-        return int(failed > 0)
-    elif args.command == "show":
-        opened = study_output.load(study, root, args.stage)
-        study_output.show(opened[-1], args.form)
-        if line := ignored([run for one in opened for run in one.runs], root):
-            print(f"note: {line}", file=sys.stderr)
+        return run_and_show(study, root, args, argv)
+    elif args.command == "clean":
+        chosen = {LEFT_OVER} | ({FAILED} if args.failed else set()) | ({OTHERS} if args.others else set())
+        clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
         study_output.dashboards(study_output.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
-        folder = study_output.folder_of(study, root, args.stage)
-        study_output.report(study_output.load(study, root, args.stage), folder, args.html)
+        _show(study, root, args)
     return 0
 
 
-def run_and_show(study: Study, root: Path, args: Namespace) -> int:
-    """Train unfinished runs, print the table and write reports; return how many runs and probes failed."""
+def _show(study: Study, root: Path, args: Namespace) -> None:
+    """Run ``show`` or ``report``."""
+    opened = study_output.load(study, root, args.stage)
+    if args.command == "report":
+        study_output.report(opened, study_output.folder_of(study, root, args.stage), args.html)
+        return
+    study_output.show(opened[-1], args.form)
+    if line := ignored([run for one in opened for run in one.runs], root):
+        print(f"note: {line}", file=sys.stderr)
+
+
+def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
+    """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
@@ -194,70 +233,12 @@ def run_and_show(study: Study, root: Path, args: Namespace) -> int:
     opened = study_output.load(study, root, args.stage)
     study_output.show(opened[-1])
     folder = study_output.folder_of(study, root, args.stage)
-    if not (args.report or args.html):
+    if args.report or args.html:
+        written = study_output.report(opened, folder, args.html)
+        if args.logger == W_AND_B:
+            study_output.publish(opened[-1], folder, written)
+    else:
         study_output.keep(opened, folder)
-        return failed
-    written = study_output.report(opened, folder, args.html)
-    if args.logger == W_AND_B:
-        study_output.publish(opened[-1], folder, written)
-    return failed
-
-
-def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
-    """Print the runs with their states and the remaining work.
-
-    Args:
-        study: the study.
-        root: the study's folder.
-        timed: whether to time updates and estimate the remaining time.
-        only: name of the only stage to list; None for all open stages.
-    """
-    ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
-    runs = [r for stage in ready for r in stage.runs()]
-    states = {r.id: state(RunFolder(root, r)) for r in runs}
-    widest = max(map(len, states.values()))
-    for r in runs:
-        print(f"{states[r.id]:<{widest}}  {r.id}")
-    todo = [r for r in runs if states[r.id] != "finished"]
-    left = sum(r.epochs or 1 for r in todo)
-    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
-    for stage in study.stages[len(ready) :] if only is None else ():
-        points = len(groups(ready[0]))
-        print(f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds")
-    if only is None and (line := stages.unopened(study, root, ready)):
-        print(line)
-    if todo and timed:
-        print(costs(ready[-1], todo))
-
-
-def state(folder: RunFolder) -> str:
-    """Return the state of a run: ``finished``, ``failed``, ``epoch 9 of 25`` or ``to run``."""
-    if folder.finished:
-        return "finished"
-    if folder.failure:
-        return "failed"
-    last = folder.run.epochs
-    return f"epoch {done}{f' of {last}' if last else ''}" if (done := folder.epochs) else "to run"
-
-
-def costs(study: Study, todo: Sequence[Run]) -> str:
-    """Time updates and return an estimate of the remaining time as text."""
-    from actlab.engines.settings import quiet
-    from actlab.reports.notes import duration
-
-    def of(point: Mapping[str, Any]) -> str:
-        return canonical(without(point, study.select.tune))
-
-    with quiet(), helper_for(study) as helper:
-        faults = faults_of(todo, helper)
-        todo = [run for run in todo if run.id not in faults]
-        if not todo:
-            return "no run can be trained: " + "; ".join(dict.fromkeys(faults.values()))
-        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
-        measured = [entry for entry in measured if "failed" not in entry]
-        updates = helper.call(updates_of, todo[0])
-    if not measured or updates is None:
-        return "no time estimate: the model is not an actlab task, or the size of the data is unknown"
-    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
-    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
-    return f"about {duration(total)} one by one, for updates only ({updates} updates per epoch, timed just now)"
+    if args.activations and args.seeds is None and not study.stages:
+        study_output.suggest(opened[-1], ["study", *argv], args.reference)
+    return int(failed > 0)

@@ -35,7 +35,7 @@ FILE, TRIALS = "stacks.json", "trials.json"
 _RETRY = "delete it; the trials of stacks are then run again"
 
 
-class _Stack(TypedDict):
+class Stack(TypedDict):
     """An entry of ``stacks.json``."""
 
     id: Annotated[str, Field(pattern="^[0-9a-f]+$")]
@@ -211,10 +211,9 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
         ActlabError: if a stack contains an unfinished run and a run that is not among ``runs``.
     """
     path = root / FILE
-    entries = _entries(path)
     by_id = {run.id: run for run in runs}
     jobs = []
-    for entry in entries:
+    for entry in entries(root):
         missing = [member for member in entry["members"] if member not in by_id]
         if missing and unfinished & set(entry["members"]):
             raise ActlabError(
@@ -230,7 +229,7 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
 def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> None:
     """Add stacks to ``stacks.json``; keep its entries, also of other settings, except for ``instead_of``."""
     path = root / FILE
-    known = [entry for entry in _entries(path) if entry["id"] != instead_of]
+    known = [entry for entry in entries(root) if entry["id"] != instead_of]
     ids = {entry["id"] for entry in known}
     fresh = [
         {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
@@ -240,11 +239,11 @@ def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> Non
     write_sealed(path, [*known, *fresh])
 
 
-def _entries(path: Path) -> list[_Stack]:
+def entries(root: Path) -> list[Stack]:
     """Return the entries of ``stacks.json``; ids must be hexadecimal, so that no path leaves the folder.
 
     Raises:
         DamagedError: if the file is damaged.
     """
-    remedy = "delete it; finished runs stay, unfinished stacks start from scratch"
-    return read_json(path, list[_Stack], remedy) if path.exists() else []
+    path, remedy = root / FILE, "delete it; finished runs stay, unfinished stacks start from scratch"
+    return read_json(path, list[Stack], remedy) if path.exists() else []

@@ -40,7 +40,7 @@ class Selected(TypedDict):
 Chosen = dict[str, Selected]  # by canonical grid point
 
 
-def opened(study: Study, root: Path) -> list[Study]:
+def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     """Return the stages that can be run, each as a separate study; without stages, the study itself.
 
     The first stage is the whole grid. A later stage has one run for each grid point, at its selected settings,
@@ -49,20 +49,21 @@ def opened(study: Study, root: Path) -> list[Study]:
     Args:
         study: the study as described by its file.
         root: the study's folder.
+        store: whether to store selections made now.
     """
     if not study.stages:
         return [study]
     stages = [_first(study, study.stages[0])]
     for stage in study.stages[1:]:
-        chosen = _selected(stages[-1], stage, root)
+        chosen = _selected(stages[-1], stage, root, store)
         if chosen is None:
             break
         stages.append(_later(study, stages, stage, chosen))
     return stages
 
 
-def until(study: Study, root: Path, name: str) -> list[Study]:
-    """Return the stages up to the stage ``name``.
+def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study]:
+    """Return the stages up to the stage ``name``; arguments as for `opened`.
 
     Raises:
         ActlabError: if the study has no stage of that name, or the stage cannot be run yet.
@@ -72,7 +73,7 @@ def until(study: Study, root: Path, name: str) -> list[Study]:
         remedy = "" if names else f"{study.name} has no stages: leave --stage out."
         raise unknown("stage", name, names, remedy)
     number = names.index(name) + 1
-    stages = opened(study, root)
+    stages = opened(study, root, store)
     if len(stages) < number:
         raise ActlabError(
             f"stage {name} cannot be run yet: its settings are selected by runs that have not ended. Run stage "
@@ -163,7 +164,7 @@ def _block(group: Group, chosen: Mapping[str, Any]) -> int:
     raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
 
 
-def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
+def _selected(before: Study, stage: Stage, root: Path, store: bool) -> Chosen | None:
     """Return the selection for each grid point of a stage; None if a run before the stage has not ended."""
     stored = read(root)
     chosen = stored.setdefault(stage.name, {})
@@ -176,7 +177,8 @@ def _selected(before: Study, stage: Stage, root: Path) -> Chosen | None:
             return None
         for group in missing:
             chosen[canonical(group.point)] = _entry(loaded, group)
-        write_sealed(root / FILE, stored)
+        if store:
+            write_sealed(root / FILE, stored)
     return chosen
 
 

@@ -108,6 +108,15 @@ def _lock(folder: Path) -> FileLock | None:
     return None
 
 
+def is_abandoned(folder: Path) -> bool:
+    """Return whether a temporary folder of `scratch` belongs to a process that has ended."""
+    with suppress(OSError):  # removed meanwhile, or owned by another user
+        if lock := _lock(folder):
+            lock.release()
+            return True
+    return False
+
+
 def _remove_abandoned(parent: Path) -> None:
     """Remove the scratch folders whose processes have ended."""
     for folder in parent.glob(".*.partial/"):

@@ -131,6 +131,15 @@ class RunFolder:
         """Whether the run is unfinished and has a checkpoint to resume from."""
         return not self.finished and self.checkpoint.exists()
 
+    @property
+    def record(self) -> Result:
+        """``result.json`` of a finished run, without a check of the files that it lists.
+
+        Raises:
+            DamagedError: if ``result.json`` is damaged.
+        """
+        return read_json(self._result, Result, self.remedy)
+
     def result(self) -> Result:
         """Return ``result.json`` of a finished run after checking the digests of its files.
 
@@ -140,7 +149,7 @@ class RunFolder:
         Raises:
             DamagedError: if ``result.json`` or a file that it lists is damaged or missing.
         """
-        found = read_json(self._result, Result, self.remedy)
+        found = self.record
         if found["id"] != self.run.id or found.get("identity", self.run.identity) != self.run.identity:
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         for name, digest in found.get("files", {}).items():
@@ -212,6 +221,13 @@ class RunFolder:
             return int(float(last.partition(",")[0]))
         except (OSError, ValueError):  # no rows yet, or the file was edited
             return 0
+
+    @property
+    def changed(self) -> float | None:
+        """Time of the last progress: the start, an epoch or the end of the run, in seconds since 1970."""
+        files = (self._result, self._failure, self._so_far, self.checkpoint, self.path / "config.yaml")
+        times = [file.stat().st_mtime for file in files if file.exists()]
+        return max(times, default=None)
 
     def open(self) -> None:
         """Create the folder and write the config and the grid point."""

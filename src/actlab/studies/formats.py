@@ -41,6 +41,14 @@ class Summed(TypedDict):
     highest_epoch: float
 
 
+class Placed(TypedDict):
+    """``point.json``: which run a folder belongs to."""
+
+    id: str
+    seed: int
+    point: Point
+
+
 class Failure(TypedDict):
     """``failed.json``: why the last attempt at a run failed."""
 

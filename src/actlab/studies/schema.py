@@ -44,25 +44,33 @@ class Block(Part):
     """A grid over its own base config."""
 
     grid: dict[str, Any] = Field(description="dotted config key → values")
-    base: str | None = None
-    set: dict[str, Any] = {}
-    name: str = ""
+    base: str | None = Field(
+        default=None, description="the config of the block's runs; default: that of the study"
+    )
+    set: dict[str, Any] = Field(
+        default={}, description="dotted config keys set in every run of the block, over those of the study"
+    )
+    name: str = Field(
+        default="", description="name in tables; required where two blocks have runs at the same grid point"
+    )
 
 
 class Stage(Part):
     """A part of the study that runs at the settings that the previous stage selected."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME, description="name for `--stage`, and in files")
     seeds: Any = Field(default=None, json_schema_extra=_SEEDS)
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = Field(
+        default={}, description="dotted config keys set in every run of the stage; `--set` takes precedence"
+    )
 
 
 class Probe(Part):
     """An evaluation of checkpoints after training."""
 
-    name: str = Field(pattern=NAME)
-    class_path: str
-    init_args: dict[str, Any] = {}
+    name: str = Field(pattern=NAME, description="first part of the names of its metrics, and name of its files")
+    class_path: str = Field(description="import path of the class: `actlab.probes.InputNoise`, or your own")
+    init_args: dict[str, Any] = Field(default={}, description="arguments of the class")
     at: list[Place] | Place = Field(default="last", description="checkpoints: last, best, or numbers of epochs")
 
 
@@ -70,10 +78,15 @@ class Column(Part):
     """A column of the table."""
 
     metric: str = Field(description="split/metric, or probe/split/metric")
-    at: At = "last"
+    at: At = Field(
+        default="last", description="where in a run the value is read, such as `last`, `best` or epoch `5`"
+    )
     condition: str = Field(default="", description="such as noise=0.5")
-    percent: bool = False
-    mode: Literal["min", "max"] | None = None
+    percent: bool = Field(default=False, description="print the value times 100")
+    mode: Literal["min", "max"] | None = Field(
+        default=None,
+        description="whether low or high values are better; default: `max` for an accuracy, else `min`",
+    )
     ranked: bool = Field(default=True, description="false: the column does not rank activations")
     chance: FiniteFloat | int | None = Field(
         default=None, description="value of guessing, such as 0.9; activations no better are not ranked"
@@ -89,25 +102,31 @@ class Value(Part):
     """A published value."""
 
     where: dict[str, Any] = Field(default={}, description="grid keys and values")
-    metric: str
-    at: At = "last"
-    condition: str = ""
-    value: FiniteFloat | int
-    sd: FiniteFloat | int | None = Field(default=None, ge=0)
+    metric: str = Field(description="metric of the column beside which the value is printed")
+    at: At = Field(default="last", description="`at` of that column")
+    condition: str = Field(default="", description="`condition` of that column")
+    value: FiniteFloat | int = Field(
+        description="the published value, as a fraction where ours is one; a mean if `sd` is given"
+    )
+    sd: FiniteFloat | int | None = Field(
+        default=None, ge=0, description="published standard deviation over runs"
+    )
 
 
 class Published(Part):
     """Values published in the papers."""
 
-    source: str = ""
-    values: list[Value] = []
+    source: str = Field(default="", description="where the values are printed")
+    values: list[Value] = Field(default=[], description="the values")
 
 
 class Curves(Part):
     """A file of published curves."""
 
-    file: str
-    names: dict[str, str] = {}
+    file: str = Field(description="CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`")
+    names: dict[str, str] = Field(
+        default={}, description="our value of `lines` → value of the file's column `act`"
+    )
     stretch: FiniteFloat = Field(default=1.0, gt=0, description="our epochs per published epoch")
 
 
@@ -116,31 +135,37 @@ class Drawn(Part):
 
     y: dict[str, str | None] | None = Field(default=None, description="metric → its published curve, or null")
     x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
-    xlabel: str | None = None
-    at: At = "last"
-    condition: str = ""
-    label: str | None = None
-    percent: bool = False
+    xlabel: str | None = Field(default=None, description="label of the x axis")
+    at: At = Field(default="last", description="where values over a condition are read")
+    condition: str = Field(default="", description="the condition of the drawn metrics, such as `layer=2`")
+    label: str | None = Field(default=None, description="label of the y axis")
+    percent: bool = Field(default=False, description="draw values times 100")
     log: bool = Field(default=False, description="a logarithmic y axis")
 
 
 class Panel(Drawn):
     """One pair of axes."""
 
-    title: str = ""
-    where: dict[str, Any] = {}
-    ylim: list[FiniteFloat | int] | None = Field(default=None, min_length=2, max_length=2)
-    published: str | None = None
+    title: str = Field(default="", description="title, and name in `curves.csv`")
+    where: dict[str, Any] = Field(default={}, description="grid keys and values: draw only these grid points")
+    ylim: list[FiniteFloat | int] | None = Field(
+        default=None, min_length=2, max_length=2, description="lower and upper end of the y axis"
+    )
+    published: str | None = Field(
+        default=None, description="value of the column `panel` in the file of published curves"
+    )
 
 
 class Figure(Drawn):
     """A figure of ``study report``."""
 
-    name: str = Field(default="curves", pattern=NAME)
+    name: str = Field(default="curves", pattern=NAME, description="name of the files")
     lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
     fixed: dict[str, Any] = Field(default={}, description="tuned values to draw instead of the selected values")
-    panels: list[Panel] = []
-    published: Curves | None = None
+    panels: list[Panel] = Field(
+        default=[], description="the panels; default: one panel with the figure's own keys"
+    )
+    published: Curves | None = Field(default=None, description="published curves to draw below ours")
     caption: str = Field(default="", description="text to add to the figure's caption")
 
 
@@ -152,24 +177,33 @@ class File(Part):
     base: str | None = Field(default=None, description="the config of every run: a path, or a config's name")
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
-        default=None, description="dotted config key → values"
+        default=None, description="dotted config key → values: a run for each combination and seed"
     )
-    blocks: list[Block] | None = None
+    blocks: list[Block] | None = Field(
+        default=None,
+        description="grids with base configs of their own, instead of `grid`: other networks or tasks",
+    )
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
     compare: str = Field(
         default="", description="the grid key that is compared, or block; default: the first key not tuned"
     )
-    select: Select = Select()
-    stages: list[Stage] = []
-    probes: list[Probe] = []
+    select: Select = Field(
+        default=Select(), description="which grid keys are tuned rather than compared, and by what"
+    )
+    stages: list[Stage] = Field(
+        default=[], description="parts that run in order, each at what the stage before it has selected"
+    )
+    probes: list[Probe] = Field(default=[], description="evaluations of checkpoints after training")
     keep: list[Place] = Field(default=[], description="checkpoints to keep: last, best, or numbers of epochs")
-    table: list[Column] = [Column(metric="test/error", percent=True)]
-    published: Published = Published()
-    figures: list[Figure] = []
+    table: list[Column] = Field(
+        default=[Column(metric="test/error", percent=True)], description="columns of the table"
+    )
+    published: Published = Field(default=Published(), description="values of a paper, printed beside ours")
+    figures: list[Figure] = Field(default=[], description="figures of `actlab study report`")
     reference: str | None = Field(
         default=None, description="the compared value that the others are tested against"
     )
-    notes: list[str] = []
+    notes: list[str] = Field(default=[], description="sentences printed below the table")
     smoke: dict[str, Any] = Field(default={}, description="dotted config keys set by --smoke")
 
 
@@ -202,6 +236,14 @@ def given(part: Part) -> dict[str, Any]:
 def json_schema() -> str:
     """Return the JSON schema for editors that complete and check YAML."""
     return json.dumps(File.model_json_schema(), indent=1) + "\n"
+
+
+def part_in(entry: Mapping[str, Any]) -> str:
+    """Return the name of the part that an entry of the JSON schema holds, alone or in a list; empty if none."""
+    for option in entry.get("anyOf", [entry]):
+        if path := option.get("$ref") or option.get("items", {}).get("$ref"):
+            return str(path).rpartition("/")[2]
+    return ""
 
 
 def _one_line(error: ValidationError, path: Path) -> ActlabError:

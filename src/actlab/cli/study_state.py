@@ -1,0 +1,198 @@
+"""Text of ``actlab study plan`` and ``actlab study status``: which runs exist, and what remains to be done."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actlab.config.keys import canonical, without
+from actlab.engines import stages
+from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.running import ignored
+from actlab.reports.notes import duration
+from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies.groups import groups
+from actlab.studies.plan import Run, Study
+from actlab.studies.probe_files import file_of, record_of
+from actlab.studies.states import DAMAGED, FAILED, INTERRUPTED, KINDS, MISSING, OVER, RUNNING, State, state_of
+
+_NAMED = 3  # runs named in a line of `status`
+_DAY = 24 * 3600
+States = Mapping[str, State]  # by run id
+
+
+def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
+    """Print the runs with their states and the remaining work.
+
+    Args:
+        study: the study.
+        root: the study's folder.
+        timed: whether to time updates and estimate the remaining time.
+        only: name of the only stage to list; None for all open stages.
+    """
+    ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
+    runs = [r for stage in ready for r in stage.runs()]
+    states = {r.id: state_of(RunFolder(root, r)) for r in runs}
+    words = {r.id: in_words(states[r.id], r) for r in runs}
+    widest = max(map(len, words.values()))
+    for r in runs:
+        print(f"{words[r.id]:<{widest}}  {r.id}")
+    todo = [r for r in runs if states[r.id].kind not in OVER]
+    left = sum(r.epochs or 1 for r in todo)
+    print(f"{study.name}: {len(runs)} runs, {len(todo)} not finished, {left} epochs of training left")
+    for line in () if only else unopened(study, root, ready):
+        print(line)
+    if todo and timed:
+        print(costs(ready[-1], todo))
+
+
+def in_words(state: State, run: Run) -> str:
+    """Return the state of a run: ``finished``, ``failed``, ``running, epoch 9 of 25`` or ``to run``."""
+    of = f" of {run.epochs}" if run.epochs else ""
+    if state.kind == RUNNING:
+        return f"running, epoch {state.epochs}{of}"
+    if state.kind == INTERRUPTED:
+        return f"epoch {state.epochs}{of}"
+    return "to run" if state.kind == MISSING else state.kind
+
+
+def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
+    """Yield a line about each stage that has not opened, and one if it already has finished runs.
+
+    Args:
+        study: the study as described by its file.
+        root: the study's folder.
+        ready: the stages that have opened.
+    """
+    for stage in study.stages[len(ready) :]:
+        points = len(groups(ready[0]))
+        yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
+    if line := stages.unopened(study, root, ready):
+        yield line
+
+
+def costs(study: Study, todo: Sequence[Run]) -> str:
+    """Time updates and return an estimate of the remaining time as text."""
+    from actlab.engines.settings import quiet
+
+    def of(point: Mapping[str, Any]) -> str:
+        return canonical(without(point, study.select.tune))
+
+    with quiet(), helper_for(study) as helper:
+        faults = faults_of(todo, helper)
+        todo = [run for run in todo if run.id not in faults]
+        if not todo:
+            return "no run can be trained: " + "; ".join(dict.fromkeys(faults.values()))
+        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
+        measured = [entry for entry in measured if "failed" not in entry]
+        updates = helper.call(updates_of, todo[0])
+    if not measured or updates is None:
+        return "no time estimate: the model is not an actlab task, or the size of the data is unknown"
+    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
+    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
+    return f"about {duration(total)} one by one, for updates only ({updates} updates per epoch, timed just now)"
+
+
+def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
+    """Print how many runs of each stage are in which state, and what to do next; change nothing.
+
+    Args:
+        study: the study.
+        root: the study's folder.
+        again: the command that trains the unfinished runs.
+        only: name of the only stage to show; None for all stages.
+    """
+    ready = stages.opened(study, root, False) if only is None else stages.until(study, root, only, False)[-1:]
+    runs = {run.id: run for stage in ready for run in stage.runs()}
+    states = {name: state_of(RunFolder(root, run)) for name, run in runs.items()}
+    now = time.time()
+    names = [only] if only else [stage.name for stage in study.stages[: len(ready)]]
+    print(f"{study.name}: {_runs(len(runs))} in {root}\n")
+    for line in _table(names or ["all"], [[states[r.id] for r in stage.runs()] for stage in ready], now):
+        print(line.rstrip())
+    print()
+    waiting = [] if only else [*unopened(study, root, ready)]
+    for line in (*_details(states, runs, now), *_probes(study, root, states), *waiting):
+        print(line)
+    if line := ignored(list(runs.values()), root):
+        print(line)
+    print(f"next: {_next(states, bool(waiting), again)}")
+
+
+def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -> Iterator[str]:
+    """Yield a header and a line for each stage, in columns."""
+    rows = [["stage", "runs", *KINDS, "last progress"]]
+    for name, states in zip(names, found, strict=True):
+        count = Counter(state.kind for state in states)
+        last = max((state.changed for state in states if state.changed), default=None)
+        rows.append([name, str(len(states)), *(str(count[kind]) for kind in KINDS), age(last, now)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *cells, last_cell in rows:
+        middle = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:-1], strict=True))
+        yield "  ".join([f"{first:<{widths[0]}}", *middle, last_cell])
+
+
+def age(moment: float | None, now: float) -> str:
+    """Return how long ago a time in seconds was, in words; ``-`` for None.
+
+    >>> age(100.0, 142.0), age(0.0, 3 * 24 * 3600.0), age(None, 0.0)
+    ('42 s ago', '3 days ago', '-')
+    """
+    if moment is None:
+        return "-"
+    seconds = max(0.0, now - moment)
+    return f"{seconds / _DAY:.0f} days ago" if seconds > 2 * _DAY else f"{duration(seconds)} ago"
+
+
+def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[str]:
+    """Yield a line for the runs with equal details: epoch and age, or the reason of a failure."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, state in states.items():
+        if state.kind not in (FINISHED, MISSING):
+            alike.setdefault((state.kind, _detail(state, runs[name], now)), []).append(name)
+    for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
+        names = alike[kind, detail]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"{kind}{detail}: {', '.join(names[:_NAMED])}{more}"
+
+
+def _detail(state: State, run: Run, now: float) -> str:
+    """Return what a line of `_details` says after the kind of its runs."""
+    if state.kind in (RUNNING, INTERRUPTED):
+        return f" at epoch {state.epochs}{f' of {run.epochs}' if run.epochs else ''}, {age(state.changed, now)}"
+    return f" ({textwrap.shorten(state.reason, 300)})" if state.reason else ""
+
+
+def _probes(study: Study, root: Path, states: States) -> Iterator[str]:
+    """Yield a line for each probe that lacks results of finished runs."""
+    finished = [name for name, state in states.items() if state.kind == FINISHED]
+    for probe in study.probes:
+        done = sum(record_of(file_of(root / name, probe.name)).exists() for name in finished)
+        if done < len(finished):
+            yield f"probe {probe.name}: evaluated on {done} of {len(finished)} finished runs"
+
+
+def _next(states: States, waiting: bool, again: str) -> str:
+    """Return what to do next, with the command that does it."""
+    count = Counter(state.kind for state in states.values())
+    verbs = {INTERRUPTED: "resumes", MISSING: "starts", FAILED: "tries again"}
+    todo = ", ".join(f"{verb} {_runs(count[kind])}" for kind, verb in verbs.items() if count[kind])
+    if count[RUNNING]:
+        share = f"; `{again}` in another terminal takes a share of the others" if todo else ""
+        return f"wait for {_runs(count[RUNNING])} in training{share}"
+    if todo:
+        return f"`{again}` {todo}"
+    if count[DAMAGED]:
+        return "delete the folders of damaged runs, and run the study again"
+    if waiting:
+        return f"`{again}` starts the next stage"
+    diverged = f" ({count[DIVERGED]} diverged)" if count[DIVERGED] else ""
+    return f"all runs have ended{diverged}; `{again} --report` completes probes and draws the figures"
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"

@@ -1,0 +1,337 @@
+"""``actlab study new``, ``status`` and ``clean``: a first file, what has been done, what may be deleted."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from actlab.__main__ import main
+from actlab.cli import study_new
+from actlab.engines import packing
+from actlab.storage.files import scratch, write_sealed
+from actlab.storage.resources import names_in
+from actlab.studies import reading, schema
+from actlab.studies.folders import RunFolder
+from actlab.studies.locks import holding
+
+TINY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 1
+  model.network.hidden: [4]
+grid:
+  model.activation: [relu, elu]
+seeds: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The runs of the finished study, which tests copy."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(TINY)
+    assert main(["study", "run", str(folder / "tiny.yaml"), "--runs-dir", str(folder / "runs")]) == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def root(trained, tmp_path, monkeypatch):
+    """The folder of the finished study, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    shutil.copytree(trained, "runs")
+    return Path("runs/tiny")
+
+
+def folders(root, *options):
+    return {folder.run.id: folder for folder in (RunFolder(root, run) for run in study(*options).runs())}
+
+
+def study(*options):
+    return reading.load("tiny.yaml", overrides=options)
+
+
+def unfinish(folder, epochs=0, kept=True):
+    """Make a finished run an unfinished one, as a kill leaves it."""
+    (folder.path / "result.json").unlink()
+    folder.rewrite([(epoch, epoch, "val", "loss", "", 0.5) for epoch in range(1, epochs + 1)])
+    if not kept:
+        folder.checkpoint.unlink()
+
+
+def counts(out):
+    """The numbers of the table of ``status``, by stage and column."""
+    lines = out.splitlines()
+    header = next(number for number, line in enumerate(lines) if line.startswith("stage "))
+    rows = [line.split() for line in lines[header + 1 : lines.index("", header)]]
+    return {row[0]: dict(zip(lines[header].split()[1:], row[1:], strict=False)) for row in rows}
+
+
+def snapshot(folder):
+    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+# new
+
+
+def test_the_new_study_runs_as_written(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = cli("study", "new", "mine.yaml")
+    assert written.code == 0, written.err
+    assert "actlab study plan mine.yaml" in written.out
+    plan = cli("study", "plan", "mine.yaml")
+    assert plan.code == 0, plan.err
+    assert "12 runs" in plan.out
+    assert "then stage compare: 3 grid points at selected settings × 8 seeds" in plan.out
+    few = ("model.activation=relu", "model.optimizer.lr=1e-3", "model.network.hidden=[4]")
+    run = cli("study", "run", "mine.yaml", "--smoke", *(word for setting in few for word in ("--set", setting)))
+    assert run.code == 0, run.err
+    assert "2 of 2 runs finished" in run.out
+    text = Path("mine.yaml").read_text()
+    again = cli("study", "new", "mine.yaml")
+    assert again.code == 2
+    assert "exists and is not overwritten" in again.err
+    assert Path("mine.yaml").read_text() == text
+
+
+def test_each_key_of_the_new_study_has_the_comment_of_the_schema(cli, tmp_path):
+    cli("study", "new", tmp_path / "mine.yaml")
+    words = " ".join((tmp_path / "mine.yaml").read_text().replace("#", " ").split()).lower()
+    keys = schema.File.model_json_schema()["properties"]
+    assert [
+        key for key, entry in keys.items() if entry["description"].replace("`", "").lower() not in words
+    ] == []
+    margin = schema.Column.model_fields["margin"].description
+    assert f"margin: {margin}".lower() in words
+
+
+@pytest.mark.parametrize("name", names_in(study_new.STUDIES))
+def test_a_study_like_one_of_a_paper_has_its_runs(cli, tmp_path, name):
+    path = tmp_path / "mine.yaml"
+    assert cli("study", "new", path, "--like", name).code == 0
+    own, paper = reading.load(str(path)), reading.load(name)
+    assert replace(own, name=name) == paper
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("demo.yaml", "ships with actlab; give another name"),
+        ("mine.txt", "ends in .yaml"),
+        ("nowhere/mine.yaml", "the folder nowhere does not exist"),
+    ],
+)
+def test_new_says_what_is_wrong_with_a_path(cli, tmp_path, monkeypatch, path, why):
+    monkeypatch.chdir(tmp_path)
+    outcome = cli("study", "new", path)
+    assert outcome.code == 2
+    assert why in outcome.err
+    assert not Path(path).exists()
+
+
+# status
+
+
+def test_status_of_a_study_that_has_not_started(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    outcome = cli("study", "status", "tiny.yaml", "--set", "seeds=3")
+    assert outcome.code == 0, outcome.err
+    assert counts(outcome.out)["all"] | {"missing": "6", "runs": "6"} == counts(outcome.out)["all"]
+    assert outcome.out.endswith("next: `actlab study run tiny.yaml --set seeds=3` starts 6 runs\n")
+    assert not Path("runs").exists()
+
+
+def test_status_counts_each_state_and_changes_nothing(cli, root):
+    first, second, third, fourth = folders(root).values()
+    unfinish(first, epochs=1)
+    unfinish(second, kept=False)
+    third.fail("returned float64 for float32")
+    (third.path / "result.json").unlink()
+    write_sealed(fourth.path / "result.json", {**fourth.record, "status": "diverged"})
+    hours_ago = time.time() - 3 * 3600
+    for file in first.path.rglob("*"):
+        os.utime(file, (hours_ago, hours_ago))
+    with holding(root, [first.run]):  # leaves its file
+        running = cli("study", "status", "tiny.yaml").out
+    before = snapshot(root)
+    outcome = cli("study", "status", "tiny.yaml")
+    assert snapshot(root) == before
+    one = {"diverged": "1", "failed": "1", "interrupted": "1", "missing": "1", "finished": "0", "running": "0"}
+    assert one.items() <= counts(outcome.out)["all"].items()
+    assert f"interrupted at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in outcome.out
+    assert f"failed (returned float64 for float32): {third.run.id}\n" in outcome.out
+    assert f"diverged: {fourth.run.id}\n" in outcome.out
+    assert "resumes 1 run, starts 1 run, tries again 1 run" in outcome.out
+    assert {"running": "1", "interrupted": "0"}.items() <= counts(running)["all"].items()
+    assert f"running at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in running
+    assert "next: wait for 1 run in training; `actlab study run tiny.yaml`" in running
+    plan = cli("study", "plan", "tiny.yaml").out
+    assert [line.split("  ")[0] for line in plan.splitlines()[:4]] == [
+        "epoch 1 of 2",
+        "to run",
+        "failed",
+        "diverged",
+    ]
+
+
+def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
+    (next(iter(folders(root).values())).path / "result.json").write_text("{")
+    outcome = cli("study", "status", "tiny.yaml")
+    assert counts(outcome.out)["all"]["damaged"] == "1"
+    assert "next: delete the folders of damaged runs" in outcome.out
+    other = cli("study", "status", "tiny.yaml", "--set", "trainer.max_epochs=1")
+    assert "4 finished runs in runs/tiny have other settings, data or code; they are ignored" in other.out
+
+
+def test_status_of_stages_stores_no_selection(cli, root):
+    stages = (
+        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-4}]\n"
+    )
+    Path("tiny.yaml").write_text(
+        TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")
+    )
+    first = cli("study", "run", "tiny.yaml", "--stage", "choose")
+    assert first.code == 0, first.err
+    (root / "selection.json").unlink()
+    outcome = cli("study", "status", "tiny.yaml")
+    assert counts(outcome.out)["choose"]["finished"] == "4"
+    assert counts(outcome.out)["compare"] | {"runs": "3", "missing": "3"} == counts(outcome.out)["compare"]
+    assert "`actlab study run tiny.yaml` starts 3 runs" in outcome.out
+    assert not (root / "selection.json").exists()
+    alone = cli("study", "status", "tiny.yaml", "--stage", "choose")
+    assert counts(alone.out).keys() == {"choose"}
+    assert "all runs have ended" in alone.out
+
+
+def test_status_says_where_probes_are_missing(cli, root):
+    probe = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
+    Path("tiny.yaml").write_text(TINY + probe)
+    assert "probe noise: evaluated on 0 of 4 finished runs" in cli("study", "status", "tiny.yaml").out
+
+
+def test_status_loads_neither_torch_nor_lightning(root):
+    program = Path(__file__).parents[1] / "programs" / "light_status.py"
+    done = subprocess.run([sys.executable, program, "tiny.yaml"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: nothing heavy"
+
+
+# clean
+
+
+def test_a_finished_study_has_nothing_to_delete(cli, root):
+    before = snapshot(root)
+    outcome = cli("study", "clean", "tiny.yaml", "--failed", "--others", "--yes")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == "nothing to delete\n"
+    assert snapshot(root).keys() - {root / ".deciding.lock"} == before.keys() - {root / ".deciding.lock"}
+
+
+def test_clean_deletes_what_killed_processes_left(cli, root):
+    first = next(iter(folders(root).values()))
+    half = first.path / ".metrics.parquet.0123abcd.partial"
+    half.mkdir()
+    (half / "content").write_bytes(bytes(5_000))
+    state = root / "stacks" / "0123abcd"
+    state.mkdir(parents=True)
+    (state / "last.ckpt").write_bytes(bytes(1_000_000))
+    with scratch(root, "table.json") as written:
+        (written / "content").touch()
+        listed = cli("study", "clean", "tiny.yaml").out
+        assert listed.splitlines()[0].startswith("left over")
+        assert "1.0 MB  stacks/0123abcd: state of a stack that is not in use" in listed
+        assert "5.0 kB" in listed
+        assert "`actlab study clean tiny.yaml --yes` deletes 2 folders, 1.0 MB" in listed
+        assert half.exists()
+        assert state.exists()
+        assert "deleted 2 folders" in cli("study", "clean", "tiny.yaml", "--yes").out
+        assert (written / "content").exists()
+    assert not half.exists()
+    assert not state.exists()
+    assert all(folder.finished for folder in folders(root).values())
+
+
+def test_the_state_of_an_unfinished_stack_is_kept(cli, root):
+    whole = packing.stack(study().runs(), threads=1)
+    packing.write_stacks(root, [whole])
+    state = whole.checkpoint(root)
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.touch()
+    assert "state of a stack whose runs have ended" in cli("study", "clean", "tiny.yaml").out
+    unfinish(folders(root)[whole.runs[0].id], epochs=1, kept=False)
+    assert cli("study", "clean", "tiny.yaml", "--yes").out == "nothing to delete\n"
+    assert state.exists()
+
+
+def test_failed_runs_are_deleted_where_asked_for(cli, root):
+    first, second, *others = folders(root).values()
+    for folder in (first, second):
+        unfinish(folder, epochs=1)
+        folder.fail("no memory")
+    listed = cli("study", "clean", "tiny.yaml", "--yes").out
+    assert "failed (runs that the next start tries again, from their last checkpoint): 2 folders" in listed
+    assert "kept without --failed" in listed
+    with holding(root, [second.run]):
+        outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
+    assert f"{first.run.id}: failed after epoch 1" in outcome
+    assert "left alone: 1 folder" in outcome
+    assert not first.path.exists()
+    assert second.failed
+    assert all(folder.finished for folder in others)
+
+
+def test_runs_outside_the_plan_are_named_by_their_settings(cli, root):
+    inside = folders(root, "seeds=1")
+    listed = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others").out
+    assert "relu: 1 run with seed 1, 1 finished" in listed
+    assert "elu: 1 run with seed 1, 1 finished" in listed
+    assert len(list(root.glob("*/result.json"))) == 4
+    (root / "notes").mkdir()  # not a run
+    done = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others", "--yes")
+    assert "deleted 2 folders" in done.out
+    assert {path.parent.name for path in root.glob("*/result.json")} == inside.keys()
+    assert (root / "notes").is_dir()
+    assert not list(root.glob(".*.partial"))
+
+
+def test_other_settings_are_named_beside_those_of_the_plan(cli, root):
+    first = next(iter(folders(root).values()))
+    run = next(iter(study("trainer.max_epochs=1").runs()))
+    other = RunFolder(root, run)
+    shutil.copytree(first.path, other.path)
+    other.open()
+    listed = cli("study", "clean", "tiny.yaml", "--others").out
+    assert "relu, trainer.max_epochs 1 (plan: 2): 1 run with seed 0, 1 finished" in listed
+    (other.path / "config.yaml").write_text(yaml.safe_dump(first.run.config, sort_keys=False))
+    assert "relu, other data or code: 1 run with seed 0" in cli("study", "clean", "tiny.yaml", "--others").out
+    (other.path / "point.json").write_text(json.dumps({"id": "another", "seed": 0, "point": {}}))
+    assert cli("study", "clean", "tiny.yaml", "--others").out == "nothing to delete\n"
+
+
+def test_runs_of_forgotten_options_are_not_deleted(cli, root):
+    outcome = cli("study", "clean", "tiny.yaml", "--set", "data.batch_size=100", "--others", "--yes")
+    assert outcome.code == 2
+    assert "no run in runs/tiny belongs to this plan; give the --set" in outcome.err
+    assert len(list(root.glob("*/result.json"))) == 4
+
+
+def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
+    stages = (
+        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: 2}]\n"
+    )
+    Path("tiny.yaml").write_text(
+        TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")
+    )
+    outcome = cli("study", "clean", "tiny.yaml", "--others")
+    assert outcome.code == 2
+    assert "the runs of stage compare are not known before it opens" in outcome.err
