@@ -13,9 +13,9 @@ from typing import Any
 from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.encoded import PARTS_OF_SMALL, SUFFIXES, has_class_folders, tree
 from actlab.datamodules.hub import open_hub, quiet, revision_of
-from actlab.datamodules.images import Images, check_class_names, decode, words
+from actlab.datamodules.images import Images, check_class_names, decode
 from actlab.datamodules.listing import check_parts, check_splits, names_files
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import at_home, cache_folder, regular, scratch
 
 FORMAT = 4  # version of the cache; increased when decoding changes
@@ -169,7 +169,7 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
             with regular(file).open("rb") as stream:
                 digest.update(of(stream))
         except OSError as error:
-            raise ActlabError(f"{file} cannot be read ({words(error)})") from error
+            raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
 
 
@@ -251,7 +251,7 @@ def open_folder(folder: Path, scratch: str) -> Any:
                 f"{folder} holds several datasets, as its {CARD} says; give a folder that holds only one"
             ) from error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
-        raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it again") from error
+        raise ActlabError(f"{where} is damaged or incomplete ({one_line(cause)}); fetch it again") from error
 
 
 def _path_for_reader(folder: Path, scratch: Path) -> Path:
