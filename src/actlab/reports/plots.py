@@ -41,9 +41,6 @@ from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX
 
-_SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "log", "published")
-_ENTRY = ("name", "lines", "fixed", "panels", "caption", *_SHARED)
-_PANEL = ("title", "where", "ylim", *_SHARED)
 _READING_TEXTS = {
     "last": "at the last epoch",
     "best": "the best of each run",
@@ -87,27 +84,19 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the panels of an entry, each with the keys that it shares with the others.
 
     Raises:
-        ActlabError: for a key, metric, condition or published curve that does not exist, or for a line that
-            could belong to several groups.
+        ActlabError: for a grid key, metric, condition or published curve that does not exist, or for a line
+            that could belong to several groups.
     """
-    _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
     for number, own in enumerate(entry.get("panels") or [{}], 1):
-        _check_keys(own, _PANEL, "panel key")
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
         panel |= {"name": figure, "number": number}
         _check_names(results, panel, published)
         _ = list(_line_groups(results, panel))
         panels.append(panel)
     return panels
-
-
-def _check_keys(entry: Mapping[str, Any], allowed: tuple[str, ...], kind: str) -> None:
-    for key in entry:
-        if key not in allowed:
-            raise unknown(kind, str(key), allowed)
 
 
 def _check_names(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> None:
