@@ -316,7 +316,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("full")
 def test_a_published_value_at_an_unknown_grid_key_is_rejected(tmp_path: Path) -> None:
     entry = {"metric": "test/error", "value": 1, "where": {"model.lrr": 0.1}}
-    with pytest.raises(ActlabError, match="did you mean 'model.lr'"):
+    with pytest.raises(ActlabError, match=r"did you mean 'model\.lr'"):
         comparison.rows(results.load(study(published={"values": [entry]}), tmp_path))
 
 
