@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
 from actlab.datamodules.cache import unwritable
-from actlab.datamodules.encoded import PARTS, Encoded, layout, rows_of, tree
+from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, check_sizes, mean_image
@@ -120,7 +120,7 @@ class ImageNetDataModule(TensorDataModule):
     def encoded(self) -> dict[str, Encoded]:
         """The encoded pictures of ``train`` and ``val``; listed on first use."""
         if self._parts is None:
-            folder = local_folder(self.dataset)
+            folder = local_folder(self.dataset, self.revision)
             if folder is None:
                 tables = open_hub(self.dataset, self.revision)
                 self._commit = revision_of(tables)
@@ -130,15 +130,8 @@ class ImageNetDataModule(TensorDataModule):
         return self._parts
 
     def _read_folder(self, folder: Path) -> dict[str, Encoded]:
-        if self.revision is not None:
-            raise ActlabError(
-                f"data.revision {self.revision!r}: the folder {self.dataset!r} has no revisions; remove the "
-                "setting"
-            )
-        if (folder / "train").is_dir() and not any((folder / "train").glob("*.parquet")):
+        if has_class_folders(folder) or next(folder.rglob("*.parquet"), None) is None:
             return {**tree(folder)}
-        if next(folder.rglob("*.parquet"), None) is None:
-            raise ActlabError(f"{folder} has no folder 'train'; {layout(PARTS)}, or the hub's parquet files")
         check_class_names(parquet_files(folder))
         content = ends_digest(folder)[:24]  # the reader identifies files only by their paths and times
         copy = cache_folder(self.cache_dir) / "rows" / content

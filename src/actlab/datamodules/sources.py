@@ -46,11 +46,7 @@ def load_images(
     Raises:
         ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
     """
-    folder = local_folder(dataset)
-    if folder is not None and revision is not None:
-        raise ActlabError(
-            f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
-        )
+    folder = local_folder(dataset, revision)
     tables = open_hub(dataset, revision) if folder is None else {}
     commit = revision_of(tables)
     pictures = folder is not None and has_class_folders(folder)
@@ -61,7 +57,7 @@ def load_images(
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
-    def make() -> Cached:
+    def _make() -> Cached:
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
         elif pictures:
@@ -75,18 +71,23 @@ def load_images(
                 raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
         return Cached(images.tensors, {"num_classes": str(images.num_classes)})
 
-    tensors, metadata = made_once(cache, names, make)
+    tensors, metadata = made_once(cache, names, _make)
     return Images(tensors, int(metadata["num_classes"]), commit)
 
 
-def local_folder(dataset: str) -> Path | None:
+def local_folder(dataset: str, revision: str | None = None) -> Path | None:
     """Return the folder that ``dataset`` names, or None for a hub id.
 
     Raises:
-        ActlabError: if ``dataset`` is written as a path and there is no such folder.
+        ActlabError: if ``dataset`` is written as a path and there is no such folder, or a revision of a
+            folder is asked for.
     """
     path = at_home(dataset)
     if dataset and path.is_dir():
+        if revision is not None:
+            raise ActlabError(
+                f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
+            )
         return path
     written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
     beside_folders = "/" in dataset and path.parent.exists()
