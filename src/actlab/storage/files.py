@@ -241,6 +241,14 @@ def forget_id(folder: Path) -> None:
     (folder / _LOGGER).unlink(missing_ok=True)
 
 
+def is_whole(path: Path, digest: str) -> bool:
+    """Return whether a file can be read and its bytes have a SHA-256 digest."""
+    try:
+        return digest_of(path) == digest
+    except OSError:
+        return False
+
+
 def digest_of(path: Path) -> str:
     """Return the SHA-256 digest of a file's bytes."""
     with regular(path).open("rb", buffering=0) as stream:
