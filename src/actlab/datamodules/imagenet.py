@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from filelock import FileLock
 from torch import Tensor
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, Sampler
 
-from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
+from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is
 from actlab.datamodules.cache import unwritable
 from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
@@ -88,7 +88,6 @@ class ImageNetDataModule(TensorDataModule):
             is invalid.
     """
 
-    slices_batches = True
     stackable = False  # each run of a stack would decode its own batches
 
     def __init__(
@@ -184,15 +183,11 @@ class ImageNetDataModule(TensorDataModule):
         order = torch.randperm(number, generator=generator(0, "val_images"))  # the same for every run
         return order[:n].sort().values, order[n:].sort().values
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Return the training batches, shuffled by seed and epoch."""
-        return ReadingLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._options())  # type: ignore[arg-type]
-
-    def _in_order(self, part: str) -> DataLoader[Any]:
-        samples = self._part(part)
-        batches = BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, drop_last=False)
-        return ReadingLoader(samples, batch_sampler=batches, **self._options())  # type: ignore[arg-type]
-
-    def _options(self) -> dict[str, Any]:
-        on_accelerator = self.train is not None and self.train.device.type == "cuda"
-        return {"collate_fn": as_it_is, "num_workers": self.workers, "pin_memory": on_accelerator}
+    def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
+        return ReadingLoader(
+            samples,  # type: ignore[arg-type]  # as in the base class
+            batch_sampler=batches,
+            collate_fn=as_it_is,
+            num_workers=self.workers,
+            pin_memory=samples.device.type == "cuda",
+        )
