@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ReaderGoneError:
         return 141
     except OSError as error:  # full or read-only disk, or a file where a folder is expected
-        print(f"actlab: error: {one_line(error) or type(error).__name__}", file=sys.stderr)
+        print(f"actlab: error: {one_line(error)}", file=sys.stderr)
         return 2
 
 

@@ -47,6 +47,11 @@ def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     return _shorten(" ".join(text.split()), longest) or type(error).__name__
 
 
+def reason(error: BaseException) -> str:
+    """Return why a file cannot be read, without the path that an OSError repeats."""
+    return getattr(error, "strerror", None) or one_line(error)
+
+
 def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     """Return the type and message of an error in one line.
 

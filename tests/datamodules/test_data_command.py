@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,18 @@ def test_a_copy_that_is_not_whole_is_told(cli, name, counts):
 
 def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
     folder = write_hub_folder(tmp_path)
-    digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1, 10))
+    digits = DATA["mnist"]._replace(
+        check=partial(command._check_images, {"train": 30, "test": 12}, 1, 10, None)
+    )
     monkeypatch.setitem(DATA, "mnist", digits)
     outcome = cli("data", "check", "mnist", folder)
     assert (outcome.code, outcome.out) == (0, "train 30, test 12\nmnist: as expected\n")
 
 
 def test_another_number_of_classes_is_told(cli, tmp_path, monkeypatch):
-    digits = DATA["mnist"]._replace(check=command._images({"train": 30, "test": 12}, 1, 100))
+    digits = DATA["mnist"]._replace(
+        check=partial(command._check_images, {"train": 30, "test": 12}, 1, 100, None)
+    )
     monkeypatch.setitem(DATA, "mnist", digits)
     outcome = cli("data", "check", "mnist", write_hub_folder(tmp_path))
     assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected 100"])

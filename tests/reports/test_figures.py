@@ -397,9 +397,7 @@ def test_mistakes_in_a_figure_get_clear_errors(
         figures.draw(written(edit=lambda text: text.replace(before, after)), tmp_path)
 
 
-def test_a_file_of_published_curves_has_a_name_and_columns(tmp_path: Path) -> None:
-    with pytest.raises(ActlabError, match="'published' of figure 'f' lacks 'file'"):
-        read_curves({"names": {}}, "f")
+def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match=r"file of published curves not found: 'mine\.csv'; expected a CSV"):
         read_curves({"file": "mine.csv"}, "f")
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from actlab.reports import curve_table, stored
 
 
@@ -14,22 +16,34 @@ def titles_of(written: Any, tmp_path: Path, **options: Any) -> list[tuple[str, s
     return [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in drawn.axes]
 
 
+def legend_of(drawn: Any) -> list[str]:
+    return [text.get_text() for legend in drawn.legends for text in legend.get_texts()]
+
+
+def test_published_curves_are_dotted_also_without_a_line_of_ours(tmp_path: Path) -> None:
+    drawn = stored.draw("gelu_cifar10", results=tmp_path)
+    assert legend_of(drawn)[-1] == "published"
+    lines = [line for axes in drawn.axes for line in axes.get_lines() if np.isfinite(line.get_ydata()).any()]
+    assert lines
+    assert all(line.is_dashed() for line in lines)
+
+
 def test_a_panel_says_what_was_run(written: Any, tmp_path: Path) -> None:
     assert titles_of(written, tmp_path) == [
-        ("plain\nn = 2, published dotted", "log loss"),
-        ("dropped\nn = 2", "test error %"),
+        ("plain (n = 2)", "log loss"),
+        ("dropped (n = 2)", "test error (%)"),
     ]
 
 
 def test_a_panel_says_where_units_have_different_numbers_of_runs(written: Any, tmp_path: Path) -> None:
     titles = titles_of(written, tmp_path, skip=lambda run: run.seed and run.point["model.activation"] == "relu")
-    assert titles[0][0] == "plain\nn = 1–2, published dotted"
+    assert titles[0][0] == "plain (n = 1–2)"
 
 
 def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_path: Path) -> None:
     plain, dropped = titles_of(written, tmp_path, skip=lambda run: not run.point["model.dropout"])
-    assert plain == ("plain\npublished; not run here", "log loss")
-    assert dropped[0] == "dropped\nn = 2"
+    assert plain == ("plain (published; not run here)", "log loss")
+    assert dropped[0] == "dropped (n = 2)"
 
 
 def test_panels_without_titles_are_told_apart_by_their_numbers(written: Any, tmp_path: Path) -> None:
@@ -41,7 +55,7 @@ def test_panels_without_titles_are_told_apart_by_their_numbers(written: Any, tmp
         )
 
     found = titles_of(written, tmp_path, edit=bare, skip=lambda run: not run.point["model.dropout"])
-    assert found == [("1\npublished; not run here", "log loss"), ("2\nn = 2", "log loss %")]
+    assert found == [("1 (published; not run here)", "log loss"), ("2 (n = 2)", "log loss (%)")]
 
 
 def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> None:
@@ -59,8 +73,13 @@ def test_a_line_that_is_called_none_is_drawn(written: Any, tmp_path: Path) -> No
 
     loaded = written(edit=by_dropout)
     curve_table.write(loaded, tmp_path / "results" / "units")
-    (axes,) = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results").axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["None", "0.5"]
+    drawn = stored.draw(str(tmp_path / "units.yaml"), results=tmp_path / "results")
+    assert legend_of(drawn)[:2] == ["None", "0.5"]
+
+
+def test_a_study_without_runs_and_published_curves_says_so(tmp_path: Path) -> None:
+    drawn = stored.draw("elu_imagenet", results=tmp_path)
+    assert legend_of(drawn) == ["not run here, no published curve"]
 
 
 def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_empty() -> None:

@@ -1,4 +1,4 @@
-"""YAML that is none, or holds more than it seems to: one clear line, at once."""
+"""Text that is not YAML, or that expands to more values than it seems: one clear line, at once."""
 
 import pytest
 

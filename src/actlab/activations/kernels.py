@@ -47,6 +47,7 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, x: Tensor, keys: Tensor, first: int, mu: float, sigma: float) -> Tensor:
+        """Apply the kernel to t."""
         ctx.save_for_backward(x, keys)
         ctx.settings = first, mu, sigma
         t, x = t.contiguous(), x.contiguous()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from actlab.config.keys import mode_of
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
@@ -19,7 +19,6 @@ _AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected"
 _BEST_OF = re.compile(r"best (?P<metric>\S+)")
 _AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
-_KEYS = ("metric", "at", "condition", "percent", "mode", "ranked", "chance", "margin")
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
@@ -158,28 +157,16 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     accuracies only.
 
     Raises:
-        ActlabError: for an unknown key, mode or ``at``, or an entry without a metric.
+        ActlabError: for a metric in ``at`` that is not of validation, or a margin that is not positive.
     """
-    for key in entry:
-        if key not in _KEYS:
-            raise unknown("key of a table column", str(key), _KEYS)
-    if "metric" not in entry:
-        raise ActlabError(f"table column {dict(entry)!r} lacks 'metric', such as test/error")
-    at, metric = entry.get("at", "last"), str(entry["metric"])
+    at, metric = entry.get("at", "last"), entry["metric"]
     where = watched(at, study)
-    if not (at in _AT or isinstance(at, int | float) or _AGGREGATE.fullmatch(str(at)) or where):
-        remedy = "Or give the number of an epoch, 'mean', 'mean 5-50', 'below 0.1' or 'best val/error'."
-        raise unknown("value of 'at'", str(at), _AT, remedy)
     if where and not where.metric.startswith("val/"):
         raise ActlabError(f"'at: {at}': {where.metric} is not a validation metric: give one, such as val/loss")
     mode = entry.get("mode") or mode_of(metric, study.modes)
-    if mode not in ("min", "max"):
-        raise unknown(f"mode of {metric}", str(mode), ("min", "max"))
-    condition, percent = str(entry.get("condition") or ""), bool(entry.get("percent", False))
-    chance = None if entry.get("chance") is None else float(entry["chance"])
     margin, relative = _margin(entry.get("margin"), metric)
-    ranked = bool(entry.get("ranked", True))
-    return Column(metric, at, percent, mode, condition, ranked, chance, margin, relative)
+    own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance") if key in entry}
+    return Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
 
 
 def _margin(given: Any, metric: str) -> tuple[float | None, bool]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import matches
-from actlab.errors import ActlabError, unknown
+from actlab.errors import unknown
 from actlab.studies.plan import Study
-
-_KEYS = ("where", "metric", "at", "condition", "value", "sd")
 
 
 class Published(NamedTuple):
@@ -22,14 +19,14 @@ class Published(NamedTuple):
 
 
 def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
-    """Return the published value of a column at a grid point, or None if there is none.
+    """Return the published value of a column at a grid point, or None if the paper gives none.
 
     An entry matches if its ``where`` matches the point. If several entries match, the one with the most keys in
     ``where`` is used. For runs that are longer or shorter than the paper's, only entries at a given epoch are
     comparable; for runs on samples, no entry is.
 
     Raises:
-        ActlabError: for an entry with an unknown key, without metric or value, or with an ``sd`` below 0.
+        ActlabError: see `check`.
     """
     check(study)
     if study.samples or (study.cut and not isinstance(column.at, int | float)):
@@ -50,26 +47,14 @@ def published(study: Study, point: Mapping[str, Any], column: Column) -> Publish
 
 
 def check(study: Study) -> None:
-    """Raise an ActlabError for a malformed published value, or for one that no table column shows."""
-    shown = [(c["metric"], c.get("at", "last"), c.get("condition") or "") for c in study.table if "metric" in c]
+    """Raise an ActlabError for a published value at an unknown grid key, or that no table column shows."""
+    shown = [(c["metric"], c.get("at", "last"), c.get("condition", "")) for c in study.table]
     for entry in study.published.get("values", ()):
-        _check(entry, study)
+        for key in entry.get("where", {}):
+            if key not in study.keys:
+                where = f"In 'where' of a published value of {study.name}."
+                raise unknown("grid key", str(key), study.keys, where)
         if (place := (entry["metric"], entry.get("at", "last"), entry.get("condition", ""))) not in shown:
             words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
             remedy = "These are the table's columns, as metric, at and condition."
             raise unknown("column of a published value", words[0], words[1:], remedy)
-
-
-def _check(entry: Mapping[str, Any], study: Study) -> None:
-    for key in entry:
-        if key not in _KEYS:
-            raise unknown("key of a published value", str(key), _KEYS)
-    for key in ("metric", "value"):
-        if key not in entry:
-            raise ActlabError(f"published value {dict(entry)!r} lacks {key!r}")
-    sd = entry.get("sd")
-    if sd is not None and not (isinstance(sd, int | float) and 0 <= sd < math.inf):
-        raise ActlabError(f"published value {dict(entry)!r}: 'sd' must be a finite number >= 0, not {sd!r}")
-    for key in entry.get("where", {}):
-        if key not in study.keys:
-            raise unknown("grid key", str(key), study.keys, f"In 'where' of a published value of {study.name}.")

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from actlab.datamodules import twitter_pos
 from actlab.datamodules.lines import lines
 from actlab.datamodules.speech import reading as speech
+from actlab.datamodules.speech.reading import Report
 from actlab.datamodules.tweets import read_tweets
 from actlab.errors import ActlabError, Parser, unknown
-from actlab.storage.files import at_home, cache_folder
-
-
-class Found(NamedTuple):
-    """Result of checking a local copy of a dataset.
-
-    Args:
-        counts: number of samples by split.
-        problems: one line about each missing or damaged item.
-    """
-
-    counts: dict[str, int]
-    problems: list[str]
+from actlab.storage.files import cache_folder
 
 
 class DataSet(NamedTuple):
@@ -42,7 +32,7 @@ class DataSet(NamedTuple):
     what: str
     source: str
     get: str
-    check: Callable[[str], Found]
+    check: Callable[[str], Report]
     fetch: Callable[[str], list[Path]] | None = None
 
 
@@ -124,31 +114,27 @@ def check(name: str, folder: str) -> None:
     print(f"{name}: as expected")
 
 
-def _images(
-    wanted: dict[str, int], channels: int, classes: int, label: str | None = None
-) -> Callable[[str], Found]:
-    """Return a check that decodes all images and compares the numbers of images and classes."""
+def _check_images(
+    wanted: dict[str, int], channels: int, classes: int, label: str | None, folder: str
+) -> Report:
+    """Decode all images and compare the numbers of images and classes."""
+    from actlab.datamodules.sources import load_images
 
-    def look(folder: str) -> Found:
-        from actlab.datamodules.sources import load_images
-
-        images = load_images(folder, tuple(wanted), channels, label)
-        counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
-        found = {**counts, "classes": images.num_classes}
-        return Found(counts, _differences(found, {**wanted, "classes": classes}))
-
-    return look
+    images = load_images(folder, tuple(wanted), channels, label)
+    counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
+    found = {**counts, "classes": images.num_classes}
+    return Report(counts, _differences(found, {**wanted, "classes": classes}))
 
 
-def _check_imagenet(folder: str) -> Found:
+def _check_imagenet(folder: str) -> Report:
     from actlab.datamodules.imagenet import ImageNetDataModule
 
     parts = ImageNetDataModule(folder).encoded
     counts = {part: len(pictures) for part, pictures in parts.items()} | {"classes": parts["train"].num_classes}
-    return Found(counts, _differences(counts, IMAGENET))
+    return Report(counts, _differences(counts, IMAGENET))
 
 
-def _check_twitter_pos(folder: str) -> Found:
+def _check_twitter_pos(folder: str) -> Report:
     counts, problems = {}, []
     for part, remote in twitter_pos.FILES.items():
         try:
@@ -163,12 +149,7 @@ def _check_twitter_pos(folder: str) -> Found:
                 problems.append(f"{path} differs from the authors' file")
         except ActlabError as error:
             problems.append(str(error))
-    return Found(counts, problems)
-
-
-def _check_timit(folder: str) -> Found:
-    report = speech.check(at_home(folder))
-    return Found(report.counts, report.problems)
+    return Report(counts, problems)
 
 
 def _differences(counts: dict[str, int], wanted: dict[str, int]) -> list[str]:
@@ -185,16 +166,19 @@ DATA = {
         "70,000 handwritten digits, 28×28",
         "the hub, ylecun/mnist",
         _HUB,
-        _images({"train": 60_000, "test": 10_000}, 1, 10),
+        partial(_check_images, {"train": 60_000, "test": 10_000}, 1, 10, None),
     ),
     "cifar10": DataSet(
-        "60,000 photographs of 10 classes, 32×32", "the hub, uoft-cs/cifar10", _HUB, _images(_CIFAR, 3, 10)
+        "60,000 photographs of 10 classes, 32×32",
+        "the hub, uoft-cs/cifar10",
+        _HUB,
+        partial(_check_images, _CIFAR, 3, 10, None),
     ),
     "cifar100": DataSet(
         "60,000 photographs of 100 classes, 32×32",
         "the hub, uoft-cs/cifar100",
         _HUB,
-        _images(_CIFAR, 3, 100, "fine_label"),
+        partial(_check_images, _CIFAR, 3, 100, "fine_label"),
     ),
     "imagenet": DataSet(
         "1,331,167 photographs of 1,000 classes, any size",
@@ -214,6 +198,6 @@ DATA = {
         "6,300 spoken sentences with their phones",
         "the Linguistic Data Consortium, LDC93S1",
         "requires a licence from the LDC; set data.dataset to its folder",
-        _check_timit,
+        speech.check,
     ),
 }

@@ -13,10 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from actlab.config.batches import BATCHES
-from actlab.config.keys import as_number, class_of
+from actlab.config.keys import as_number, class_of, mapped
 from actlab.storage import contents
 
 NUMERICS = 3  # increased when equal settings give different results than before
@@ -63,7 +64,8 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
         counting = ((k, v) for k, v in trainer.items() if k not in left_out and (v is not None or k in _NULLS))
         trainer = {k: "one batch" if k in BATCHES and type(v) is int and v == 1 else v for k, v in counting}
     whole = {**config, "data": data, "trainer": trainer}
-    return {str(key): _plain(value, sources) for key, value in whole.items()}
+    found: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
+    return found
 
 
 def _without_reading(config: Mapping[str, Any]) -> Any:
@@ -75,12 +77,8 @@ def _without_reading(config: Mapping[str, Any]) -> Any:
     return {**data, "init_args": {key: value for key, value in arguments.items() if key not in left_out}}
 
 
-def _plain(value: Any, sources: Mapping[str, str]) -> Any:
-    """Return values in canonical form: ``1e-3`` equals ``0.001``, a path becomes a digest of its content."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner, sources) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner, sources) for inner in value]
+def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
+    """Return a value in canonical form: ``1e-3`` equals ``0.001``, a path becomes a digest of its content."""
     if isinstance(value, str) and value in sources:
         file, _, name = value.rpartition(":")
         return [sources[value], value if contents.module_of(value) else name if file else ""]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.storage.files import resolved
+from actlab.storage.files import at_home, resolved
 from actlab.storage.mappings import parse
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
@@ -177,11 +178,13 @@ def plain_unit(value: Any) -> Any:
 
 
 def located(value: Any) -> Any:
-    """Make the paths of ``file.py:Unit`` absolute, also in mappings."""
-    if isinstance(value, Mapping):
-        return {key: located(item) for key, item in value.items()}
-    file, colon, unit = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else value
+    """Make the paths of ``file.py:Unit`` absolute, also in nested values."""
+
+    def absolute(leaf: Any) -> Any:
+        file, colon, unit = leaf.rpartition(":") if isinstance(leaf, str) else ("", "", "")
+        return f"{resolved(file)}{colon}{unit}" if file.endswith(".py") else leaf
+
+    return mapped(value, absolute)
 
 
 def _is_number(text: str, value: Any) -> bool:
@@ -241,13 +244,30 @@ def canonical(values: Any) -> str:
     >>> canonical({"b": 0, "a": {"name": "elu"}}) == canonical({"a": {"name": "elu"}, "b": 0.0})
     True
     """
-    return json.dumps(_as_numbers(values), sort_keys=True, default=str)
+    return json.dumps(mapped(values, as_number), sort_keys=True, default=str)
 
 
-def _as_numbers(values: Any) -> Any:
+def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested mappings and lists with ``change`` applied to every other value in them."""
     if isinstance(values, Mapping):
-        return {key: _as_numbers(value) for key, value in values.items()}
-    return [_as_numbers(value) for value in values] if isinstance(values, list | tuple) else as_number(values)
+        return {str(key): mapped(inner, change) for key, inner in values.items()}
+    return [mapped(inner, change) for inner in values] if isinstance(values, list | tuple) else change(values)
+
+
+def shareable(values: Any) -> Any:
+    """Return nested values for other people: mappings, lists, numbers and text; anything else as text.
+
+    Of an absolute path only the last part is kept: the rest is private to this machine.
+    """
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, bool | int | float | None):
+            return value
+        if hasattr(value, "__dict__") and not callable(value):
+            return shareable(vars(value))
+        return Path(str(value)).name if at_home(str(value)).is_absolute() else str(value)
+
+    return mapped(values, shown)
 
 
 def without(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

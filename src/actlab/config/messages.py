@@ -15,7 +15,7 @@ from pytorch_lightning.cli import LightningCLI
 
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of, get_dotted
-from actlab.config.signatures import Taken, locate, parameters
+from actlab.config.signatures import Taken, lacking, locate, parameters
 from actlab.errors import ActlabError, described, one_line, unknown
 
 # Parts of the nested messages of jsonargparse.
@@ -70,8 +70,7 @@ def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
     if rejected := _NOT_ACCEPTED.search(innermost):
         return _rejected_argument(place, value, rejected[1], path)
     if needed := _REQUIRED.search(innermost):
-        name = needed[1].partition(",")[0]
-        return ActlabError(f"{path} needs {name!r}: give {place}.{name}")
+        return lacking(path, needed[1].partition(",")[0], place)
     if kind := _KIND.search(innermost):
         return ActlabError(f"{place} must name a class derived from {kind[2]}, got {kind[1]!r}")
     if isinstance(causes[-1], AttributeError | ImportError):

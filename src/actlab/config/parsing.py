@@ -19,7 +19,7 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes
-from actlab.config.signatures import locate, parameters
+from actlab.config.signatures import lacking, locate, parameters
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
 
@@ -68,7 +68,7 @@ def _check_needed(where: str, value: Any) -> None:
     arguments = value.get("init_args") if path else value
     for key, argument in vars(arguments).items() if arguments else ():
         if key in known and known[key].untyped and known[key].required and argument is None:
-            raise ActlabError(f"{path} needs {key!r}: give {where}.{key}")
+            raise lacking(path, key, where)
         _check_needed(f"{where}.{key}", argument)
 
 

@@ -7,7 +7,7 @@ from, because the config only names them and they can be edited.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jsonargparse import Namespace
@@ -87,8 +87,10 @@ def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str
 
 
 def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
+    """Return the texts whose content no longer matches the recorded digest."""
     kept = found.get(SOURCES) or {}
-    return contents.changed({text: kept[text] for text in contents.texts(named) if text in kept}, of_data)
+    texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
+    return [text for text in texts if contents.content_of(text, of_data) != kept[text]]
 
 
 def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,15 +110,9 @@ def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, 
 def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:
     """Return where two nested values first differ: the dotted key without ``init_args``, and both values."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in _names(one, other):
+        for name in dict.fromkeys([*one, *other]):  # a class before its arguments
             below = key if name in ("class_path", "init_args") else f"{key}.{name}"
             if found := difference(one.get(name, _NOTHING), other.get(name, _NOTHING), below):
                 return found
         return None
     return None if one == other else (key, one, other)
-
-
-def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of both mappings once, those of the first mapping first: a class before its arguments."""
-    yield from one
-    yield from (name for name in other if name not in one)

@@ -20,6 +20,11 @@ from actlab.errors import ActlabError, unknown
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
+def lacking(path: str, name: str, where: str) -> ActlabError:
+    """Return an error for a class that is given without a required argument."""
+    return ActlabError(f"{path} needs {name!r}: give {where}.{name}")
+
+
 class Taken(NamedTuple):
     """A parameter of a class or function that a config can set."""
 

@@ -262,7 +262,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         The Trainer sets the epoch. Without a Trainer, the epoch is 0 until
         ``loader.batch_sampler.set_epoch`` is called.
         """
-        return _loader(self._part("train"), self._seeded_batches())
+        return self._loader(self._part("train"), self._seeded_batches())
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return the validation batches, in file order."""
@@ -284,7 +284,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     def _in_order(self, part: str) -> DataLoader[Any]:
         samples = self._part(part)
-        return _loader(samples, BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, False))
+        return self._loader(samples, BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, False))
+
+    def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
+        # DataLoader is annotated for a Dataset but uses only the methods of a BatchSource.
+        return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]
 
     @property
     def training_samples(self) -> BatchSource:
@@ -304,8 +308,3 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         if source is None:
             raise ActlabError(f"{type(self).__name__}.load must fill train, val and test; {part!r} is empty")
         return source
-
-
-def _loader(samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
-    # DataLoader is annotated for a Dataset but uses only the methods of a BatchSource.
-    return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]

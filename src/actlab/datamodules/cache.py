@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actlab.datamodules.images import words
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular, replacing
 
 
@@ -73,7 +72,7 @@ def _writing(folder: Path) -> Iterator[None]:
 def unwritable(folder: Path, error: BaseException) -> ActlabError:
     """Return the error for a cache folder that cannot be written."""
     return ActlabError(
-        f"cannot write the cache {folder} ({words(error)}); give another folder by data.cache_dir or "
+        f"cannot write the cache {folder} ({one_line(error)}); give another folder by data.cache_dir or "
         "$ACTLAB_CACHE"
     )
 

@@ -13,12 +13,10 @@ from actlab.datamodules.decoded import DecodedImages
 from actlab.datamodules.images import Images
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.errors import ActlabError
-from actlab.storage.resources import resource
 
 SHAPE = (3, 32, 32)
 VARIANTS = ("cifar10", "cifar100")
 FLIPS = ("none", "random", "both")
-SAMPLE_VALIDATION = 50
 # (variant, label column) → K; the label column None is the default column.
 CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_label"): 20}
 
@@ -60,7 +58,7 @@ class CIFARDataModule(DecodedImages):
         ActlabError: if the dataset is missing, damaged, not CIFAR or sorted by class, or a setting is invalid.
     """
 
-    channels = SHAPE[0]
+    channels, sample_validation = SHAPE[0], 50
 
     def __init__(
         self,
@@ -86,13 +84,13 @@ class CIFARDataModule(DecodedImages):
         if crop >= SHAPE[-1]:
             raise ActlabError(f"data.crop {crop}: give fewer than the {SHAPE[-1]} pixels of an image")
         super().__init__(
-            str(resource(f"data/samples/{variant}")) if sample else dataset or f"uoft-cs/{variant}",
-            validation=validation if validation is not None else SAMPLE_VALIDATION if sample else 5000,
+            dataset or f"uoft-cs/{variant}",
+            variant if sample else None,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
-            revision=None if sample else revision,
+            revision=revision,
             label=label,
-            sample=sample,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             seed=seed,

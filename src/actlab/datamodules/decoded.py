@@ -6,6 +6,7 @@ from actlab.datamodules.base import TensorDataModule
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
+from actlab.storage.resources import resource
 
 SORTED = 50  # this many images of one class in a row are not due to chance
 
@@ -15,38 +16,41 @@ class DecodedImages(TensorDataModule):
 
     Args:
         dataset: a hub id, or a local folder in the hub's layout.
-        validation: number of validation images.
+        sample: name of the embedded sample to use instead, whose order of classes is not checked; None without.
+        validation: number of validation images; by default 5,000, or `sample_validation` of a sample.
         train_on_all: train on all training images, including the validation images; validation then only
             measures the fit.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         revision: commit, tag or branch of a hub dataset; by default the newest.
         label: column of the labels; by default the first column of `LABEL_COLUMNS` that exists.
-        sample: whether the dataset is the embedded sample; its order of classes is not checked.
         batch_size: size of the global training batch.
         eval_batch_size: batch size for validation, test and prediction.
         seed: determines the order of batches.
     """
 
     channels: int
+    sample_validation: int
 
     def __init__(
         self,
         dataset: str,
+        sample: str | None,
         *,
-        validation: int,
+        validation: int | None,
         train_on_all: bool,
         cache_dir: str | None,
         revision: str | None,
         label: str | None = None,
-        sample: bool = False,
         batch_size: int,
         eval_batch_size: int,
         seed: int,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.label, self.revision = dataset, label, revision
-        self.validation, self.train_on_all, self.cache_dir = validation, train_on_all, cache_dir
-        self.sample = sample
+        self.dataset = str(resource(f"data/samples/{sample}")) if sample else dataset
+        self.label, self.revision = label, None if sample else revision
+        number = self.sample_validation if sample else 5000
+        self.validation = number if validation is None else validation
+        self.train_on_all, self.cache_dir, self.sample = train_on_all, cache_dir, sample
         self._images: Images | None = None
 
     @property

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.datamodules.images import words
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
 
 RETRIES, PATIENCE = 1, 10  # retries; seconds without data after which a request fails
@@ -67,7 +66,7 @@ def _fetch(store: Any, name: str, remote: Remote, path: Path, write: Downloader)
         if (response := getattr(error, "response", None)) is not None:
             response.close()  # pooch leaves the connection of a failed request open
         raise ActlabError(
-            f"{name} cannot be downloaded from {remote.url} ({words(error)}); check the network, or put the "
+            f"{name} cannot be downloaded from {remote.url} ({one_line(error)}); check the network, or put the "
             f"file into {path.parent} yourself"
         ) from error
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actlab.datamodules.images import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, labels_of, words
-from actlab.errors import ActlabError
+from actlab.datamodules.images import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, labels_of
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
 
 PARTS = {"train": ("train",), "val": ("val", "validation")}  # split → accepted names of its folder or table
@@ -244,4 +244,4 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 def unreadable(picture: str, error: BaseException) -> ActlabError:
     """Return the error for a picture that cannot be read or decoded."""
-    return ActlabError(f"{picture} cannot be decoded ({words(error)}); fetch it again, or remove it")
+    return ActlabError(f"{picture} cannot be decoded ({one_line(error)}); fetch it again, or remove it")

@@ -10,8 +10,7 @@ from functools import lru_cache
 from threading import Thread
 from typing import Any
 
-from actlab.datamodules.images import words
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 _COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
@@ -99,7 +98,7 @@ def open_hub(name: str, revision: str | None = None) -> Any:
         OSError,
         RuntimeError,
     ) as error:
-        reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else words(error)
+        reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s" if cut_off else one_line(error)
         raise ActlabError(
             f"dataset {name!r} cannot be loaded from the hub ({reason}); check the id and the network, give "
             "a local folder in the hub's layout, or set data.sample to true"

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from filelock import FileLock
 from torch import Tensor
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, Sampler
 
-from actlab.datamodules.base import BatchesInOrder, TensorDataModule, as_it_is
+from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is
 from actlab.datamodules.cache import unwritable
-from actlab.datamodules.encoded import PARTS, Encoded, layout, rows_of, tree
+from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
 from actlab.datamodules.images import check_class_names
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, check_sizes, mean_image
@@ -88,7 +88,6 @@ class ImageNetDataModule(TensorDataModule):
             is invalid.
     """
 
-    slices_batches = True
     stackable = False  # each run of a stack would decode its own batches
 
     def __init__(
@@ -120,7 +119,7 @@ class ImageNetDataModule(TensorDataModule):
     def encoded(self) -> dict[str, Encoded]:
         """The encoded pictures of ``train`` and ``val``; listed on first use."""
         if self._parts is None:
-            folder = local_folder(self.dataset)
+            folder = local_folder(self.dataset, self.revision)
             if folder is None:
                 tables = open_hub(self.dataset, self.revision)
                 self._commit = revision_of(tables)
@@ -130,15 +129,8 @@ class ImageNetDataModule(TensorDataModule):
         return self._parts
 
     def _read_folder(self, folder: Path) -> dict[str, Encoded]:
-        if self.revision is not None:
-            raise ActlabError(
-                f"data.revision {self.revision!r}: the folder {self.dataset!r} has no revisions; remove the "
-                "setting"
-            )
-        if (folder / "train").is_dir() and not any((folder / "train").glob("*.parquet")):
+        if has_class_folders(folder) or next(folder.rglob("*.parquet"), None) is None:
             return {**tree(folder)}
-        if next(folder.rglob("*.parquet"), None) is None:
-            raise ActlabError(f"{folder} has no folder 'train'; {layout(PARTS)}, or the hub's parquet files")
         check_class_names(parquet_files(folder))
         content = ends_digest(folder)[:24]  # the reader identifies files only by their paths and times
         copy = cache_folder(self.cache_dir) / "rows" / content
@@ -191,15 +183,11 @@ class ImageNetDataModule(TensorDataModule):
         order = torch.randperm(number, generator=generator(0, "val_images"))  # the same for every run
         return order[:n].sort().values, order[n:].sort().values
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Return the training batches, shuffled by seed and epoch."""
-        return ReadingLoader(self._part("train"), batch_sampler=self._seeded_batches(), **self._options())  # type: ignore[arg-type]
-
-    def _in_order(self, part: str) -> DataLoader[Any]:
-        samples = self._part(part)
-        batches = BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, drop_last=False)
-        return ReadingLoader(samples, batch_sampler=batches, **self._options())  # type: ignore[arg-type]
-
-    def _options(self) -> dict[str, Any]:
-        on_accelerator = self.train is not None and self.train.device.type == "cuda"
-        return {"collate_fn": as_it_is, "num_workers": self.workers, "pin_memory": on_accelerator}
+    def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
+        return ReadingLoader(
+            samples,  # type: ignore[arg-type]  # as in the base class
+            batch_sampler=batches,
+            collate_fn=as_it_is,
+            num_workers=self.workers,
+            pin_memory=samples.device.type == "cuda",
+        )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import checked, parsed, regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
@@ -53,11 +53,6 @@ class Images(NamedTuple):
     tensors: dict[str, Tensor]
     num_classes: int
     revision: str | None = None
-
-
-def words(error: BaseException) -> str:
-    """Return the message of an error as one line of at most 200 characters, or else its type."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def decode(tables: Any, splits: Sequence[str], channels: int, label: str | None, given: str) -> Images:
@@ -180,7 +175,9 @@ def _encoded(table: Any, column: str, where: str) -> list[bytes | None]:
         )
         return [picture for chunk in pictures.chunks for picture in chunk.field("bytes").to_pylist()]
     except (pyarrow.ArrowException, TypeError, ValueError, KeyError) as error:
-        raise ActlabError(f"column {column!r} of the {where} holds no image files ({words(error)})") from error
+        raise ActlabError(
+            f"column {column!r} of the {where} holds no image files ({one_line(error)})"
+        ) from error
 
 
 def _stack(pictures: list[bytes | None], channels: int, where: str) -> Tensor:
@@ -216,7 +213,7 @@ def _array(number: int, picture: bytes | None, channels: int, where: str) -> np.
         array = np.asarray(image)
     except (OSError, ValueError, *PICTURE_ERRORS, Image.DecompressionBombError) as error:
         raise ActlabError(
-            f"image {number} of the {where} is damaged ({words(error)}); fetch the files of the dataset again"
+            f"image {number} of the {where} is damaged ({one_line(error)}); fetch the dataset's files again"
         ) from error
     if mode == "P" and channels == 1 and (array == array[..., :1]).all():
         return array[..., :1]

@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from actlab.datamodules.images import words
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular
 
 LONGEST = 2**20  # bytes; a file with a longer line is not text
@@ -41,7 +40,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
     except (OSError, EOFError, zlib.error) as error:
         raise ActlabError(
-            f"{path} is damaged or cannot be read after line {number} ({words(error)}); fetch it again"
+            f"{path} is damaged or cannot be read after line {number} ({one_line(error)}); fetch it again"
         ) from error
 
 
@@ -59,4 +58,4 @@ def decoded(text: bytes, path: Path, number: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise ActlabError(f"{path}, line {number}: not UTF-8 ({words(error)}); give a UTF-8 file") from error
+        raise ActlabError(f"{path}, line {number}: not UTF-8 ({one_line(error)}); give a UTF-8 file") from error

@@ -7,9 +7,6 @@ import torch
 from actlab.datamodules.base import Batch, TensorDataset
 from actlab.datamodules.decoded import DecodedImages
 from actlab.random.positions import Position
-from actlab.storage.resources import resource
-
-SAMPLE_VALIDATION = 1000
 
 
 def pixels(batch: Batch, position: Position) -> Batch:
@@ -40,7 +37,7 @@ class MNISTDataModule(DecodedImages):
         ActlabError: if the dataset is missing, damaged, not greyscale or sorted by class.
     """
 
-    channels = 1
+    channels, sample_validation = 1, 1000
 
     def __init__(
         self,
@@ -55,12 +52,12 @@ class MNISTDataModule(DecodedImages):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            str(resource("data/samples/mnist")) if sample else dataset,
-            validation=validation if validation is not None else SAMPLE_VALIDATION if sample else 5000,
+            dataset,
+            "mnist" if sample else None,
+            validation=validation,
             train_on_all=train_on_all,
             cache_dir=cache_dir,
-            revision=None if sample else revision,
-            sample=sample,
+            revision=revision,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
             seed=seed,

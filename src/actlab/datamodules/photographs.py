@@ -183,10 +183,10 @@ def mean_image(samples: Photographs, workers: int, folder: Path) -> Tensor:
     batches = BatchesInOrder(SequentialSampler(samples), BLOCK, drop_last=False)
     loader = ReadingLoader(samples, batch_sampler=batches, collate_fn=as_it_is, num_workers=workers)
 
-    def make() -> Cached:
+    def _make() -> Cached:
         return Cached({"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}, {})
 
-    return made_once(path, ["mean"], make).tensors["mean"]
+    return made_once(path, ["mean"], _make).tensors["mean"]
 
 
 def check_sizes(size: int, window: int) -> None:

@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -132,11 +133,7 @@ def _fit(images: Tensor, steps: Sequence[Step]) -> dict[str, Tensor]:
     known: list[Statistics] = []
     for number, step in enumerate(steps):
         before = Preprocessing(tuple(steps[:number]), tuple(known))
-
-        def blocks(before: Preprocessing = before) -> Iterator[Tensor]:
-            return (before(block) for block in torch.split(images, BLOCK))
-
-        known.append(step.fit(blocks))
+        known.append(step.fit(partial(map, before, torch.split(images, BLOCK))))
         found |= {f"{number}.{name}": t.contiguous() for name, t in known[-1].items()}
     return found
 

@@ -13,9 +13,9 @@ from typing import Any
 from actlab.datamodules.cache import Cached, made_once
 from actlab.datamodules.encoded import PARTS_OF_SMALL, SUFFIXES, has_class_folders, tree
 from actlab.datamodules.hub import open_hub, quiet, revision_of
-from actlab.datamodules.images import Images, check_class_names, decode, words
+from actlab.datamodules.images import Images, check_class_names, decode
 from actlab.datamodules.listing import check_parts, check_splits, names_files
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage.files import at_home, cache_folder, regular, scratch
 
 FORMAT = 4  # version of the cache; increased when decoding changes
@@ -46,11 +46,7 @@ def load_images(
     Raises:
         ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
     """
-    folder = local_folder(dataset)
-    if folder is not None and revision is not None:
-        raise ActlabError(
-            f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
-        )
+    folder = local_folder(dataset, revision)
     tables = open_hub(dataset, revision) if folder is None else {}
     commit = revision_of(tables)
     pictures = folder is not None and has_class_folders(folder)
@@ -61,7 +57,7 @@ def load_images(
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
     names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
-    def make() -> Cached:
+    def _make() -> Cached:
         if folder is None:
             images = decode(tables, splits, channels, label, dataset)
         elif pictures:
@@ -75,18 +71,23 @@ def load_images(
                 raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
         return Cached(images.tensors, {"num_classes": str(images.num_classes)})
 
-    tensors, metadata = made_once(cache, names, make)
+    tensors, metadata = made_once(cache, names, _make)
     return Images(tensors, int(metadata["num_classes"]), commit)
 
 
-def local_folder(dataset: str) -> Path | None:
+def local_folder(dataset: str, revision: str | None = None) -> Path | None:
     """Return the folder that ``dataset`` names, or None for a hub id.
 
     Raises:
-        ActlabError: if ``dataset`` is written as a path and there is no such folder.
+        ActlabError: if ``dataset`` is written as a path and there is no such folder, or a revision of a
+            folder is asked for.
     """
     path = at_home(dataset)
     if dataset and path.is_dir():
+        if revision is not None:
+            raise ActlabError(
+                f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
+            )
         return path
     written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
     beside_folders = "/" in dataset and path.parent.exists()
@@ -169,7 +170,7 @@ def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
             with regular(file).open("rb") as stream:
                 digest.update(of(stream))
         except OSError as error:
-            raise ActlabError(f"{file} cannot be read ({words(error)})") from error
+            raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
 
 
@@ -251,7 +252,7 @@ def open_folder(folder: Path, scratch: str) -> Any:
                 f"{folder} holds several datasets, as its {CARD} says; give a folder that holds only one"
             ) from error
         where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
-        raise ActlabError(f"{where} is damaged or incomplete ({words(cause)}); fetch it again") from error
+        raise ActlabError(f"{where} is damaged or incomplete ({one_line(cause)}); fetch it again") from error
 
 
 def _path_for_reader(folder: Path, scratch: Path) -> Path:

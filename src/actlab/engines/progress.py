@@ -107,7 +107,7 @@ class Display:
         return f", about {(now - begin) * (len(self.fractions) - done) / (done - before):.0f} s left"
 
     def _best(self) -> str:
-        """Return the best value of all finished runs as text; empty if there is none."""
+        """Return the best value of all finished runs as text; empty before a run has finished."""
         ended = [run for run in self.unread.values() if self.fractions[run.id] >= 1]
         for run in ended:
             folder = RunFolder(self.root, run)

@@ -41,9 +41,6 @@ from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX
 
-_SHARED = ("y", "x", "xlabel", "at", "condition", "label", "percent", "log", "published")
-_ENTRY = ("name", "lines", "fixed", "panels", "caption", *_SHARED)
-_PANEL = ("title", "where", "ylim", *_SHARED)
 _READING_TEXTS = {
     "last": "at the last epoch",
     "best": "the best of each run",
@@ -74,7 +71,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     panels = []
     for panel in checked(results, entry):
         if lines := list(_lines(results, panel, published)):
-            panels.append(_panel(results, panel, lines))
+            panels.append(panel_of(results, panel, lines))
     if not panels and results.results and not results.finished:
         return None
     if not panels:
@@ -87,27 +84,19 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the panels of an entry, each with the keys that it shares with the others.
 
     Raises:
-        ActlabError: for a key, metric, condition or published curve that does not exist, or for a line that
-            could belong to several groups.
+        ActlabError: for a grid key, metric, condition or published curve that does not exist, or for a line
+            that could belong to several groups.
     """
-    _check_keys(entry, _ENTRY, "figure key")
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
     for number, own in enumerate(entry.get("panels") or [{}], 1):
-        _check_keys(own, _PANEL, "panel key")
         panel = {"lines": results.study.compare, **entry, **own, "published": own.get("published")}
         panel |= {"name": figure, "number": number}
         _check_names(results, panel, published)
         _ = list(_line_groups(results, panel))
         panels.append(panel)
     return panels
-
-
-def _check_keys(entry: Mapping[str, Any], allowed: tuple[str, ...], kind: str) -> None:
-    for key in entry:
-        if key not in allowed:
-            raise unknown(kind, str(key), allowed)
 
 
 def _check_names(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> None:
@@ -118,7 +107,7 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
             raise unknown("grid key", str(key), study.keys, where)
     if _over_epochs(panel) and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
-    for metric, curve in _metrics(results, panel).items():
+    for metric, curve in metrics_of(results, panel).items():
         if panel["published"]:
             published.check(panel["published"], curve)
         condition = _column(results, panel, metric).condition
@@ -142,7 +131,7 @@ def _over_epochs(panel: Mapping[str, Any]) -> bool:
     return bool(panel.get("x", EPOCH) == EPOCH)
 
 
-def _metrics(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
+def metrics_of(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
     """Return the metrics of a panel with the names of their published curves."""
     return panel.get("y") or {results.study.select.metric: None}
 
@@ -153,7 +142,17 @@ def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
     return column({"metric": metric, **given}, results.study)
 
 
-def _panel(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
+def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
+    """Return the panel with some lines, at least one.
+
+    Args:
+        results: results of the study.
+        panel: from `checked`.
+        lines: the lines to draw.
+
+    Raises:
+        ActlabError: for limits at or below 0 on a logarithmic axis.
+    """
     percent = bool(panel.get("percent", False)) and not is_epoch(panel.get("at", ""))
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
@@ -179,7 +178,7 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
     """Yield the lines of a panel, in the order of the study's grid."""
     for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
-        for metric, curve in _metrics(results, panel).items():
+        for metric, curve in metrics_of(results, panel).items():
             shown = _column(results, panel, metric)
             ours = (
                 curves.over_epochs(results, group, shown, fixed)

@@ -15,7 +15,6 @@ from actlab.errors import ActlabError, one_line, unknown
 from actlab.storage.files import regular
 from actlab.storage.resources import is_file, resource
 
-_KEYS = ("file", "names", "stretch")
 _NAMES, _NUMBERS = ("panel", "act", "curve"), ("epoch", "value")
 _COLUMNS = (*_NAMES, *_NUMBERS)
 _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
@@ -47,7 +46,7 @@ class PublishedCurves:
             raise unknown("published curve", str(curve), self.names, f"In 'y' of figure {self.figure!r}.")
 
     def get(self, panel: str | None, value: Any, curve: str | None) -> tuple[Any, Any] | None:
-        """Return the curve of a grid value, such as an activation; None if there is none."""
+        """Return the curve of a grid value, such as an activation; None without a curve."""
         found = self._key(panel, value, curve)
         return self.curves[found] if found else None
 
@@ -68,19 +67,12 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     epochs, for a paper whose epochs have another number of updates than ours.
 
     Raises:
-        ActlabError: for an unknown key or name, or a file that is missing, is not a table, lacks a column, or
+        ActlabError: for an unknown name, or a file that is missing, is not a table, lacks a column, or
             contains a position or value that is not a finite number.
     """
-    for key in entry:
-        if key not in _KEYS:
-            raise unknown("key of published curves", str(key), _KEYS)
     if not entry:
         return PublishedCurves(figure=figure)
-    if "file" not in entry:
-        raise ActlabError(
-            f"'published' of figure {figure!r} lacks 'file', such as data/published/gelu_curves.csv"
-        )
-    frame = _table(str(entry["file"]))
+    frame = _table(entry["file"])
     labels: Mapping[str, str] = entry.get("names", {})
     for theirs in labels.values():
         if theirs not in set(frame["act"]):

@@ -9,23 +9,24 @@ The figure of a study that was not run here shows only the published curves, and
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from actlab.analysis.curves import Curve
+from actlab.analysis.reading import AllSeries
+from actlab.analysis.results import Results
+from actlab.analysis.statistics import Band
 from actlab.config.keys import label
 from actlab.errors import unknown
-from actlab.reports import curve_table, style
-from actlab.reports.canvas import Axes, Figure, mpl
+from actlab.reports import curve_table, figures, plots, style
+from actlab.reports.canvas import Figure, mpl
+from actlab.reports.panels import Line, Panel, Plot
 from actlab.reports.published import PublishedCurves, read_curves
-from actlab.studies.plan import Study
 from actlab.studies.reading import load
-
-_PER_ROW = 3
 
 
 def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
@@ -46,97 +47,57 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
         raise unknown(f"figure of {study}", wanted, names)
     entry = plan.figures[names.index(wanted)]
     path = Path(results) / plan.name / curve_table.NAME
-    ours = curve_table.load(path) if path.exists() else None
-    if ours is not None:
-        ours = ours[ours["figure"] == wanted]
+    ours = curve_table.load(path).query("figure == @wanted") if path.exists() else None
     theirs: dict[str, Any] = dict(entry.get("published") or {})
     if ours is None:  # keep the paper's own epochs
         theirs.pop("stretch", None)
-    panels: Sequence[Mapping[str, Any]] = entry.get("panels") or [{}]
-    rows = math.ceil(len(panels) / _PER_ROW)
-    columns = min(len(panels), _PER_ROW)
+    planned, published = Results(plan, path.parent, {}, AllSeries({})), read_curves(theirs, wanted)
+    panels = [_panel(planned, panel, ours, published) for panel in plots.checked(planned, entry)]
+    plot = Plot(wanted, panels, "" if ours is None else str(entry.get("caption", "")))
     with mpl.rc_context(style.RC):
-        drawn = Figure(figsize=(max(5.0, 3.4 * columns), 0.7 + 2.8 * rows), layout="constrained")
-        drawn.suptitle(plan.title, x=0.01, ha="left", fontweight="bold")
-        grid = list(drawn.subplots(rows, columns, squeeze=False).flat)
-        for number, (axes, panel) in enumerate(zip(grid, panels, strict=False), 1):
-            shared = {**entry, **panel, "published": panel.get("published")}
-            published = read_curves(theirs, wanted)
-            _panel(axes, plan, shared, str(panel.get("title") or number), ours, published)
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
-        if ours is not None and entry.get("caption"):
-            said = textwrap.fill(str(entry["caption"]), int(28 * drawn.get_figwidth()))
-            drawn.supxlabel(said, x=0.01, ha="left", fontsize=6.5, color=style.GREY)
-    return drawn
+        return figures.figure_of(planned, plot)
 
 
 def _panel(
-    axes: Axes,
-    study: Study,
-    panel: Mapping[str, Any],
-    title: str,
-    ours: pd.DataFrame | None,
-    published: PublishedCurves,
-) -> None:
-    scale = 100.0 if panel.get("percent") else 1.0
-    lines: dict[str, pd.DataFrame] = {}
-    if ours is not None:
-        ours = ours[ours["panel"] == title]
-        lines = {str(name): rows for name, rows in ours.groupby("line", sort=False)}
-    labels = list(dict.fromkeys([*lines, *(label(ours) for ours in published.acts)]))
-    colours = style.colours(labels)
-    for name, rows in lines.items():
-        for metric, values in rows.groupby("metric", sort=False):
-            kind = "--" if str(metric).split("/")[-2:-1] == ["train"] else "-"
-            dot = "o" if len(values) == 1 else None  # a line with one position would be invisible
-            axes.plot(
-                values["x"], scale * values["median"], kind, color=colours[name], lw=1.4, marker=dot, ms=3
-            )
-            finite = values[values["high"] < math.inf]
-            axes.fill_between(
-                finite["x"],
-                scale * finite["low"],
-                scale * finite["high"],
-                color=colours[name],
-                alpha=0.15,
-                lw=0,
-            )
-    theirs = _published(axes, panel, published, colours)
-    for name in labels:
-        axes.plot([], [], color=colours[name], label=name)
-    n = "" if ours is None or ours.empty else f"n = {_number(ours['n'])}"
-    said = n + (", published dotted" if theirs and n else "")
-    if not n:
-        said = "published; not run here" if theirs else "not run here, no published curve"
-    axes.set_title(f"{title}\n{said}")
-    first = next(iter(panel.get("y") or {study.select.metric: None}))
-    what = str(panel.get("label") or first.replace("/", " ").replace("_", " "))
-    axes.set(
-        xlabel=str(panel.get("xlabel") or panel.get("x", "epoch")), ylabel=what + (" %" if scale > 1 else "")
-    )
-    if panel.get("log"):
-        axes.set_yscale("log")
-    if panel.get("ylim"):
-        axes.set_ylim(*panel["ylim"])
-    if labels:
-        axes.legend()
+    planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None, published: PublishedCurves
+) -> Panel:
+    name, metrics = str(panel.get("title") or panel["number"]), plots.metrics_of(planned, panel)
+    rows = pd.DataFrame() if ours is None else ours[ours["panel"] == name]
+    lines = list(_lines(rows, panel["published"], metrics, published))
+    if not lines:
+        lines = [_invisible("not run here, no published curve", next(iter(metrics)), np.zeros(1), None)]
+    elif rows.empty:
+        name += " (published; not run here)"
+    else:
+        name += f" (n = {_number(rows['n'])})"
+    return plots.panel_of(planned, {**panel, "title": name}, lines)
+
+
+def _lines(
+    rows: pd.DataFrame, theirs: str | None, metrics: Mapping[str, str | None], published: PublishedCurves
+) -> Iterator[Line]:
+    """Yield our lines, then the published curves of the paper's panel ``theirs`` without a line of ours."""
+    curves = {
+        (label(unit), metric): found
+        for unit in published.acts
+        for metric, curve in metrics.items()
+        if (found := published.get(theirs, unit, curve))
+    }
+    for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():
+        x, median, low, high = values[["x", "median", "low", "high"]].to_numpy().T
+        ours = Curve(x, Band(median, low, high, "interval", 1.0), int(values["n"].max()))
+        yield Line(str(name), str(metric), ours, curves.pop((str(name), str(metric)), None))
+    for (name, metric), curve in curves.items():
+        yield _invisible(name, metric, curve[0], curve)
+
+
+def _invisible(name: str, metric: str, x: Any, published: tuple[Any, Any] | None) -> Line:
+    """Return a line without values of ours, at the positions of a published curve."""
+    nothing = np.full(len(x), np.nan)
+    return Line(name, metric, Curve(x, Band(nothing, nothing, nothing, "range", 0.0), 0), published)
 
 
 def _number(of_each: pd.Series[int]) -> str:
     """Return the number of runs behind the medians, as a range if it varies."""
     fewest, most = int(of_each.min()), int(of_each.max())
     return str(most) if fewest == most else f"{fewest}–{most}"
-
-
-def _published(
-    axes: Axes, panel: Mapping[str, Any], published: PublishedCurves, colours: Mapping[str, str]
-) -> bool:
-    """Draw the published curves of a panel; return whether there are any."""
-    drawn = False
-    for unit in published.acts:
-        for curve in (panel.get("y") or {}).values():
-            if found := published.get(panel["published"], unit, curve):
-                axes.plot(*found, ":", color=colours[label(unit)], lw=1.1)
-                drawn = True
-    return drawn

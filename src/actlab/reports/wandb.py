@@ -14,7 +14,7 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
-from actlab.config.keys import label, mode_of
+from actlab.config.keys import label, mode_of, shareable
 from actlab.errors import one_line
 from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
@@ -127,7 +127,7 @@ class RunLogger(WandbLogger):
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Record the nested config, and again at top level the keys by which runs are compared."""
-        nested = _plain(params)
+        nested = shareable(params)
         self.experiment.config.update({**compared(nested), **nested}, allow_val_change=True)
 
     @rank_zero_only
@@ -241,18 +241,3 @@ def _in_netrc() -> bool:
         return host in netrc.netrc(regular(path)).hosts
     except (OSError, netrc.NetrcParseError):
         return False
-
-
-def _plain(params: Any) -> Any:
-    """Return nested values as wandb stores them: mappings, lists, numbers and text; anything else as text.
-
-    Of an absolute path only the last part is kept: the rest is private to this machine.
-    """
-    params = vars(params) if hasattr(params, "__dict__") and not callable(params) else params
-    if isinstance(params, Mapping):
-        return {str(key): _plain(value) for key, value in params.items()}
-    if isinstance(params, list | tuple):
-        return [_plain(value) for value in params]
-    if isinstance(params, bool | int | float | None):
-        return params
-    return Path(str(params)).name if at_home(str(params)).is_absolute() else str(params)

@@ -48,12 +48,7 @@ def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
         entity=entity,
         project=project,
         name=study.title,
-        sections=[
-            ws.Section(name="Curves", panels=curves(study), is_open=True),
-            ws.Section(name="Final and best values", panels=bars(study), is_open=True),
-            ws.Section(name="Settings", panels=settings(study), is_open=True),
-            ws.Section(name="Runs", panels=[wr.RunComparer(diff_only=True)], is_open=False),
-        ],
+        sections=[ws.Section(name=name, panels=p, is_open=name != "Runs") for name, p in _parts(study).items()],
         runset_settings=ws.RunsetSettings(filters=runs_of(study), groupby=[ws.Config(SETTING)]),
     )
 
@@ -82,14 +77,15 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
     blocks: list[Any] = [wr.H1(study.title)]
     blocks += [wr.H2("Table"), wr.MarkdownBlock(table)] if table else []
     blocks += [wr.UnorderedList(list(study.notes))] if study.notes else []
-    for title, panels in (
-        ("Curves", curves(study)),
-        ("Final and best values", bars(study)),
-        ("Settings", settings(study)),
-        ("Runs", [wr.RunComparer(diff_only=True)]),
-    ):
+    for title, panels in _parts(study).items():
         blocks += [wr.H2(title), wr.PanelGrid(runsets=[runset], panels=panels)]
     return wr.Report(project=project, entity=entity, title=study.title, description=study.name, blocks=blocks)
+
+
+def _parts(study: Study) -> dict[str, list[Any]]:
+    """Return the panels by title."""
+    named = {"Curves": curves(study), "Final and best values": bars(study), "Settings": settings(study)}
+    return {**named, "Runs": [wr.RunComparer(diff_only=True)]}
 
 
 def curves(study: Study) -> list[Any]:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab import activations
+from actlab.config.keys import mapped
 from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random import streams
@@ -94,15 +95,10 @@ def _settings(module: nn.Module) -> list[Any]:
     """Return the attributes of a module without parameters, and of its children, for comparison."""
     if isinstance(module, streams.Uniform):
         return []
-    own = [(name, _plain(value)) for name, value in own_attributes(module).items()]
-    return [type(module), own, *(_settings(child) for child in module.children())]
+    return [type(module), mapped(own_attributes(module), _comparable), *map(_settings, module.children())]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+def _comparable(value: Any) -> Any:
     # Values of other types may not be comparable: a new object is equal to nothing else.
     return value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
 

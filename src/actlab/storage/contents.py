@@ -39,16 +39,6 @@ def texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def changed(known: Mapping[str, str], of_data: bool) -> list[str]:
-    """Return the texts whose content no longer matches the recorded digest.
-
-    Args:
-        known: digest of `content_of` by text.
-        of_data: whether the texts are values of the datamodule, as for `content_of`.
-    """
-    return [text for text, content in known.items() if content_of(text, of_data) != content]
-
-
 def by_names(content: str) -> bool:
     """Return whether a digest of `content_of` covers only file names and sizes (a folder too large to read)."""
     return _BY_NAMES in content

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from filelock import FileLock, Timeout
 from typing_extensions import TypedDict  # before Python 3.12 pydantic rejects typing.TypedDict
 
-from actlab.errors import ActlabError, one_line
+from actlab.errors import ActlabError, one_line, reason
 
 Kind = TypeVar("Kind")
 
@@ -171,7 +171,7 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
         found = _unseal(parsed(regular(path).read_text(encoding="utf-8")))
         return checked(found, kind)
     except (ValueError, OSError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({_reason(error)}): {remedy}") from error
+        raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
 
 
 def _unseal(found: Any) -> Any:
@@ -228,11 +228,6 @@ def _type_adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _reason(error: BaseException) -> str:
-    """Return why a file cannot be read, without the path that an OSError repeats."""
-    return getattr(error, "strerror", None) or one_line(error, 200) or type(error).__name__
-
-
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -253,6 +248,14 @@ def id_in(folder: Path) -> str:
 def forget_id(folder: Path) -> None:
     """Delete the id of a folder's run, so that loggers start a new run."""
     (folder / _LOGGER).unlink(missing_ok=True)
+
+
+def is_whole(path: Path, digest: str) -> bool:
+    """Return whether a file can be read and its bytes have a SHA-256 digest."""
+    try:
+        return digest_of(path) == digest
+    except OSError:
+        return False
 
 
 def digest_of(path: Path) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actlab.errors import one_line
+from actlab.errors import reason
 from actlab.storage.files import DamagedError, regular
 
 Array = npt.NDArray[np.float64]
@@ -153,8 +153,7 @@ def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) 
             table.validate(full=True)
             return table
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or one_line(error, 100)
-        raise DamagedError(f"{file} is damaged ({reason}): {_REMEDY}") from error
+        raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
 
 
 def _check(schema: Any, needed: Sequence[str]) -> None:

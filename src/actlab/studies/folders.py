@@ -39,6 +39,7 @@ from actlab.storage.files import (
     DamagedError,
     digest_of,
     id_in,
+    is_whole,
     read_json,
     regular,
     replacing,
@@ -172,11 +173,7 @@ class RunFolder:
         return checkpoint
 
     def _check(self, path: Path, digest: str) -> None:
-        try:
-            whole = digest_of(path) == digest
-        except OSError:
-            whole = False
-        if not whole:
+        if not is_whole(path, digest):
             raise DamagedError(f"{path} is damaged or missing: {self.remedy}")
 
     def _parts(self) -> list[Path]:

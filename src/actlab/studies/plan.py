@@ -85,7 +85,7 @@ class Run:
 
     @property
     def unit(self) -> Any:
-        """The activation as given in the config, not its label, which may be ambiguous; "" if there is none."""
+        """The activation as given in the config, not its label, which may be ambiguous; "" without one."""
         return get_dotted(self.config, "model.activation", "")
 
     @property
@@ -141,7 +141,7 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
         blocks: pairs of a block before and after the change.
 
     Returns:
-        The description of the first pair whose lengths differ; empty if there is none.
+        The description of the first pair whose lengths differ; empty if no pair differs.
     """
     for one, other in blocks:
         for key, unit in _LENGTHS.items():
@@ -251,7 +251,7 @@ class Study:
     def modes(self) -> dict[str, str]:
         """``min`` or ``max`` by metric, from the selection rule and the table; argument of `mode_of`."""
         said = {self.select.metric: self.select.mode}
-        said |= {str(c["metric"]): c["mode"] for c in self.table if "metric" in c and c.get("mode")}
+        said |= {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
         return {**{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
 
     @property

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from actlab.config import identity
 from actlab.storage import series
-from actlab.storage.files import DamagedError, digest_of, read_json, replacing, write_sealed
+from actlab.storage.files import DamagedError, digest_of, is_whole, read_json, replacing, write_sealed
 from actlab.studies.folders import Row, frame_of
 from actlab.studies.plan import Keep, Probe
 
@@ -81,11 +81,7 @@ def _record(file: Path) -> _Record:
         DamagedError: if the file is damaged or belongs to another run.
     """
     record = read_json(record_of(file), _Record, _REMEDY)
-    try:
-        whole = record["rows"] == digest_of(file)
-    except OSError:
-        whole = False
-    if not whole or record["run"] != file.parent.parent.name:
+    if not is_whole(file, record["rows"]) or record["run"] != file.parent.parent.name:
         raise DamagedError(f"{file} is damaged (its content or run does not match its record): {_REMEDY}")
     return record
 

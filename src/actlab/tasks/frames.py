@@ -8,8 +8,6 @@ from actlab.tasks.classification import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
-PADDING = -100  # the label that torch's cross-entropy ignores
-
 
 class FrameTask(ClassificationTask):
     """Classify frames by cross-entropy; a label of −100 marks padding and has no weight.
@@ -32,6 +30,6 @@ class FrameTask(ClassificationTask):
             output: logits ``(…, F, K)``.
             batch: inputs and labels ``(…, F)``.
         """
-        weights = (batch[1].expand(output.shape[:-1]) != PADDING).to(output.dtype)
+        weights = (batch[1].expand(output.shape[:-1]) >= 0).to(output.dtype)  # padding is negative
         found = super().quantities(output, batch)
         return {name: Quantity(quantity.values, weights) for name, quantity in found.items()}

@@ -40,7 +40,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the outermost parts of a network that may draw from torch's global generator, each once."""
     seen: set[int] = set()
 
-    def outermost(part: nn.Module) -> Iterator[nn.Module]:
+    def _outermost(part: nn.Module) -> Iterator[nn.Module]:
         if id(part) in seen:
             return
         seen.add(id(part))
@@ -48,9 +48,9 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
             yield part
         else:
             for child in part.children():
-                yield from outermost(child)
+                yield from _outermost(child)
 
-    return outermost(module)
+    return _outermost(module)
 
 
 def is_random(network: nn.Module) -> bool:

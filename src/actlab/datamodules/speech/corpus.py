@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, reason
 
 PARTS = ("train", "val", "test")
 WHOLE = {"train": 3696, "val": 1152, "test": 192}  # number of sentences in each part
@@ -144,7 +144,7 @@ def children(folder: Path) -> dict[str, Path]:
                 raise ActlabError(f"{folder} holds both {other.name} and {path.name}; remove one of them")
             found[path.name.lower()] = path
     except OSError as error:
-        raise ActlabError(f"{folder} cannot be read ({error.strerror or error})") from error
+        raise ActlabError(f"{folder} cannot be read ({reason(error)})") from error
     return found
 
 

@@ -53,8 +53,8 @@ class Frames:
         return self.values.index_select(0, near.flatten()).view(*near.shape, -1)
 
 
-class ByFrame:
-    """A dataset whose samples are the target frames, for evaluation."""
+class _OfFrames:
+    """A dataset of the frames of sentences."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
@@ -63,6 +63,10 @@ class ByFrame:
     def device(self) -> torch.device:
         """The device of the frames."""
         return self.frames.device
+
+
+class ByFrame(_OfFrames):
+    """A dataset whose samples are the target frames, for evaluation."""
 
     def __len__(self) -> int:
         return len(self.frames.numbers)
@@ -73,20 +77,12 @@ class ByFrame:
         return self.frames.windows(rows), self.frames.targets[rows]
 
 
-class BySentence:
+class BySentence(_OfFrames):
     """A dataset whose samples are sentences: a batch holds all their target frames, one sentence after another.
 
     In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at their end
     with frames labelled `PADDING`, so a run's own frames have the same positions as without a stack.
     """
-
-    def __init__(self, frames: Frames) -> None:
-        self.frames = frames
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the frames."""
-        return self.frames.device
 
     def __len__(self) -> int:
         return len(self.frames.counts)

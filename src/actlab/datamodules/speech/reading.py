@@ -19,7 +19,7 @@ from actlab.datamodules.speech.corpus import PARTS, Corpus, Sentence, find, gaps
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.recordings import contents, read_phones, read_recording
 from actlab.errors import ActlabError
-from actlab.storage.files import cache_folder
+from actlab.storage.files import at_home, cache_folder
 
 FORMAT = 2  # version of the cache; increased when reading changes
 KINDS = ("frames", "targets", "lengths")
@@ -46,7 +46,7 @@ def check(folder: str | Path) -> Report:
     Raises:
         ActlabError: if the folder is not a copy of TIMIT.
     """
-    corpus = find(Path(folder))
+    corpus = find(at_home(folder))
     problems = gaps(corpus) if corpus.has_parts else []
     for sentence in corpus.sentences:
         try:
@@ -115,7 +115,7 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
         ActlabError: if a sentence is damaged or incomplete.
     """
 
-    def read() -> Cached:
+    def _read() -> Cached:
         with one_thread():
             parts = {part: part_of(corpus.part(part)) for part in PARTS}
         if digest_of(corpus) != content:
@@ -127,4 +127,4 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
     content = digest_of(corpus)
     key = hashlib.sha256(repr((FORMAT, content)).encode()).hexdigest()[:24]
     names = [f"{part}_{kind}" for part in PARTS for kind in KINDS]
-    return made_once(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, read).tensors
+    return made_once(cache_folder(cache_dir) / f"speech-{key}.safetensors", names, _read).tensors

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from actlab.datamodules.speech.features import RATE, WINDOW, Phone
 from actlab.datamodules.speech.phones import CLASS_OF, SILENCE
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, one_line, reason, unknown
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
@@ -26,7 +26,7 @@ def contents(path: Path) -> bytes:
     try:
         return regular(path).read_bytes()
     except OSError as error:
-        raise ActlabError(f"{path} cannot be read ({error.strerror or error}); {REMEDY}") from error
+        raise ActlabError(f"{path} cannot be read ({reason(error)}); {REMEDY}") from error
 
 
 def read_recording(path: Path) -> NDArray[np.int16]:
@@ -48,8 +48,7 @@ def read_recording(path: Path) -> NDArray[np.int16]:
             _check_format(path, file.format, file.subtype, file.channels, file.samplerate)
             samples: NDArray[np.int16] = file.read(min(file.frames, len(packed)), dtype="int16")
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise ActlabError(f"{path} is damaged or not a recording ({reason}); {REMEDY}") from error
+        raise ActlabError(f"{path} is damaged or not a recording ({one_line(error)}); {REMEDY}") from error
     if declared is not None and len(samples) < declared:
         raise ActlabError(
             f"{path} is cut off: its header says {declared} audio samples, it holds {len(samples)}; {REMEDY}"

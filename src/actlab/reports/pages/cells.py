@@ -35,12 +35,10 @@ def table(results: Results) -> dict[str, Any]:
         "columns": [_head(cells) for cells in columns],
         "rows": [
             {
+                **_trained(results, row),
                 "labels": [results.text(key, value) for key, value in row.point.items()],
                 "colour": colours[whose],
                 "dark": style.on_dark(colours[whose]),
-                "chosen": [_chosen(results, row, key) for key in study.select.tune],
-                "settings": tables.settings(row, reference),
-                "runs": tables.count(row),
                 "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
                 "cost": [*tables.cost(row.cost, base).values()],
             }
@@ -49,9 +47,9 @@ def table(results: Results) -> dict[str, Any]:
     }
 
 
-def _chosen(results: Results, row: TableRow, key: str) -> str:
-    star = "*" if row.provisional and row.tried > 1 else ""
-    return results.text(key, row.chosen[key]) + star if key in row.chosen else tables.NONE
+def _trained(results: Results, row: TableRow) -> dict[str, Any]:
+    *chosen, tried, runs = tables.trained(results, row).values()
+    return {"chosen": [text or tables.NONE for text in chosen], "settings": tried, "runs": runs}
 
 
 def _head(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ import yaml
 
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
+from actlab.config.keys import shareable
 from actlab.reports import plots
 from actlab.reports.notes import duration, facts, remarks
 from actlab.reports.pages import rendering
@@ -86,10 +87,7 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def config(study: Study) -> str:
-    """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures.
-
-    Of an absolute path only the last part is kept: the rest is private to this machine.
-    """
+    """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures."""
     blocks = [
         {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
         for block in study.blocks
@@ -99,23 +97,13 @@ def config(study: Study) -> str:
         "compare": study.compare,
         "reference": study.reference,
         "seeds": study.seeds,
-        "select": vars(study.select),
-        "stages": [vars(stage) for stage in study.stages],
+        "select": study.select,
+        "stages": study.stages,
         "blocks": blocks,
-        "probes": [vars(probe) for probe in study.probes],
+        "probes": study.probes,
         "table": study.table,
         "published": study.published,
         "figures": study.figures,
     }
-    given = {key: _plain(value) for key, value in record.items() if value not in ((), [], {}, None)}
+    given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
     return yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bool | int | float | None):
-        return value
-    return Path(str(value)).name if Path(str(value)).is_absolute() else str(value)
