@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ Activation = Spec | Callable[..., Any]
 """What `create` accepts, or a module class or function itself."""
 
 
-class FunctionalCall(NamedTuple):
+@dataclass(frozen=True)
+class FunctionalCall:
     """A call of a function of torch in a module's ``forward``.
 
     Attributes:
