@@ -1,6 +1,7 @@
 """What the documents show is true: links lead somewhere, examples run, generated tables are complete."""
 
 import doctest
+import os
 import re
 import shlex
 import sys
@@ -25,11 +26,15 @@ DOCUMENTS = sorted(
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its text, and the file that its first line names (empty without one)."""
+    """A fenced block: its language, its text, and what its first line names, else empty.
+
+    That is the file to write it to, or the package, no dependency of actlab, that it requires.
+    """
 
     language: str
     text: str
     file: str
+    package: str
 
 
 def name_of(document: Path) -> str:
@@ -41,7 +46,8 @@ def blocks_of(document: Path) -> Iterator[Block]:
     for language, inside in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S):
         suffix = {"python": "py", "yaml": "yaml"}.get(language, "-")
         file = re.match(rf"# ([\w-]+\.{suffix})\n", inside)
-        yield Block(language, inside, file[1] if file else "")
+        package = re.match(r"# requires (\w+)\n", inside)
+        yield Block(language, inside, file[1] if file else "", package[1] if package else "")
 
 
 def commands_of(document: Path) -> Iterator[list[str]]:
@@ -95,7 +101,7 @@ def folder(tmp_path, monkeypatch):
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     yield tmp_path
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
@@ -107,6 +113,8 @@ def test_examples_run(document, folder, cli):
     """Files are written, Python and commands are run in one folder, in the order of the document."""
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks_of(document):
+        if block.package:
+            continue
         if block.file:
             (folder / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
@@ -121,6 +129,20 @@ def test_examples_run(document, folder, cli):
                 if line.startswith("actlab "):
                     outcome = cli(*shlex.split(line, comments=True)[1:])
                     assert outcome.code == 0, f"{line}\n{outcome.err}"
+
+
+OPTIONAL = [
+    pytest.param(block, id=f"{name_of(document)}-{block.package}")
+    for document in EXAMPLES
+    for block in blocks_of(document)
+    if block.package
+]
+
+
+@pytest.mark.parametrize("block", OPTIONAL)
+def test_example_of_another_package_runs(block):
+    pytest.importorskip(block.package)
+    exec(compile(block.text, "example", "exec"), {})
 
 
 @pytest.fixture

@@ -131,6 +131,33 @@ def test_installed_command_runs_a_study_by_name(installed, tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"runs"}, "a study leaves files in its runs folder only"
 
 
+OWN = """
+from actlab.networks import MLP
+
+
+class Net(MLP):
+    pass
+
+
+def act(x):
+    return x.relu()
+"""
+OWN_STUDY = """
+base: mnist_classifier
+set: {model.network: {class_path: mine.Net}}
+grid: {model.activation: ["mine:act"]}
+seeds: 1
+"""
+
+
+@pytest.mark.slow  # child processes import everything
+def test_installed_command_imports_from_the_current_folder(installed, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(OWN_STUDY, encoding="utf-8")
+    run(installed / "actlab", "study", "run", "own.yaml", "--smoke", cwd=tmp_path)
+    assert list((tmp_path / "runs").rglob("result.json"))
+
+
 def git(*words: object, cwd: Path) -> None:
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "commit.gpgsign=false"]
     run("git", *who, *words, cwd=cwd)

@@ -7,6 +7,7 @@ Activations by name, and your own::
     gelu = actlab.create("gelu")                                # a module
     act = actlab.factory({"name": "elu", "alpha": 0.5})         # a network calls it at every site
     actlab.names()                                              # every registered activation
+    actlab.replace(model, "relu", "gelu")                       # in an existing model, in place
 
 Studies: one file describes many runs, which are trained, selected on validation data and compared over seeds::
 
@@ -26,14 +27,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actlab.activations import create, factory, names, register
+    from actlab.activations import create, factory, names, register, replace
     from actlab.api import StudyResults, load_study, results, run_study
     from actlab.tasks import Quantity, Task
 
     __version__: str
 
 _HOMES = {
-    **dict.fromkeys(["create", "factory", "names", "register"], "actlab.activations"),
+    **dict.fromkeys(["create", "factory", "names", "register", "replace"], "actlab.activations"),
     **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
     **dict.fromkeys(["Quantity", "Task"], "actlab.tasks"),
 }
@@ -46,6 +47,7 @@ __all__ = [
     "load_study",
     "names",
     "register",
+    "replace",
     "results",
     "run_study",
 ]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import takewhile
+from pathlib import Path
 
 from actlab.cli.commands import COMMANDS, FITS, USAGE
 from actlab.cli.environment import ReaderGoneError, check_variables, printing
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with stopping(), printing() as nobody_reads:
             check_variables()
+            if argv is None:
+                _make_folder_importable()
             return _run_guarded(args, nobody_reads)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
@@ -58,6 +61,17 @@ def _restart_in_utf8() -> None:
     In the C locale, Python decodes non-ASCII file names to text that cannot be written to our UTF-8 files.
     """
     os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def _make_folder_importable() -> None:
+    """Put the current folder at the end of Python's path, where it hides no installed module.
+
+    ``python -m actlab`` puts it there itself; the installed command has the folder of its script instead. Child
+    processes inherit the path. Python's option for a safe path (``-P``) is respected.
+    """
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and here not in sys.path:
+        sys.path.append(here)
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:

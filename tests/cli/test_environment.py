@@ -116,3 +116,51 @@ def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [
         "ClassificationTask"
     ]  # not the pipe's number
+
+
+OWN = """
+from math import prod
+
+from torch import nn
+
+from actlab.datamodules import MNISTDataModule
+
+
+class Act(nn.Softplus):
+    pass
+
+
+class Net(nn.Sequential):
+    def __init__(self, act, num_classes, input_shape):
+        super().__init__(nn.Flatten(), nn.Linear(prod(input_shape), 4), act(), nn.Linear(4, num_classes))
+
+
+class Digits(MNISTDataModule):
+    pass
+"""
+
+
+def test_the_current_folder_can_be_imported(tmp_path, monkeypatch):
+    """The installed command's path has the folder of its script in place of the current one."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder_of_mine.py").write_text(OWN, encoding="utf-8")
+    own = ["--model.activation=folder_of_mine:Act", "--model.network=folder_of_mine.Net"]
+    own += ["--data.class_path=folder_of_mine.Digits", "--data.sample=true", "--trainer.max_epochs=1"]
+    limits = [f"--trainer.limit_{split}_batches=1" for split in ("train", "val", "test")]
+    monkeypatch.setattr(sys, "argv", ["actlab", "fit", "-c", "mnist_classifier", *own, *limits])
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    assert main() == 0
+    assert sys.path[-1] == str(tmp_path), "it hides no installed module"
+
+
+@pytest.mark.parametrize(("options", "importable"), [([], "True"), (["-P"], "False")])
+def test_a_safe_path_stays_safe(tmp_path, options, importable):
+    script = tmp_path / "bin" / "actlab"
+    script.parent.mkdir()
+    script.write_text(
+        "import sys\nfrom actlab.__main__ import main\nmain()\nprint(sys.argv[2] in sys.path)\n",
+        encoding="utf-8",
+    )
+    words = [sys.executable, *options, script, "--version", tmp_path]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == importable

@@ -89,6 +89,8 @@ def test_classes_are_found_by_path_and_by_name():
         ("torch.pi", ["model.optimizer", "Optimizer", "torch.pi"]),
         ("SDG", ["model.optimizer", "Optimizer", "'SDG'", "'SGD'"]),
         ("no path.SGD", ["model.optimizer", "no path.SGD", "import path"]),
+        ("./mine/sgd.py:SGD", ["model.optimizer", "import path such as mine.sgd.SGD"]),
+        ("mine:SGD", ["model.optimizer", "import path such as mine.SGD"]),
         ("needs_another.Thing", ["needs_another.Thing", "nowhere"]),
         ("no_python.Thing", ["no_python.Thing", "invalid syntax"]),
     ],

@@ -22,11 +22,14 @@ from actlab.activations.registry import (
     names,
     register,
 )
+from actlab.activations.replacement import FunctionalCall, Replacement, replace
 
 __all__ = [
     "Entry",
     "Factory",
     "Function",
+    "FunctionalCall",
+    "Replacement",
     "Spec",
     "create",
     "declared",
@@ -39,5 +42,6 @@ __all__ = [
     "left_open",
     "names",
     "register",
+    "replace",
     "stochastic",
 ]

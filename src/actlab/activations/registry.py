@@ -115,7 +115,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     >>> create("torch.nn:Hardtanh", max_val=6.0)
     Hardtanh(min_val=-1.0, max_val=6.0)
     """
-    name, params = _parse_spec(spec, params)
+    name, params = parse_spec(spec, params)
     if ":" in name:
         return plugins.module_from(name, plugins.resolve(name), params)
     found = entry(name)
@@ -125,7 +125,12 @@ def create(spec: Spec, **params: Any) -> nn.Module:
     return module
 
 
-def _parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name in ``spec``, and its parameters overridden by ``params``.
+
+    Raises:
+        ActlabError: ``spec`` is neither a name nor a mapping with a name.
+    """
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
     if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
@@ -159,7 +164,7 @@ def factory(spec: Spec) -> Factory:
     >>> act() is act()
     False
     """
-    name, params = _parse_spec(spec, {})
+    name, params = parse_spec(spec, {})
     made = Factory(plugins.absolute(name) if ":" in name else name, params)
     with torch.random.fork_rng(devices=[]):
         made()

@@ -15,7 +15,7 @@ from pytorch_lightning.cli import LightningCLI
 
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of, get_dotted
-from actlab.config.signatures import Taken, lacking, locate, parameters
+from actlab.config.signatures import Taken, import_path, lacking, locate, parameters
 from actlab.errors import ActlabError, described, one_line, unknown
 
 # Parts of the nested messages of jsonargparse.
@@ -81,7 +81,9 @@ def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
     wants = one_line(causes[-1])
     if taken := _parameters_of(path).get(place.rpartition(".")[2]):
         wants = f"{path} expects {formatannotation(taken.annotation).replace('typing.', '')}"
-    return ActlabError(f"{place} {value!r}: {wants}")
+    dotted = import_path(str(class_of(value)))
+    hint = f". A class is given by its import path: {dotted}" if dotted else ""
+    return ActlabError(f"{place} {value!r}: {wants}{hint}")
 
 
 def _misplaced_argument(place: str, value: Mapping[str, Any]) -> ActlabError | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentParser
@@ -100,7 +101,7 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
         ActlabError: if nothing has that path, or for a class that is not derived from ``kinds``.
     """
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
-    if "." not in path and object not in kinds:
+    if not {".", ":"} & set(path) and object not in kinds:
         known = {found.__name__: found for found in reversed([*_descendants(kinds)])}  # the first one wins
         if path not in known:
             raise unknown("class", path, get_close_matches(path, known), f"{wants}.")
@@ -134,13 +135,25 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
     """
     parts = path.split(".")
     if not all(part.isidentifier() for part in parts):
-        raise ActlabError(f"{path!r} is not an import path such as torch.optim.Adam")
+        raise ActlabError(f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}")
     found, rest = _module(parts)
     for number, part in enumerate(rest):
         if not hasattr(found, part):
             raise _missing(found, part, kinds if number == len(rest) - 1 else ())
         found = getattr(found, part)
     return found
+
+
+def import_path(path: str) -> str | None:
+    """Return the import path of a class that is named as an activation is; None for any other text.
+
+    >>> import_path("./nets/mine.py:Net"), import_path("nets.mine:Net"), import_path("cuda:0")
+    ('nets.mine.Net', 'nets.mine.Net', None)
+    """
+    source, colon, name = path.rpartition(":")
+    module = ".".join(Path(source).with_suffix("").parts) if source.endswith(".py") else source
+    found = f"{module}.{name}"
+    return found if colon and all(part.isidentifier() for part in found.split(".")) else None
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:
@@ -156,7 +169,7 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
             raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
-        "if it is a file of yours, add its folder to PYTHONPATH"
+        "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
     )
 
 

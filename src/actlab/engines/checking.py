@@ -127,7 +127,7 @@ def _check_module(path: str) -> None:
         if not head.isidentifier() or importlib.util.find_spec(head) is None:
             raise ActlabError(
                 f"{path!r}: there is no module {head!r}. Give a class as package.module.Class, and install the "
-                "package or add the folder of your file to PYTHONPATH"
+                "package, or run the command in the folder of your file or add this folder to PYTHONPATH"
             )
 
 

@@ -1,0 +1,285 @@
+"""Put another activation into an existing model, and list the functional calls that cannot be replaced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from actlab.activations import plugins
+from actlab.activations.registry import Spec, create, entry, names, parse_spec
+from actlab.errors import ActlabError, described
+from actlab.random.streams import MemberStream, Stream, Uniform
+from actlab.runtime.modules import evaluating, own_attributes
+
+Activation = Spec | Callable[..., Any]
+"""What `create` accepts, or a module class or function itself."""
+
+
+@dataclass(frozen=True)
+class FunctionalCall:
+    """A call of a function of torch in a module's ``forward``.
+
+    Attributes:
+        path: path of the module in the model; empty for the model itself.
+        function: name of the function, such as ``torch.nn.functional.relu``.
+    """
+
+    path: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What `replace` changed, and what it cannot change.
+
+    Attributes:
+        paths: paths of the replaced modules, in module order.
+        functional: functional calls of the old activation, each place once; None if they were not searched
+            for: no example was given, or torch has no function with the name of the activation's class.
+    """
+
+    paths: tuple[str, ...]
+    functional: tuple[FunctionalCall, ...] | None
+
+    def __str__(self) -> str:
+        """Return both lists as text, for printing."""
+        calls = "not searched for" if self.functional is None else _listed(self.functional)
+        return f"replaced: {', '.join(self.paths)}\nfunctional calls, not replaced: {calls}"
+
+
+def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any = None) -> Replacement:
+    """Replace the modules of one activation in a model by another activation, in place.
+
+    Each attribute or list element that holds the old activation receives a fresh module in the old module's
+    mode (training or evaluation), on the device and in the dtype of the nearest weights. A module held at
+    several places, such as one ReLU twice in an ``nn.Sequential``, becomes several modules; a module held once
+    and called several times stays one. Weights, buffers and modes of all other modules stay as they are; hooks
+    of replaced modules are dropped. Parameters of the new activation are not in an existing optimiser, so
+    replace first. Nothing is changed if an error is raised.
+
+    Without parameters, ``old`` stands for all modules of the class that it names or that ``create`` returns
+    for it, except those that equal another registered activation. With parameters, or as a function, it stands
+    for modules with equal settings. ``inplace`` and learnt values are not compared; subclasses do not count.
+
+    Functional calls, such as ``torch.relu(x)``, are code, which this function does not change. It lists those
+    in the forward pass of ``example``, by name: for ``nn.LeakyReLU`` the calls of ``leaky_relu`` and
+    ``leaky_relu_`` of torch, its functional API and its tensors. The pass runs in evaluation mode without
+    gradients; calls on other branches and in compiled or scripted code are not seen.
+
+    actlab's stochastic activations draw from torch's generator here (seed it by ``torch.manual_seed``).
+
+    Args:
+        model: any model; not a task of actlab, whose config names the activation.
+        old: a name, a mapping of name and parameters, ``package.module:Unit``, ``./my_unit.py:Unit``, a class
+            or a function.
+        new: the same; called once per place.
+        example: an input of the model: a tensor, or a tuple of positional arguments.
+
+    Returns:
+        The paths of the replaced modules, and the functional calls.
+
+    Raises:
+        ActlabError: the model has no module of the old activation (the message names its activations), an
+            activation is unknown or cannot be built, or the model cannot be run on ``example``.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> found = replace(model, "relu", "gelu", example=torch.zeros(1, 4))
+    >>> found.paths, found.functional
+    (('1',), ())
+    >>> model[1]
+    GELU(approximate='none')
+    """
+    if any(isinstance(v, Stream | MemberStream) for part in model.modules() for v in vars(part).values()):
+        raise ActlabError(
+            "this model is a task of actlab or part of one, whose random numbers are bound to its activations: "
+            "set model.activation in its config instead"
+        )
+    kind, matches = _matcher(old)
+    sites = dict(_outermost(model, matches))
+    calls = None if example is None or not _has_function(kind) else _functional_calls(model, kind, example)
+    if not sites:
+        raise _no_match(model, kind, calls)
+    if "" in sites:
+        raise ActlabError(f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place")
+    fresh = {path: _built_for(model, path, part, new) for path, part in sites.items()}
+    for path, module in fresh.items():
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, module)
+    return Replacement(tuple(fresh), calls)
+
+
+def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
+    """Return the class of an activation, and whether a module stands for it."""
+    name, params = parse_spec(old, {}) if isinstance(old, str | Mapping) else ("", {})
+    registered = entry(name) if name and ":" not in name else None
+    target = registered.build if registered else plugins.resolve(name) if name else old
+    if isinstance(target, type) and issubclass(target, nn.Module) and not params:
+        return target, lambda module: type(module) is target
+    reference = _build(old)
+    kind = type(reference)
+    if registered is None or params or not registered.parameters:
+        return kind, partial(_equal, reference)
+    return kind, lambda module: type(module) is kind and not _has_another_name(module, name)
+
+
+def _has_another_name(module: nn.Module, name: str) -> bool:
+    """Whether a registered activation without parameters equals a module: gelu_tanh, of the class of gelu."""
+    others = (other for other in names() if other != name and not entry(other).parameters)
+    return any(_equal(create(other), module) for other in others)
+
+
+def _build(activation: Activation) -> nn.Module:
+    if isinstance(activation, str | Mapping):
+        return create(activation)
+    return plugins.module_from(getattr(activation, "__name__", repr(activation)), activation, {})
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules have the same class and settings."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Uniform):
+        return True
+    children = list(one.children()), list(other.children())
+    alike = len(children[0]) == len(children[1]) and all(map(_equal, *children))
+    return alike and _settings(one) == _settings(other)
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """Return a module's own attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
+    found = {key: v for key, v in own_attributes(module).items() if key not in ("inplace", "stochastic")}
+    return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in found.items()}
+
+
+def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield path and module of each place that holds a matching module, without places inside such a module.
+
+    A place in a part of the model that has several paths has the first of them.
+    """
+    seen: set[tuple[int, str]] = set()
+    inside: str | None = None
+    for path, module in model.named_modules(remove_duplicate=False):
+        if inside is not None and path.startswith(inside):
+            continue
+        parent, _, name = path.rpartition(".")
+        if matches(module):
+            inside = f"{path}."
+            place = (id(model.get_submodule(parent)), name)
+            if place not in seen:
+                seen.add(place)
+                yield path, module
+
+
+def _built_for(model: nn.Module, path: str, old: nn.Module, new: Activation) -> nn.Module:
+    """Return a fresh activation for a place: in the mode of the old module, like the nearest weights."""
+    parent = model.get_submodule(path.rpartition(".")[0])
+    if isinstance(parent, nn.TransformerEncoderLayer):
+        raise ActlabError(
+            f"{path}: {type(parent).__name__} computes its activation in a fused form in evaluation, which a "
+            "replacement would not change; build the layer with activation=actlab.create(NAME)"
+        )
+    module = _build(new).train(old.training)
+    near = _nearest_weights(model, path)
+    return module if near is None else module.to(device=near.device, dtype=near.dtype)
+
+
+def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
+    """Return a floating-point parameter or buffer of a module, or of the nearest module around it."""
+    owner = model.get_submodule(path)
+    floating = filter(torch.is_floating_point, chain(owner.parameters(), owner.buffers()))
+    if (found := next(floating, None)) is not None or not path:
+        return found
+    return _nearest_weights(model, path.rpartition(".")[0])
+
+
+def _is_named(function: str, kind: type[nn.Module]) -> bool:
+    """Whether a function has the name of a class, up to case and underscores: leaky_relu and LeakyReLU."""
+    return function.replace("_", "") == kind.__name__.lower()
+
+
+def _has_function(kind: type[nn.Module]) -> bool:
+    return any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
+
+
+class _Search(TorchFunctionMode):
+    """Records calls of the functions of torch that have the name of a class, outside its modules."""
+
+    def __init__(self, model: nn.Module, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.running = [("", model)]  # the modules whose forward runs, from the outermost to the innermost
+        self.found: dict[FunctionalCall, None] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Record the call, and make it."""
+        path, module = self.running[-1]
+        name = getattr(func, "__name__", "")
+        if _is_named(name, self.kind) and type(module) is not self.kind:
+            self.found[FunctionalCall(path, resolve_name(func) or name)] = None
+        return func(*args, **(kwargs or {}))
+
+    def enter(self, path: str, module: nn.Module, args: object) -> None:
+        """Note that a module begins to run; a forward pre-hook."""
+        self.running.append((path, module))
+
+    def leave(self, *_: object) -> None:
+        """Note that the innermost module has ended; a forward hook."""
+        self.running.pop()
+
+
+def _functional_calls(model: nn.Module, kind: type[nn.Module], example: Any) -> tuple[FunctionalCall, ...]:
+    search = _Search(model, kind)
+    with ExitStack() as hooks:
+        for path, module in model.named_modules():
+            hooks.callback(module.register_forward_pre_hook(partial(search.enter, path)).remove)
+            hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
+        try:
+            with evaluating(model), search:
+                model(*example) if isinstance(example, tuple) else model(example)
+        except Exception as error:  # the user's model may raise anything
+            raise ActlabError(
+                f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
+                "tuple of its positional arguments"
+            ) from error
+    return tuple(search.found)
+
+
+def _listed(calls: tuple[FunctionalCall, ...]) -> str:
+    return ", ".join(f"{call.function} in {call.path or 'the model itself'}" for call in calls) or "none found"
+
+
+def _no_match(model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCall, ...] | None) -> ActlabError:
+    """Return the error for a model without the old activation, with the activations that it has."""
+    if calls:
+        return ActlabError(
+            f"the model has no matching {kind.__name__} module; its functional calls are code, which cannot be "
+            f"replaced: {_listed(calls)}. Write them as modules, such as self.act = act_layer()"
+        )
+    found = (f"{type(m).__name__}({m.extra_repr()})" for m in model.modules() if _is_activation(m))
+    known = ", ".join(f"{name} × {number}" for name, number in Counter(found).items()) or "none"
+    hint = "" if calls is not None else ", or example=INPUT, which finds functional calls"
+    return ActlabError(
+        f"the model has no matching {kind.__name__} module. Its activation modules, and how often: {known}. "
+        f"Give the registered name or class of one of these{hint}"
+    )
+
+
+def _is_activation(module: nn.Module) -> bool:
+    """Whether a module is an activation of torch or actlab, or a third-party module that holds nothing."""
+    home = type(module).__module__
+    if home.startswith(("torch.", "actlab.")):
+        return home.startswith(("torch.nn.modules.activation", "actlab.activations")) and not isinstance(
+            module, nn.MultiheadAttention
+        )
+    return not any(True for _ in chain(module.children(), module.parameters(), module.buffers()))

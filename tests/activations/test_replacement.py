@@ -1,0 +1,276 @@
+"""`actlab.replace`: which modules it replaces, what it keeps, what it lists and what it rejects."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import actlab
+from actlab.activations import FunctionalCall, Replacement
+from actlab.errors import ActlabError
+from actlab.tasks import ClassificationTask
+
+
+class Block(nn.Module):
+    """As in torchvision's ResNet: one module, called at two sites."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.relu(x + self.second(self.relu(self.first(x))))
+
+
+class Functional(nn.Module):
+    """Calls of the same function in four spellings, and of another function."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Block()
+        self.unregistered = [nn.ReLU()]
+
+    def forward(self, x):
+        x = F.relu(torch.relu(x)).relu_().relu()
+        return self.inner(self.unregistered[0](torch.tanh(x)))
+
+
+class Subclass(nn.ReLU):
+    pass
+
+
+class Slope(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x):
+        return self.slope * x
+
+
+def swish(x):
+    return x * torch.sigmoid(x)
+
+
+def nested():
+    named = nn.ModuleDict({"act": nn.ReLU(), "norm": nn.BatchNorm1d(4)})
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ModuleList([Block(), named]), nn.Tanh())
+
+
+def types(model):
+    return [type(part).__name__ for part in model.modules()]
+
+
+def test_every_place_gets_a_fresh_module_and_all_else_stays():
+    model = nested()
+    before, others = copy.deepcopy(model.state_dict()), [m for m in model.modules() if type(m) is not nn.ReLU]
+    found = actlab.replace(model, "relu", "gelu")
+    assert found == Replacement(("1", "2.0.relu", "2.1.act"), None)
+    new = [model.get_submodule(path) for path in found.paths]
+    assert all(type(module) is nn.GELU for module in new)
+    assert len(set(map(id, new))) == 3
+    assert [m for m in model.modules() if type(m) is not nn.GELU] == others
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_the_replaced_model_computes_the_new_activation():
+    model, x = Block(), torch.randn(3, 4)
+    actlab.replace(model, "relu", "gelu")
+    assert torch.equal(model(x), F.gelu(x + model.second(F.gelu(model.first(x)))))
+
+
+def test_a_module_at_several_places_becomes_several_and_a_shared_block_stays_shared():
+    relu, block = nn.ReLU(), Block()
+    model = nn.Sequential(block, relu, block, relu)
+    found = actlab.replace(model, "relu", "prelu")
+    assert found.paths == ("0.relu", "1", "3")
+    assert model[1] is not model[3]
+    assert model[0] is model[2]
+    assert len({id(p) for path in found.paths for p in model.get_submodule(path).parameters()}) == 3
+
+
+def model_of_many():
+    parts = [
+        nn.ELU(0.5),
+        nn.ELU(),
+        nn.GELU(),
+        nn.GELU("tanh"),
+        nn.Threshold(0, 0),
+        Subclass(),
+        Slope(1),
+        Slope(2),
+    ]
+    names = ["srelu", "cauchy_lu", "laplace_lu", {"name": "soi", "mu": 1.0}, "soi", "adaptive_dropout"]
+    return nn.Sequential(*parts, *map(actlab.create, names), actlab.activations.Function(swish, {}))
+
+
+SLOPE = f"{__name__}:Slope"
+
+
+@pytest.mark.parametrize(
+    ("old", "paths"),
+    [
+        ("elu", ["0", "1"]),
+        ({"name": "elu"}, ["0", "1"]),
+        ({"name": "elu", "alpha": 0.5}, ["0"]),
+        (nn.ELU, ["0", "1"]),
+        ("torch.nn:ELU", ["0", "1"]),
+        (actlab.factory({"name": "elu", "alpha": 1.0}), ["1"]),
+        ("gelu", ["2"]),
+        ("gelu_tanh", ["3"]),
+        (nn.GELU, ["2", "3"]),
+        (nn.Threshold, ["4", "8"]),
+        ("srelu", ["8"]),
+        ("cauchy_lu", ["9"]),
+        ("soi", ["11", "12"]),
+        ({"name": "soi", "mu": 1.0}, ["11"]),
+        ("adaptive_dropout", ["13"]),
+        ({"name": "adaptive_dropout", "activation": "relu"}, ["13"]),
+        ("relu", ["13.activation"]),
+        (Subclass, ["5"]),
+        (Slope, ["6", "7"]),
+        (SLOPE, ["6", "7"]),
+        ({"name": SLOPE, "slope": 2}, ["7"]),
+        (swish, ["14"]),
+    ],
+)
+def test_which_modules_an_activation_stands_for(old, paths):
+    assert list(actlab.replace(model_of_many(), old, "silu").paths) == paths
+
+
+@pytest.mark.parametrize(
+    ("new", "shown"),
+    [
+        ({"name": "elu", "alpha": 0.5}, "ELU(alpha=0.5)"),
+        ("torch.nn:Mish", "Mish()"),
+        ("./own.py:Own", "Own()"),
+        (nn.Softplus, "Softplus(beta=1.0, threshold=20.0)"),
+        (actlab.factory("silu"), "SiLU()"),
+        (swish, "Function(swish)"),
+        (lambda: nn.LeakyReLU(0.2), "LeakyReLU(negative_slope=0.2)"),
+    ],
+)
+def test_everything_that_names_an_activation_can_be_the_new_one(new, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("from torch import nn\nclass Own(nn.Identity): pass\n", encoding="utf-8")
+    model = nn.Sequential(nn.ReLU())
+    actlab.replace(model, "relu", new)
+    assert str(model[0]) == shown
+
+
+def test_mode_device_and_dtype_are_those_of_the_place():
+    model = nn.Sequential(nn.Linear(2, 2).half(), nn.Sequential(nn.Linear(2, 2).double(), nn.ReLU()), nn.ReLU())
+    model[1].eval()
+    actlab.replace(model, "relu", "prelu")
+    assert [model[1][1].weight.dtype, model[2].weight.dtype] == [torch.float64, torch.float16]
+    assert [model[1][1].training, model[2].training, model.training] == [False, True, True]
+    meta = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.ReLU())
+    actlab.replace(meta, "relu", {"name": "prelu", "per_channel": True})
+    assert meta[1].weight.device.type == "meta"
+
+
+def test_a_learnt_activation_is_replaced_in_its_own_dtype():
+    model = nn.Sequential(nn.Linear(2, 2), nn.PReLU(2).double())
+    actlab.replace(model, "prelu", {"name": "gelu", "learnable": "mu"})
+    assert model[1].mu.dtype == torch.float64
+
+
+def test_functional_calls_are_listed_by_module_and_spelling():
+    model = Functional()
+    found = actlab.replace(model, "relu", "gelu", example=torch.zeros(2, 4))
+    spellings = ["torch.relu", "torch.nn.functional.relu", "torch.Tensor.relu_", "torch.Tensor.relu"]
+    assert found == Replacement(("inner.relu",), tuple(FunctionalCall("", name) for name in spellings))
+    assert str(found).startswith(
+        "replaced: inner.relu\nfunctional calls, not replaced: torch.relu in the model"
+    )
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+def test_calls_inside_layers_of_torch_are_listed():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+    model = nn.Sequential(layer, nn.ReLU())
+    found = actlab.replace(model, "relu", "gelu", example=torch.zeros(1, 3, 4))
+    assert found.functional == (FunctionalCall("0", "torch.nn.functional.relu"),)
+
+
+def test_the_search_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), Block().eval())
+    before, modes = copy.deepcopy(model.state_dict()), [part.training for part in model.modules()]
+    example, state = torch.randn(3, 4), torch.get_rng_state()
+    found = actlab.replace(model, "relu", "gelu", example=(example,))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert [part.training for part in model.modules()] == modes
+    assert found.functional == ()
+
+
+@pytest.mark.parametrize("old", ["soi", "gelu_sigmoid"])
+def test_what_torch_has_no_function_for_is_not_searched_for(old):
+    model = nn.Sequential(actlab.create(old))
+    found = actlab.replace(model, old, "gelu", example=torch.zeros(2))
+    assert found.functional is None
+    assert str(found).endswith("not searched for")
+
+
+def test_a_stochastic_map_draws_in_a_plain_loop():
+    model, x = Block(), torch.randn(64, 4)
+    actlab.replace(model, "relu", "soi")
+    torch.manual_seed(1)
+    first, second = model(x), model(x)
+    torch.manual_seed(1)
+    again = model(x)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, again)
+    first.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    actlab.replace(model.eval(), "soi", "gelu")
+    gelu = model(x)
+    actlab.replace(model, "gelu", "soi")
+    torch.testing.assert_close(model(x), gelu)
+
+
+def encoder():
+    return nn.Sequential(nn.ReLU(), nn.TransformerEncoderLayer(4, 2, 8, activation=nn.ReLU()))
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "words"),
+    [
+        (
+            nested,
+            {"old": "elu"},
+            ["no matching ELU module", "ReLU() × 2", "ReLU(inplace=True) × 1", "example="],
+        ),
+        (model_of_many, {"old": {"name": "elu", "alpha": 2}}, ["ELU(alpha=0.5) × 1", "Slope() × 2", "SOI("]),
+        (nn.Linear, {"old": "relu"}, ["no matching ReLU module", "none"]),
+        (nested, {"old": "rleu"}, ["unknown activation", "relu"]),
+        (nested, {"new": "gleu"}, ["unknown activation", "gelu"]),
+        (nested, {"new": {"name": "elu", "beta": 1}}, ["beta", "elu", "alpha"]),
+        (nested, {"new": nn.GELU()}, ["instance of GELU", "class"]),
+        (nested, {"new": 3}, ["neither an nn.Module class nor a function"]),
+        (nested, {"new": nn.Threshold}, ["Threshold needs a value for 'threshold'"]),
+        (Block, {"example": torch.zeros(3, 5)}, ["cannot be run on the example", "RuntimeError", "tuple"]),
+        (nn.ReLU, {}, ["the model is itself a ReLU", "actlab.create"]),
+        (encoder, {}, ["1.activation: TransformerEncoderLayer", "build the layer with activation="]),
+        (
+            Functional,
+            {"old": "tanh", "example": torch.zeros(2, 4)},
+            ["no matching Tanh module", "torch.tanh in the model itself", "act_layer"],
+        ),
+    ],
+)
+def test_an_error_names_the_remedy_and_nothing_changes(model, arguments, words):
+    model = model(*[4, 4] * (model is nn.Linear))
+    before = list(model.modules())
+    with pytest.raises(ActlabError) as caught:
+        actlab.replace(model, **{"old": "relu", "new": "gelu", **arguments})
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert list(model.modules()) == before
+
+
+def test_a_task_is_rejected_because_its_numbers_are_bound_to_its_activations():
+    with pytest.raises(ActlabError, match=r"set model\.activation"):
+        actlab.replace(ClassificationTask(activation="relu"), "relu", "soi")
