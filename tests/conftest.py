@@ -152,6 +152,23 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
 
 
+@pytest.fixture
+def programs() -> Path:
+    """Programs that tests run in processes of their own, or give to actlab as a user's files."""
+    return Path(__file__).with_name("programs")
+
+
+@pytest.fixture
+def program(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Copy a program to ``tmp_path``, as a user's file that the test may edit; return its path."""
+
+    def copied(name: str) -> Path:
+        monkeypatch.delitem(sys.modules, name, raising=False)  # the copy of an earlier test
+        return Path(shutil.copy(programs / f"{name}.py", tmp_path))
+
+    return copied
+
+
 class Outcome(NamedTuple):
     """What a command left: exit code and the two texts."""
 

@@ -13,21 +13,6 @@ from actlab.storage.resources import resource
 from actlab.studies import plan
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
-THEIRS = """
-import pytorch_lightning as pl
-import torch
-
-class Model(pl.LightningModule):
-    def __init__(self, required, options: dict | None = None, anything=None, **unused):
-        super().__init__()
-
-class Net(torch.nn.Linear):
-    def __init__(self, act, num_classes: int, input_shape, width):
-        super().__init__(784, num_classes)
-
-def model() -> pl.LightningModule:
-    return Model(1)
-"""
 
 
 def typed(config):
@@ -42,10 +27,10 @@ def config():
 
 
 @pytest.fixture
-def theirs(config, tmp_path, monkeypatch):
-    (tmp_path / "their_keys.py").write_text(THEIRS)
+def theirs(config, program, tmp_path, monkeypatch):
+    program("odd_signatures")
     monkeypatch.syspath_prepend(tmp_path)
-    return {**config, "model": {"class_path": "their_keys.Model", "init_args": {"required": 1}}}
+    return {**config, "model": {"class_path": "odd_signatures.Model", "init_args": {"required": 1}}}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -130,8 +115,8 @@ def test_a_class_of_a_users_own(theirs):
 
 def test_an_argument_without_type_and_default_is_needed(config, theirs):
     """The parser would put None."""
-    plan.set_dotted(config, "model.network", {"class_path": "their_keys.Net"})
-    with pytest.raises(ActlabError, match=r"their_keys\.Net needs 'width': give model\.network\.width"):
+    plan.set_dotted(config, "model.network", {"class_path": "odd_signatures.Net"})
+    with pytest.raises(ActlabError, match=r"odd_signatures\.Net needs 'width': give model\.network\.width"):
         typed(config)
     plan.set_dotted(config, "model.network.width", 3)
     typed(config)
@@ -140,9 +125,13 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
-        ("model", {"class_path": "their_keys.Model"}, ["'required'", "model.required", "their_keys.Model"]),
+        (
+            "model",
+            {"class_path": "odd_signatures.Model"},
+            ["'required'", "model.required", "odd_signatures.Model"],
+        ),
         ("model.requird", 1, ["'requird'", "'required'"]),
-        ("model", "their_keys.model", ["model must name a class"]),
+        ("model", "odd_signatures.model", ["model must name a class"]),
     ],
 )
 def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):

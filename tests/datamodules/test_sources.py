@@ -126,20 +126,11 @@ def test_cache_folder_comes_from_the_environment(
 
 
 def test_two_processes_decode_once_and_import_is_light(
-    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
+    programs: Path, hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This process decodes; the other one asks meanwhile, and waits for it."""
-    program = (
-        "import sys; from actlab.datamodules import sources\n"
-        "assert 'datasets' not in sys.modules\n"
-        "def decode(*a): raise AssertionError('decoded by both')\n"
-        "sources.decode = decode\n"
-        "print('ready', flush=True); input()\n"
-        "images = sources.load_images(sys.argv[1], ('train', 'test'), 1, cache_dir=sys.argv[2])\n"
-        "print(images.tensors['train_labels'].tolist())"
-    )
     folder = str(hub_folder())
-    command = [sys.executable, "-c", program, folder, cache]
+    command = [sys.executable, programs / "cached_images.py", folder, cache]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdin
     assert other.stdout

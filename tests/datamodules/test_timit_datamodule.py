@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from corpora import write_corpus, write_nltk_layout
 
 from actlab.datamodules import TIMITDataModule
 from actlab.datamodules.speech import reading
@@ -19,6 +18,7 @@ from actlab.networks import MLP
 from actlab.random.positions import Position
 from actlab.stacking import StackedTask
 from actlab.tasks import FrameTask
+from corpora import write_corpus, write_nltk_layout
 
 SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from text_files import CLUSTERS, DAILY, DEV, TEST, TRAIN, VECTORS, Copies, file_of, refusal
 from torch import nn
 
 from actlab.datamodules import TwitterPOSDataModule, downloads, twitter_pos
@@ -22,6 +21,7 @@ from actlab.datamodules.twitter_pos import fetch
 from actlab.experiments import build
 from actlab.networks import MLP
 from actlab.storage.resources import resource
+from text_files import CLUSTERS, DAILY, DEV, TEST, TRAIN, VECTORS, Copies, file_of, refusal
 
 SAMPLE = Path(resource("data/samples/twitter_pos"))
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
-from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
@@ -25,6 +24,7 @@ from actlab.studies import folders, reading
 from actlab.studies.locks import holding
 from actlab.studies.plan import Keep
 from actlab.tasks import ClassificationTask
+from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
 from tolerances import EXACT, ROUNDED, counted
 
 EARLY_STOPPING = (

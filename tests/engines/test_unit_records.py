@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, load, metrics
 
 from actlab import experiments
 from actlab.callbacks import by_unit, unit_statistics, watching
@@ -16,6 +15,7 @@ from actlab.random.positions import Position
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from damaging import damaged
+from tiny_study import KilledError, execute, kill_after, load, metrics
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
 OVERRIDES = [

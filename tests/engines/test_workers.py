@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 import pytorch_lightning as pl
-from tiny_study import KilledError, ignore, load, metrics, result
 
 from actlab.engines import packing, workers
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from tiny_study import KilledError, ignore, load, metrics, result
 
 TWO = Settings(jobs=2, threads=1)
 

@@ -83,100 +83,48 @@ def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
     assert len(faults) >= 300
 
 
-UNITS = """
-import torch
-
-
-class Refusing(torch.nn.ReLU):
-    def __init__(self):
-        raise KeyError("no luck")
-
-
-class Failing(torch.nn.ReLU):
-    def forward(self, x):
-        raise ZeroDivisionError("later")
-
-
-class Network(torch.nn.Module):
-    def __init__(self, act, num_classes, input_shape):
-        raise AttributeError("of the author")
-
-
-class Data:
-    pass
-
-
-def optimizer(parameters):
-    raise RuntimeError("none")
-
-
-class Keywords(torch.optim.SGD):
-    def __init__(self, params, lr=0.1):
-        super().__init__(params, lr)
-"""
 CLASSES = {
     "model.init_args.activation": [
-        "./mine.py:Refusing",
-        "./mine.py:Nothing",
-        "mine:Refusing",
+        "./raising_classes.py:Refusing",
+        "./raising_classes.py:Nothing",
+        "raising_classes:Refusing",
         "./broken.py:Unit",
     ],
     "model.init_args.network": [
-        {"class_path": "mine.Network"},
-        {"class_path": "mine.Data"},
+        {"class_path": "raising_classes.Network"},
+        {"class_path": "raising_classes.Data"},
         {"class_path": "broken.Unit"},
     ],
     "model.init_args.optimizer": [
-        {"class_path": "mine.optimizer"},
-        {"class_path": "mine.Keywords", "dict_kwargs": {"momentum": 1}},
-        {"class_path": "mine.Keywords", "dict_kwargs": 1},
+        {"class_path": "raising_classes.optimizer"},
+        {"class_path": "raising_classes.Keywords", "dict_kwargs": {"momentum": 1}},
+        {"class_path": "raising_classes.Keywords", "dict_kwargs": 1},
         {"class_path": "torch.optim.SGD", "init_args": {"lr": -1.0}},
         {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}, "dict_kwargs": {"nothing": 1}},
         {"class_path": "torch.optim.LBFGS"},
         {"class_path": "torch.optim.Optimizer"},
     ],
     "model": [
-        {"class_path": "mine.Task"},
-        {"class_path": "mine.Refusing"},
+        {"class_path": "raising_classes.Task"},
+        {"class_path": "raising_classes.Refusing"},
         {"class_path": "pytorch_lightning.LightningModule"},
     ],
     "data": [
-        {"class_path": "mine.Module"},
-        {"class_path": "mine.Data"},
+        {"class_path": "raising_classes.Module"},
+        {"class_path": "raising_classes.Data"},
         {"class_path": "pytorch_lightning.LightningDataModule"},
     ],
-    "trainer.callbacks": [[{"class_path": "mine.Callback"}], [{"class_path": "mine.Data"}]],
-    "trainer.logger": [{"class_path": "mine.Logger"}, {"class_path": "mine.Data"}],
+    "trainer.callbacks": [
+        [{"class_path": "raising_classes.Callback"}],
+        [{"class_path": "raising_classes.Data"}],
+    ],
+    "trainer.logger": [{"class_path": "raising_classes.Logger"}, {"class_path": "raising_classes.Data"}],
 }
-OWN = """
-import pytorch_lightning as pl
-from pytorch_lightning.loggers import CSVLogger
 
 
-class Task(pl.LightningModule):
-    def __init__(self):
-        raise KeyError("no luck")
-
-
-class Module(pl.LightningDataModule):
-    def __init__(self):
-        raise OSError("no disk")
-
-
-class Callback(pl.Callback):
-    def __init__(self):
-        raise RuntimeError("no luck")
-
-
-class Logger(CSVLogger):
-    def __init__(self):
-        raise ZeroDivisionError("no luck")
-"""
-
-
-def test_classes_of_authors_that_raise(built, tmp_path, monkeypatch):
+def test_classes_of_authors_that_raise(built, program, tmp_path, monkeypatch):
     """What another author's constructor raises is one line."""
-    (tmp_path / "mine.py").write_text(UNITS + OWN)
+    program("raising_classes")
     (tmp_path / "broken.py").write_text("def (")
     monkeypatch.syspath_prepend(tmp_path)
     faults = {}

@@ -9,24 +9,11 @@ import torch
 from actlab.datamodules.cache import Cached, write_cache
 from actlab.storage.files import replacing, write_atomically
 
-# As in another container, where process numbers are not those of this one.
-WRITER = """
-import os, sys
-os.getpid = lambda: 999_999_999
-from pathlib import Path
-from actlab.storage.files import replacing
-with replacing(Path(sys.argv[1])) as partial:
-    partial.write_text("half")
-    print(partial, flush=True)
-    sys.stdin.read()
-    partial.write_text("whole")
-"""
-
 
 @pytest.fixture
-def writer(tmp_path):
+def writer(programs, tmp_path):
     """A process that is writing a file of the cache."""
-    words = [sys.executable, "-c", WRITER, str(tmp_path / "a.safetensors")]
+    words = [sys.executable, programs / "partial_writer.py", tmp_path / "a.safetensors"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.partial = tmp_path / process.stdout.readline().strip()
     yield process

@@ -30,27 +30,6 @@ QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", 
 
 pytestmark = pytest.mark.tries_stacks
 
-LEARNING = """\
-import torch
-from torch import nn
-
-
-class Late(nn.Module):
-    def forward(self, x):
-        if not hasattr(self, "a"):
-            self.a = nn.Parameter(torch.full((), 0.1))
-        return torch.where(x > 0, x, self.a * x)
-
-
-class Listed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.slopes = [nn.Parameter(torch.full((), 0.1))]
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slopes[0] * x)
-"""
-
 
 class Centred(nn.Module):
     """Its output for a sample depends on the others."""
@@ -312,11 +291,12 @@ def test_a_task_may_choose_what_it_trains(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["Late", "Listed"])
-def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, tmp_path, monkeypatch, unit):
+def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, program, tmp_path, monkeypatch, unit):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "units.py").write_text(LEARNING)
-    words = ["--data.sample", "true", "--model.activation", f"./units.py:{unit}", "--trainer.max_epochs", "1"]
-    words += ["--model.network.hidden", "[8]", "--trainer.logger", "false"]
+    program("failing_activations")
+    words = ["--model.activation", f"./failing_activations.py:{unit}"]
+    words += ["--model.network.hidden", "[8]", "--data.sample", "true"]
+    words += ["--trainer.max_epochs", "1", "--trainer.logger", "false"]
     found = cli("fit", "-c", "mnist_classifier", *words)
     assert found.code == 2
     assert "learns a tensor of shape () that is not in the optimiser" in found.err
