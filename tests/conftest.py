@@ -44,7 +44,7 @@ os.environ.update(
     MPLBACKEND="Agg",
 )
 # Each Trainer asks every installed package for entry points: once is enough, none is installed meanwhile.
-importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
 
 # One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
 THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))

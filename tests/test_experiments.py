@@ -1,12 +1,16 @@
 """A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
 
+from typing import Any
+
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 
 from actlab.config.messages import one_line_errors
+from actlab.config.parsing import run_seed
 from actlab.errors import ActlabError
-from actlab.experiments import build, check_shape, run_seed, shape_for
+from actlab.experiments import build, check_shape, shape_for
 from actlab.stacking.building import build_tasks
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
@@ -52,7 +56,7 @@ def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path)
 
 
 def test_shapes_and_seed_reach_a_users_classes():
-    experiment = build(config_of("lightning_classes.Needs", "lightning_classes.Shaped"))
+    experiment: Any = build(config_of("lightning_classes.Needs", "lightning_classes.Shaped"))
     assert experiment.task.told == (4, (7,), 3)
     assert experiment.data.told == 3
 
@@ -135,7 +139,7 @@ def test_the_trainer_is_silent_by_default():
 
 
 def test_shapes_of_a_model_that_does_not_take_them_are_not_read():
-    class Data:
+    class Data(pl.LightningDataModule):
         @property
         def num_classes(self):
             raise AssertionError("read")
@@ -147,7 +151,7 @@ def test_shapes_of_a_model_that_does_not_take_them_are_not_read():
 
 @pytest.mark.parametrize("found", [(1, 28), [1, 28], torch.Size([1, 28]), None])
 def test_equal_shapes_of_any_kind_of_sequence(found):
-    class Data:
+    class Data(pl.LightningDataModule):
         input_shape = found
 
     check_shape("input_shape", [1, 28], Data())
@@ -173,8 +177,8 @@ def test_sections_of_another_kind_are_told(section, value):
 
 
 def test_what_a_users_constructor_raises_is_one_line_with_its_class():
-    model = {"class_path": "actlab.tasks.ClassificationTask"}
-    model["init_args"] = {"network": f"{__name__}.RefusingNetwork", "activation": "relu"}
+    arguments = {"network": f"{__name__}.RefusingNetwork", "activation": "relu"}
+    model = {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}
     data = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
     with pytest.raises(ActlabError, match="ClassificationTask → RefusingNetwork → AttributeError: no luck"):
         build({"model": model, "data": data})

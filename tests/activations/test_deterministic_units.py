@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def lu(distribution: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray
 
 # evaluation mode: (value, derivative), written with scipy
 phi, Phi, expit = stats.norm.pdf, stats.norm.cdf, special.expit
-ORACLES: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] = {
+ORACLES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "identity": (lambda x: x, np.ones_like),
     "relu": (lambda x: np.maximum(x, 0), lambda x: 1.0 * (x > 0)),
     "leaky_relu": (lambda x: np.where(x > 0, x, 0.1 * x), lambda x: np.where(x > 0, 1, 0.1)),

@@ -4,6 +4,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ class TestEveryUnit:
     def test_compiles_with_its_backward(self, spec: str) -> None:
         torch.compiler.reset()
         module = create(spec)
-        compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+        compiled: Any = torch.compile(module, backend="aot_eager", fullgraph=True)
         for mode in (True, False):
             module.train(mode)
             expected, found = (value_and_gradient(m, self.x, seed=5) for m in (module, compiled))
@@ -233,7 +234,7 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     for twin in (copy.deepcopy(unit), pickle.loads(pickle.dumps(unit)), pickle.loads(pickle.dumps(made))()):
         assert torch.equal(twin(x), unit(x))
     monkeypatch.chdir(unit_file.parent)
-    assert create({"name": "./activation_forms.py:slope", "channels": 3}).num_parameters == 3  # type: ignore[comparison-overlap]
+    assert create({"name": "./activation_forms.py:slope", "channels": 3}).num_parameters == 3
     assert create("activation_forms.py:default_slope")(x)[0] == -1
     assert create({"name": "activation_forms.py:scaled", "by": 3})(x)[0] == -6
     square = create("./activation_forms.py:square")

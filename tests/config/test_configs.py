@@ -7,10 +7,10 @@ import yaml
 
 from actlab import experiments
 from actlab.config import messages
+from actlab.config.keys import set_dotted
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
-from actlab.studies import plan
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
 
@@ -43,7 +43,7 @@ def test_every_config_passes_unchanged(path):
 
 def test_objects_in_a_mapping_pass_unchanged(config):
     schedule = {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}
-    plan.set_dotted(config, "model.schedules", {"lr": schedule})
+    set_dotted(config, "model.schedules", {"lr": schedule})
     before = copy.deepcopy(config)
     typed(config)
     assert config == before
@@ -67,14 +67,14 @@ def test_objects_in_a_mapping_pass_unchanged(config):
     ],
 )
 def test_mistakes(config, key, value, parts):
-    plan.set_dotted(config, key, value)
+    set_dotted(config, key, value)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert all(part in str(error.value) for part in parts)
 
 
 def test_the_seed_is_not_suggested(config):
-    plan.set_dotted(config, "model.sed", 1)
+    set_dotted(config, "model.sed", 1)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert "'seed'" not in str(error.value)
@@ -94,7 +94,7 @@ def test_the_seed_is_not_suggested(config):
     ],
 )
 def test_values_that_are_none_of_its_business(config, key, value):
-    plan.set_dotted(config, key, value)
+    set_dotted(config, key, value)
     typed(config)
 
 
@@ -106,19 +106,17 @@ def test_a_command_brings_its_arguments(config):
 
 def test_a_class_of_a_users_own(theirs):
     typed(theirs)
-    plan.set_dotted(theirs, "model.options", {"class_path": "free"})
-    plan.set_dotted(
-        theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}}
-    )
+    set_dotted(theirs, "model.options", {"class_path": "free"})
+    set_dotted(theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}})
     typed(theirs)
 
 
 def test_an_argument_without_type_and_default_is_needed(config, theirs):
     """The parser would put None."""
-    plan.set_dotted(config, "model.network", {"class_path": "odd_signatures.Net"})
+    set_dotted(config, "model.network", {"class_path": "odd_signatures.Net"})
     with pytest.raises(ActlabError, match=r"odd_signatures\.Net needs 'width': give model\.network\.width"):
         typed(config)
-    plan.set_dotted(config, "model.network.width", 3)
+    set_dotted(config, "model.network.width", 3)
     typed(config)
 
 
@@ -135,7 +133,7 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
     ],
 )
 def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):
-    plan.set_dotted(theirs, key, value)
+    set_dotted(theirs, key, value)
     with pytest.raises(ActlabError) as error:
         typed(theirs)
     assert all(part in str(error.value) for part in parts)
@@ -143,7 +141,7 @@ def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):
 
 def test_given_arguments_of_the_model(config):
     assert not gives(config, "num_classes")
-    plan.set_dotted(config, "model.num_classes", 3)
+    set_dotted(config, "model.num_classes", 3)
     assert gives(config, "num_classes")
     assert not gives({"model": "a.B"}, "num_classes")
 
@@ -158,7 +156,7 @@ def test_given_arguments_of_the_model(config):
     ],
 )
 def test_a_value_of_another_type_is_found(config, key, value, parts):
-    plan.set_dotted(config, key, value)
+    set_dotted(config, key, value)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert all(part in str(error.value) for part in parts)

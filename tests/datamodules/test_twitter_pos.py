@@ -116,7 +116,7 @@ def test_a_missing_file_is_named_and_where_to_get_it(folder: Path, name: str) ->
 
 
 @pytest.mark.parametrize("options", [{"dataset": "nowhere"}, {"dataset": "~no-such-user/tweets"}])
-def test_a_missing_folder_is_named(options: dict[str, str]) -> None:
+def test_a_missing_folder_is_named(options: dict[str, Any]) -> None:
     message = refusal(lambda: TwitterPOSDataModule(**options).input_shape)
     assert repr(options["dataset"]) in message
     assert "ark-tweet-nlp" in message
@@ -158,6 +158,7 @@ def test_the_config_learns_what_neighbours_decide(tmp_path: Path) -> None:
         "default_root_dir": str(tmp_path),
     }
     config["trainer"] |= {"enable_checkpointing": False, "accelerator": "cpu"}
+    data: Any
     trainer, task, data = build(config)
     trainer.fit(task, datamodule=data)
     assert trainer.global_step == 3 * (sum(len(t.tokens) for t in data.corpus.train) // 16)

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -127,10 +128,11 @@ def test_a_users_loader_shuffles_anew_in_every_epoch(here):
     """Whatever the unit draws."""
 
     def orders(unit):
-        watch, quiet = Orders(), ("logger", "enable_progress_bar", "enable_model_summary")
+        watch = Orders()
+        off: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
         task = ClassificationTask(10, (1, 28, 28), unit, partial(MLP, hidden=[4]), torch.optim.Adam)
-        settings = {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
-        trainer = pl.Trainer(max_epochs=4, callbacks=[watch], **settings, **dict.fromkeys(quiet, False))
+        off |= {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
+        trainer = pl.Trainer(max_epochs=4, callbacks=[watch], **off)
         trainer.fit(task, datamodule=Shuffled())
         return watch.seen
 
@@ -204,7 +206,7 @@ class Shared(nn.Module):
 
 
 def test_a_layer_that_drops_at_two_places_draws_two_masks():
-    task = ClassificationTask(network=Shared, activation="relu").train()
+    task: Any = ClassificationTask(network=Shared, activation="relu").train()
     batch = torch.zeros(4, 1, 28, 28), torch.zeros(4, dtype=torch.long)
     drawn = []
     for _ in range(2):

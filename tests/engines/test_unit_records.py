@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,7 @@ def test_every_unit_is_recorded_after_every_epoch(trained, engine):
 
 def test_they_are_those_of_the_trained_network(trained):
     runs, folder = trained
+    data: Any
     _, task, data = experiments.build(runs[0].config)
     saved = torch.load(RunFolder(folder / "alone", runs[0]).checkpoint, weights_only=True)
     task.load_state_dict(saved["state_dict"])

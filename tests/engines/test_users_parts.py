@@ -1,6 +1,7 @@
 """Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -78,7 +79,7 @@ def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
         {"torch.optim.Adam"},
         {"torch.optim.SGD"},
     ]
-    tasks = [experiments.build(run.config).task for run in (runs[0], runs[-1])]
+    tasks: list[Any] = [experiments.build(run.config).task for run in (runs[0], runs[-1])]
     with pytest.raises(ActlabError, match="different optimisers: Adam, SGD"):
         StackedTask(tasks).configure_optimizers()
 
@@ -89,7 +90,7 @@ def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
         TINY + "grid: {model.activation: [relu], model.optimizer.weight_decay: [0.0, 0.1]}\nseeds: 1\n",
         overrides=["model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}"],
     )
-    tasks = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
+    tasks: list[Any] = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
     tasks[1] = experiments.build(study.runs()[0].config).task
     tasks[1].optimizer = lambda params: torch.optim.Adam(params, weight_decay=0.1)
     with pytest.raises(ActlabError, match="both 'l2' and"):
@@ -293,7 +294,7 @@ def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
         execute(late, tmp_path / "late", stacked=False, progress=kill_after(3))
     best = text + PROBE.replace("AT", "best")
     study = load(best)
-    said = []
+    said: list[str] = []
     execute(study.runs(), tmp_path / "late", stacked=False)
     evaluation.execute(study.runs(), tmp_path / "late", study.probes, said.append)
     for run in study.runs():

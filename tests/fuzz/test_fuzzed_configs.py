@@ -3,9 +3,12 @@
 import os
 import random
 import shutil
+from functools import partial
+from typing import Any
 
 import pytest
 
+from actlab.config.keys import set_dotted
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.mappings import read_mapping
@@ -83,7 +86,7 @@ def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
     assert len(faults) >= 300
 
 
-CLASSES = {
+CLASSES: dict[str, list[Any]] = {
     "model.init_args.activation": [
         "./raising_classes.py:Refusing",
         "./raising_classes.py:Nothing",
@@ -130,13 +133,9 @@ def test_classes_of_authors_that_raise(built, program, tmp_path, monkeypatch):
     faults = {}
     for key, specs in CLASSES.items():
         for spec in specs:
-            faults[key, str(spec)] = built(
-                as_yaml(
-                    changed(
-                        config(), key.split("."), lambda holder, last, spec=spec: holder.__setitem__(last, spec)
-                    )
-                )
-            )
+            values = config()
+            set_dotted(values, key, spec)
+            faults[key, str(spec)] = built(as_yaml(values))
     assert not (wrong := listed(faults)), wrong
     assert len(faults) >= 20
 
@@ -207,7 +206,7 @@ def test_datasets_that_are_none(cli, built, tmp_path):
         values["data"]["init_args"].update(dataset=name, sample=False, cache_dir=str(tmp_path / "cache"))
         faults["build", name[:40]] = built(as_yaml(values))
         words = ["-c", "mine.yaml", "--trainer.fast_dev_run", "1"]
-        outcome, fault = tried(lambda words=words: cli("fit", *words))
+        outcome, fault = tried(partial(cli, "fit", *words))
         faults["fit", name[:40]] = fault or mistake(outcome) or ("" if outcome.code == 2 else "trained on it")
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     assert not (found := listed(faults)), found

@@ -123,7 +123,7 @@ def test_runs_of_one_number_start_from_the_same_weights():
     def weights(unit, seed, **options):
         network = partial(ConvStacks, stacks=SMALL, dropout=RATES, **options)
         task = ClassificationTask(10, (3, 32, 32), unit, network, seed=seed)
-        return [layer.weight for layer in task.network if isinstance(layer, nn.Conv2d)]
+        return [layer.weight for layer in task.network.modules() if isinstance(layer, nn.Conv2d)]
 
     first = weights("elu", 3)
     for unit, options in (("relu", {}), ("srelu", {"batch_norm": True}), ("prelu", {"inner_dropout": True})):

@@ -1,5 +1,7 @@
 """Wide residual networks: the three blocks against their formulas, parameters, initial weights."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from actlab.networks import Dropout, WideResNet
 from actlab.networks.init import weights_of_run
 from actlab.networks.wide_resnet import BLOCKS
 
-SMALL = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10, "widen": 2}
+SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10, "widen": 2}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_stem_stages_and_head():
 
 def test_biases_of_the_paper():
     """Both 3×3 convolutions of a block and the dense layer have one; stem and shortcuts have none."""
-    network = WideResNet(nn.ReLU, **SMALL)
+    network: Any = WideResNet(nn.ReLU, **SMALL)
     assert network.stem[0].bias is None
     for block in network.blocks:
         assert block.shortcut.bias is None

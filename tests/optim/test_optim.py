@@ -1,6 +1,7 @@
 """Schedules and groups of parameters, against values made by hand and torch's own optimisers."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,8 @@ def test_mistakes_are_told(make, message):
 
 
 def test_a_scheduler_moves_every_setting():
-    network = nn.Sequential(nn.Linear(2, 2), Dropout(0.2))
+    dropout = Dropout(0.2)
+    network = nn.Sequential(nn.Linear(2, 2), dropout)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.3)
     schedules = {
         "lr": Linear(1, 3),
@@ -64,7 +66,7 @@ def test_a_scheduler_moves_every_setting():
         "weight_decay": Cosine(4, by="update"),
         "dropout": Steps({1: 1.5}),
     }
-    scheduler = Scheduler(optimizer, [schedules], [0], [network[1]])
+    scheduler = Scheduler(optimizer, [schedules], [0], [dropout])
     (group,) = optimizer.param_groups
     for epoch, update, lr, beta1, decay, p in ((0, 0, 0.1, 0.9, 0.3, 0.2), (2, 4, 0.05, 0.5, 0, 0.3)):
         scheduler.move(epoch, update)
@@ -142,7 +144,7 @@ def test_l2_is_the_gradient_of_its_penalty(half):
 
 
 def test_without_a_penalty_there_is_one_group():
-    names = {"a": "weights", "b": "biases"}
+    names: dict[str, Any] = {"a": "weights", "b": "biases"}
     assert optim.groups(names, None) == [(["a", "b"], {})]
     assert optim.penalty(torch.optim.Adam([nn.Parameter(torch.ones(3))])) == 0
     assert optim.groups(names, L2(0.1, of=["weights", "biases"])) == [(["a", "b"], {"weight_decay": 0.1})]

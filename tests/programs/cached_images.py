@@ -10,7 +10,7 @@ def decode(*_):
 
 
 assert "datasets" not in sys.modules
-sources.decode = decode
+vars(sources)["decode"] = decode
 print("ready", flush=True)
 input()
 images = sources.load_images(sys.argv[1], ("train", "test"), 1, cache_dir=sys.argv[2])

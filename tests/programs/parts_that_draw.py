@@ -62,7 +62,7 @@ class Annealed(ClassificationTask):
 
 class Net(nn.Sequential):
     def __init__(self, act, num_classes, input_shape, hidden=(8,), dropout=0.5, init="glorot"):
-        super().__init__(nn.Flatten(), nn.Linear(784, *hidden), act(), nn.Linear(*hidden, num_classes))
+        super().__init__(nn.Flatten(), nn.Linear(784, hidden[0]), act(), nn.Linear(hidden[0], num_classes))
         self.got = hidden, dropout, init
 
 
@@ -70,5 +70,6 @@ class Noisy(MNISTDataModule):
     def load(self, device):
         super().load(device)
         images, labels = self.train.tensors
-        turned = torch.randint(10, labels.shape, generator=torch.Generator().manual_seed(self.seed))
+        generator = torch.Generator().manual_seed(self.seed)  # type: ignore[arg-type]  # fails in a stack
+        turned = torch.randint(10, labels.shape, generator=generator)
         self.train.tensors = images, torch.where(torch.arange(len(labels)) % 2 == 0, labels, turned)

@@ -5,6 +5,7 @@ import sys
 import traceback
 import types
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ def works_without(error):
     def fails(path):
         raise error("libc10_cuda.so: cannot open shared object file")
 
-    torch.ops.load_library = fails
+    torch.ops.load_library = fails  # type: ignore[method-assign]
     from actlab.datamodules.speech.audio import torchaudio
 
     package = torchaudio()
@@ -29,7 +30,9 @@ def works_without(error):
 
 
 def keeps_what_is_loaded():
-    stand_in = types.ModuleType("torchaudio._extension")  # as where it has loaded; this one has no native code
+    stand_in: Any = types.ModuleType(
+        "torchaudio._extension"
+    )  # as where it has loaded; this one has no native code
     stand_in._IS_TORCHAUDIO_EXT_AVAILABLE = False
     stand_in.fail_if_no_align = lambda function: function
     sys.modules["torchaudio._extension"] = stand_in

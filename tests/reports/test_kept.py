@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from actlab.reports import curve_table, stored
 
 
@@ -68,4 +70,4 @@ def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_em
     assert [axes.get_visible() for axes in drawn.axes] == [True] * 4 + [False] * 2
     for axes in drawn.axes[:4]:
         dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
-        assert [tuple(line.get_xdata()) for line in dots] == [(0.0,)] * 4
+        assert [tuple(np.asarray(line.get_xdata())) for line in dots] == [(0.0,)] * 4

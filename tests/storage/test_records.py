@@ -75,7 +75,7 @@ def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, argum
     loaded = ClassificationTask.load_from_checkpoint(path)
     x = torch.rand(5, 1, 28, 28)
     assert torch.equal(loaded.eval()(x), task.eval()(x))
-    assert [type(m) for m in loaded.network] == [type(m) for m in task.network]
+    assert [type(m) for m in loaded.network.modules()] == [type(m) for m in task.network.modules()]
     assert loaded.seed == 3
     assert type(loaded.configure_optimizers()) is type(task.configure_optimizers())
     assert (loaded.schedules, loaded.trained) == (task.schedules, task.trained)

@@ -5,6 +5,7 @@ import copy
 import json
 import sys
 import textwrap
+from typing import Any
 
 import jsonschema
 import pytest
@@ -487,9 +488,11 @@ def test_units_that_look_alike_are_told_apart_for_loggers(study, tmp_path, names
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"def bent(x):  # {name}\n    return x.relu()\n")
     one = study(activations=[str(tmp_path / f"{name}:bent") for name in names])
-    logged = {}
+    logged: dict[Any, set[Any]] = {}
     for run in one.runs():
-        logger = loggers.logger_factory("test_plan.Kept", one, tmp_path)(run)
+        make = loggers.logger_factory("test_plan.Kept", one, tmp_path)
+        assert make
+        logger = make(run)
         logged.setdefault(logger.config["setting"], set()).add((logger.config["activation"], logger.tags[-1]))
     known = [[(unit, unit)] for unit in ("relu", "elu", *(f"{name}:bent" for name in names)) for _ in range(2)]
     assert [*map(list, logged.values())] == known

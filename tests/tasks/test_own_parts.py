@@ -1,6 +1,7 @@
 """Users' units, losses, optimisers and data: what a task does with them is what it says, or it is refused."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -25,7 +26,8 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity
 
-QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
 
 
 pytestmark = pytest.mark.tries_stacks
@@ -174,7 +176,8 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
         "trainer": {"accumulate_grad_batches": 2, "max_epochs": 1, **QUIET},
     }
     trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
-    for subject in (task, StackedTask([experiments.build(config).task for _ in range(2)])):
+    tasks: list[Any] = [experiments.build(config).task for _ in range(2)]
+    for subject in (task, StackedTask(tasks)):
         with pytest.raises(ActlabError, match="2: the batches of FrameTask differ in size"):
             trainer.fit(subject, datamodule=data)
 
@@ -191,16 +194,15 @@ def test_a_unit_that_acts_in_place_has_the_bias_shift_of_the_other(name):
     torch.manual_seed(0)
     images, labels = torch.rand(300, 1, 28, 28), torch.randint(0, 10, (300,))
 
+    class Images:
+        def __getitems__(self, position):
+            return images[position.index], labels[position.index]
+
+        def __len__(self):
+            return 300
+
     class Data:
-        class train:  # noqa: N801
-            @staticmethod
-            def __getitems__(position):
-                return images[position.index], labels[position.index]
-
-            def __len__(self):
-                return 300
-
-        train = train()
+        train = Images()
 
     in_place = {"name": {"relu": "torch.nn:ReLU", "elu": "torch.nn:ELU"}[name], "inplace": True}
     found = []
@@ -234,6 +236,7 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
             "trainer": {"max_epochs": 1, **QUIET},
         }
         watch = UnitStatistics(samples=100)
+        data: Any
         trainer, task, data = experiments.build(config, callbacks=[watch], default_root_dir=str(tmp_path))
         trainer.fit(task, datamodule=data)
         images, labels = (tensor[:100] for tensor in data.train.tensors)
