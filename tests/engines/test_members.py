@@ -72,7 +72,7 @@ class SpiedTask(StackedTask):
 
 def trained(experiment):
     experiment.trainer.fit(experiment.task, datamodule=experiment.data)
-    experiment.task.latest.clear()
+    experiment.task.latest = {}
     (results,) = experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False) or [{}]
     return results.get("test/error")
 
@@ -90,9 +90,9 @@ def both_ways(tmp_path, monkeypatch, overrides):
         alone.append(watch)
     monkeypatch.setattr(stacked, "StackedTask", SpiedTask)
     together = Watch()
-    experiment = stacked.assemble(runs, together, tmp_path)
+    experiment: Any = stacked.assemble(runs, together, tmp_path)
     experiment.trainer.fit(experiment.task, datamodule=experiment.data)
-    experiment.task.latest.clear()
+    experiment.task.latest = {}
     experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False)
     return alone, torch.tensor(errors), together, experiment.task
 
