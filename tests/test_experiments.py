@@ -108,7 +108,7 @@ def test_a_users_own_default_and_activation_are_left_alone():
         ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),
     ],
 )
-def test_mistakes(config, parts):
+def test_contradictory_and_missing_values_are_rejected(config, parts):
     with pytest.raises(ActlabError) as error:
         build(config)
     assert all(part in str(error.value) for part in parts)
@@ -158,7 +158,7 @@ def test_equal_shapes_of_any_kind_of_sequence(found):
 
 
 @pytest.mark.parametrize("value", [True, False, -1, 2**32])
-def test_seeds_that_are_none(value):
+def test_invalid_seeds_are_rejected(value):
     with pytest.raises(ActlabError, match=str(value)):
         run_seed(value)
 
@@ -170,7 +170,7 @@ class RefusingNetwork(torch.nn.Module):
 
 @pytest.mark.parametrize("section", ["model", "data"])
 @pytest.mark.parametrize("value", [1, [], [1]])
-def test_sections_of_another_kind_are_told(section, value):
+def test_sections_that_are_no_mapping_are_rejected(section, value):
     config = {"model": {"class_path": "actlab.tasks.ClassificationTask"}, "data": {"class_path": "a.B"}}
     with pytest.raises(ActlabError, match=section):
         build({**config, section: value})

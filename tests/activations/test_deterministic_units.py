@@ -111,7 +111,7 @@ def test_value_and_gradient_in_evaluation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_infinities_and_nan(name: str) -> None:
+def test_infinities_give_limits_and_nan_stays_nan(name: str) -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         module = create(name).to(dtype).eval()
         assert module(torch.full((3,), math.nan, dtype=dtype)).isnan().all()

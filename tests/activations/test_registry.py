@@ -269,7 +269,7 @@ def test_causes_are_chained(unit_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_entries")
-def test_register() -> None:
+def test_registered_activations_are_listed_and_created_by_name() -> None:
     @register("cube", formula="x³", source="test")
     class Cube(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

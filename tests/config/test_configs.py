@@ -66,7 +66,7 @@ def test_objects_in_a_mapping_pass_unchanged(config):
         ("optimizer", {"class_path": "torch.optim.SGD"}, ["model.optimizer"]),
     ],
 )
-def test_mistakes(config, key, value, parts):
+def test_malformed_keys_and_values_are_rejected(config, key, value, parts):
     set_dotted(config, key, value)
     with pytest.raises(ActlabError) as error:
         typed(config)

@@ -116,7 +116,7 @@ def test_each_config_has_its_own_links_and_defaults():
     assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
 
 
-def test_few_are_kept(monkeypatch):
+def test_the_number_of_kept_results_is_limited(monkeypatch):
     monkeypatch.setattr(parsing, "_MOST", 2)
     path = resource("configs/mnist_classifier.yaml")
     for activation in ("relu", "elu", "silu"):

@@ -57,7 +57,7 @@ def made(width: int = 3) -> nn.Module:
         (nn.Identity, [], []),
     ],
 )
-def test_parameters(owner, names, required):
+def test_parameters_include_those_passed_on_to_base_classes(owner, names, required):
     taken = parameters(owner) or {}
     assert list(taken) == names
     assert [name for name in taken if taken[name].required] == required

@@ -124,7 +124,7 @@ class Orders(pl.Callback):
         self.seen.append(batch[1].tolist())
 
 
-def test_a_users_loader_shuffles_anew_in_every_epoch(here):
+def test_a_users_loader_shuffles_again_in_every_epoch(here):
     """Whatever the unit draws."""
 
     def orders(unit):

@@ -140,7 +140,7 @@ def test_classes_of_authors_that_raise(built, program, tmp_path, monkeypatch):
     assert len(faults) >= 20
 
 
-def test_datasets_that_are_none(cli, built, tmp_path):
+def test_paths_that_are_no_dataset_are_rejected(cli, built, tmp_path):
     """Paths that are no dataset, to a fit, to a build and to a plan."""
     os.mkfifo(tmp_path / "pipe")
     huge = tmp_path / "huge"

@@ -170,6 +170,6 @@ def test_a_schedule_of_dropout_that_is_not_there_is_refused():
         ({"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
     ],
 )
-def test_mistakes_are_told(options, words):
+def test_malformed_options_are_rejected(options, words):
     with pytest.raises(ActlabError, match=words):
         ConvStacks(factory("elu"), 10, **{"stacks": SMALL, "dropout": RATES, **options})

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10
         ("original", 8_972_340),  # by hand in `original_parameters`
     ],
 )
-def test_parameters_of_40_4(block, parameters):
+def test_wrn_40_4_has_the_papers_number_of_parameters(block, parameters):
     network = WideResNet(nn.ReLU, 100, block=block)
     assert sum(p.numel() for p in network.parameters()) == parameters
     assert len(network.blocks) == 18
@@ -165,6 +165,6 @@ def test_the_memory_order_changes_speed_alone():
     ("options", "message"),
     [({"depth": 12}, r"4 \+ 6n"), ({"depth": 4}, r"4 \+ 6n"), ({"block": "papers"}, "did you mean 'paper'")],
 )
-def test_mistakes_are_told(options, message):
+def test_malformed_options_are_rejected(options, message):
     with pytest.raises(ActlabError, match=message):
         WideResNet(nn.ReLU, **{**SMALL, **options})

@@ -26,7 +26,7 @@ from actlab.optim import L2, Cosine, Linear, Plateau, Scheduler, Steps
         (Steps({35: 0.5, 85: 0.05}), {0: 1, 34: 1, 35: 0.5, 84: 0.5, 85: 0.05, 900: 0.05}),
     ],
 )
-def test_factors(schedule, factors):
+def test_a_schedule_returns_its_factor_for_each_epoch(schedule, factors):
     for at, factor in factors.items():
         assert schedule.factor(at) == pytest.approx(factor, abs=1e-12)
 
@@ -51,7 +51,7 @@ def test_equal_schedules_are_equal():
     ],
     ids=["Linear", "Cosine", "Steps: none", "Steps: order", "Plateau", "L2: negative", "L2: spelling"],
 )
-def test_mistakes_are_told(make, message):
+def test_malformed_schedules_and_penalties_are_rejected(make, message):
     with pytest.raises(ActlabError, match=message):
         make()
 
@@ -76,7 +76,7 @@ def test_a_scheduler_moves_every_setting():
         assert network[1].probability == pytest.approx(p)
 
 
-def test_a_setting_that_the_optimiser_lacks_is_told():
+def test_a_setting_that_the_optimiser_lacks_is_rejected():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     with pytest.raises(ActlabError, match="SGD has no 'beta1'"):
         Scheduler(optimizer, [{"beta1": Linear(1, 2)}], [0])

@@ -34,7 +34,7 @@ def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_
     assert dropped[0] == "dropped\nn = 2"
 
 
-def test_panels_without_titles_are_told_apart_by_their_numbers(written: Any, tmp_path: Path) -> None:
+def test_panels_without_titles_are_distinguished_by_their_numbers(written: Any, tmp_path: Path) -> None:
     def bare(text: str) -> str:
         return (
             text.replace("title: plain, ", "")

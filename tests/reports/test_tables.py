@@ -294,7 +294,9 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
         (None, Column("e"), False, "-"),
     ],
 )
-def test_numbers(value: float | None, column: Column, signed: bool, text: str) -> None:
+def test_numbers_are_printed_as_their_column_says(
+    value: float | None, column: Column, signed: bool, text: str
+) -> None:
     assert tables.number(value, column, signed) == text
 
 

@@ -140,7 +140,7 @@ def test_the_first_difference_is_named_as_a_config_names_it():
     assert difference({"x": 1}, {}, "model") == ("model.x", 1, "nothing")
 
 
-def test_plain_values():
+def test_tuples_and_classes_become_plain_values():
     assert plain({"a": (1, None), "b": {"c": torch.optim.SGD}}) == {
         "a": [1, None],
         "b": {"c": "torch.optim.sgd.SGD"},

@@ -331,7 +331,7 @@ class Uneven(pl.LightningDataModule):
     test_dataloader = train_dataloader
 
 
-def test_what_a_module_of_others_logs_counts_by_the_size_of_batches(tmp_path):
+def test_what_a_third_party_module_logs_counts_by_the_size_of_batches(tmp_path):
     trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, callbacks=[TestEveryEpoch()], **QUIET)
     trainer.fit(Plain(), datamodule=Uneven())
     assert trainer.callback_metrics["test/mean"] == 2.0  # not the mean of 1 and 3.5
