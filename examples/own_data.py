@@ -16,6 +16,7 @@ Such runs are trained one by one; a subclass of `actlab.datamodules.base.TensorD
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -72,7 +73,7 @@ class TableDataModule(pl.LightningDataModule):
 
 def main() -> None:
     """Run the study and print its table."""
-    brief = {"seeds": 2, "settings": {"trainer.max_epochs": 2}}
+    brief: dict[str, Any] = {"seeds": 2, "settings": {"trainer.max_epochs": 2}}
     print(actlab.run_study(STUDY, **(brief if QUICK else {})))
 
 

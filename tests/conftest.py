@@ -44,7 +44,7 @@ os.environ.update(
     MPLBACKEND="Agg",
 )
 # Each Trainer asks every installed package for entry points: once is enough, none is installed meanwhile.
-importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
 
 # One thread, however many cores there are: workers are the parallelism, and sums are the same everywhere.
 THREADS = int(os.environ.setdefault("ACTLAB_TEST_THREADS", "1"))
@@ -150,6 +150,23 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Stacks are tried where the mark ``tries_stacks`` asks for it: it takes time."""
     if "tries_stacks" not in request.keywords and "actlab.engines.stack_trial" in sys.modules:
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+
+
+@pytest.fixture
+def programs() -> Path:
+    """Programs that tests run in processes of their own, or give to actlab as a user's files."""
+    return Path(__file__).with_name("programs")
+
+
+@pytest.fixture
+def program(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Copy a program to ``tmp_path``, as a user's file that the test may edit; return its path."""
+
+    def copied(name: str) -> Path:
+        monkeypatch.delitem(sys.modules, name, raising=False)  # the copy of an earlier test
+        return Path(shutil.copy(programs / f"{name}.py", tmp_path))
+
+    return copied
 
 
 class Outcome(NamedTuple):

@@ -26,6 +26,29 @@ MOST = 3 * 2**30  # bytes that it may take: what never ends also fills the memor
 _HERE = "@HERE@"
 
 
+FINISHED = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 4
+  model.network.hidden: [8]
+grid:
+  model.activation: [relu, elu]
+  model.optimizer.lr: [3.0e-2, 1.0e-5]
+select: {tune: [model.optimizer.lr]}
+stages: [{name: choose, seeds: 2}, {name: compare, seeds: 5-6}]
+probes:
+  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}, at: last}
+keep: [best]
+table:
+  - {metric: test/error, at: last}
+  - {metric: val/loss, at: best}
+  - {metric: noise/test/loss, at: last, condition: noise=1}
+"""
+
+
 class HangError(BaseException):
     """A case has not ended in time; no library takes it for an error of its own."""
 

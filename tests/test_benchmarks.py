@@ -18,7 +18,7 @@ def test_what_a_benchmark_names_exists(path):
     tree = ast.parse(path.read_text())
     found = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("actlab"):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("actlab"):
             for name in node.names:
                 found[name.asname or name.name] = attribute(importlib.import_module(node.module), name.name)
     for node in ast.walk(tree):

@@ -70,25 +70,16 @@ def fresh() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-LATER = """
-import random, time
-now, now_ns = time.time, time.time_ns
-time.time, time.time_ns = lambda: now() + 1e7, lambda: now_ns() + 10**16
-random.seed("another")
-"""
-
-
-def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, tmp_path):
+def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, programs):
     """pytest-xdist runs nothing where two workers collect different names, or the same in another order."""
     here = [item.nodeid for item in request.session.items]
-    (tmp_path / "later.py").write_text(LATER)
-    words = ["-p", "later", "-p", "no:cacheprovider", "--assert=plain", "--collect-only", "-q", "-m", ""]
+    words = ["-p", "later_clock", "-p", "no:cacheprovider", "--assert=plain", "--collect-only", "-q", "-m", ""]
     files = dict.fromkeys(name.partition("::")[0] for name in here)
     seed = int(os.environ.get("PYTHONHASHSEED", "0").replace("random", "0")) + 1
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, *files],
         cwd=request.config.rootpath,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": str(seed)},
+        env={**os.environ, "PYTHONPATH": str(programs), "PYTHONHASHSEED": str(seed)},
         capture_output=True,
         text=True,
     )

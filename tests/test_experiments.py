@@ -1,79 +1,20 @@
 """A config becomes Trainer, task and data, whether these are actlab's classes or a user's own."""
 
-import sys
+from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 
 from actlab.config.messages import one_line_errors
+from actlab.config.parsing import run_seed
 from actlab.errors import ActlabError
-from actlab.experiments import build, check_shape, run_seed, shape_for
+from actlab.experiments import build, check_shape, shape_for
 from actlab.stacking.building import build_tasks
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 
-# Plain Lightning classes: no `seed`, no `num_classes`, no `input_shape`; batches of what the others expect.
-THEIRS = """
-import pytorch_lightning as pl
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-
-class Model(pl.LightningModule):
-    def __init__(self, width: int = 8):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(7, width), torch.nn.Linear(width, 10))
-
-    def training_step(self, batch, index):
-        return torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)[:, :7]), batch[1])
-
-    def validation_step(self, batch, index):
-        self.log("val/loss", self.training_step(batch, index))
-
-    def test_step(self, batch, index):
-        self.log("test/loss", self.training_step(batch, index))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-
-class Needs(Model):
-    def __init__(self, num_classes: int, input_shape: tuple[int, ...], seed: int = 5):
-        super().__init__(num_classes)
-        self.save_hyperparameters()
-        self.told = num_classes, tuple(input_shape), seed
-
-
-class HasDefault(Model):
-    def __init__(self, num_classes: int = 4, activation: str = "swish"):
-        super().__init__(num_classes)
-        self.told = num_classes
-
-
-class Data(pl.LightningDataModule):
-    def __init__(self, size: int = 32):
-        super().__init__()
-        self.size = size
-
-    def batches(self):
-        generator = torch.Generator().manual_seed(0)
-        images = torch.rand(self.size, 7, generator=generator)
-        return DataLoader(TensorDataset(images, torch.arange(self.size) % 4), 8)
-
-    train_dataloader = val_dataloader = test_dataloader = batches
-
-
-class Shaped(Data):
-    def __init__(self, seed: int = 7):
-        super().__init__()
-        self.num_classes, self.input_shape, self.told = 4, [7], seed
-
-
-class NotYet(Data):
-    num_classes = None
-    input_shape = (7,)
-"""
 OURS, SHAPES = "actlab.tasks.ClassificationTask", {"num_classes": 4, "input_shape": [7]}
 MNIST = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
 QUIET = [
@@ -83,20 +24,21 @@ QUIET = [
 
 
 @pytest.fixture(autouse=True)
-def _theirs(tmp_path, monkeypatch):
-    (tmp_path / "theirs.py").write_text(THEIRS)
+def _theirs(program, tmp_path, monkeypatch):
+    program("lightning_classes")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "theirs", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
-def config_of(model, data="theirs.Data", **arguments):
+def config_of(model, data="lightning_classes.Data", **arguments):
     data = data if isinstance(data, dict) else {"class_path": data}
     return {"seed_everything": 3, "model": {"class_path": model, "init_args": arguments}, "data": data}
 
 
-@pytest.mark.parametrize("data", [MNIST, {"class_path": "theirs.Data"}], ids=["our data", "their data"])
-@pytest.mark.parametrize("model", [OURS, "theirs.Model"], ids=["our task", "their task"])
+@pytest.mark.parametrize(
+    "data", [MNIST, {"class_path": "lightning_classes.Data"}], ids=["our data", "their data"]
+)
+@pytest.mark.parametrize("model", [OURS, "lightning_classes.Model"], ids=["our task", "their task"])
 def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path):
     given = SHAPES if model == OURS and data != MNIST else {}
     config = {**config_of(model, data, **given), "trainer": {"limit_train_batches": 2}}
@@ -114,13 +56,15 @@ def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path)
 
 
 def test_shapes_and_seed_reach_a_users_classes():
-    experiment = build(config_of("theirs.Needs", "theirs.Shaped"))
+    experiment: Any = build(config_of("lightning_classes.Needs", "lightning_classes.Shaped"))
     assert experiment.task.told == (4, (7,), 3)
     assert experiment.data.told == 3
 
 
 def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config_of("theirs.Needs", "theirs.Shaped")))
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump(config_of("lightning_classes.Needs", "lightning_classes.Shaped"))
+    )
     assert cli("fit", "-c", "config.yaml", *QUIET).code == 0
     (checkpoint,) = tmp_path.glob("out/*/checkpoints/*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["hyper_parameters"]["num_classes"] == 4
@@ -128,21 +72,21 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     for given in ([], ["-c", config]):
         outcome = cli("test", *given, "--ckpt_path", checkpoint)
         assert outcome.code == 0, outcome.err
-    model = ("--model", "theirs.Needs", "--model.num_classes", "5", "--data", "theirs.Data")
-    outcome = cli("test", *model, "--ckpt_path", checkpoint)
+    model = ("--model", "lightning_classes.Needs", "--model.num_classes", "5")
+    outcome = cli("test", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint)
     assert (outcome.code, "model.num_classes is 5" in outcome.err) == (2, True)
 
 
 def test_a_value_of_the_config_counts_where_the_data_has_none():
-    experiment = build(config_of("theirs.Needs", **SHAPES))
+    experiment = build(config_of("lightning_classes.Needs", **SHAPES))
     assert experiment.task.told == (4, (7,), 3)
-    experiment = build(config_of("theirs.HasDefault", num_classes=6))
+    experiment = build(config_of("lightning_classes.HasDefault", num_classes=6))
     assert experiment.task.told == 6
 
 
 def test_a_users_own_default_and_activation_are_left_alone():
-    assert build(config_of("theirs.HasDefault")).task.told == 4
-    assert build(config_of("theirs.HasDefault", MNIST)).task.told == 10
+    assert build(config_of("lightning_classes.HasDefault")).task.told == 4
+    assert build(config_of("lightning_classes.HasDefault", MNIST)).task.told == 10
 
 
 @pytest.mark.parametrize(
@@ -150,18 +94,21 @@ def test_a_users_own_default_and_activation_are_left_alone():
     [
         (config_of(OURS), ["Data has no num_classes", "give model.num_classes"]),
         (config_of(OURS, num_classes=4), ["Data has no input_shape", "give model.input_shape"]),
-        (config_of(OURS, "theirs.NotYet"), ["NotYet has no num_classes", "give model.num_classes"]),
-        (config_of("theirs.Needs"), ["Data has no num_classes", "give model.num_classes"]),
+        (config_of(OURS, "lightning_classes.NotYet"), ["NotYet has no num_classes", "give model.num_classes"]),
+        (config_of("lightning_classes.Needs"), ["Data has no num_classes", "give model.num_classes"]),
         (config_of(OURS, MNIST, num_classes=4), ["model.num_classes is 4", "num_classes 10"]),
-        (config_of(OURS, "theirs.Shaped", input_shape=[8]), ["model.input_shape is [8]", "input_shape [7]"]),
+        (
+            config_of(OURS, "lightning_classes.Shaped", input_shape=[8]),
+            ["model.input_shape is [8]", "input_shape [7]"],
+        ),
         (config_of(OURS, MNIST, seed=4), ["model.seed", "seed_everything"]),
-        (config_of("theirs.Model", widht=4), ["'widht'", "'width'", "theirs.Model"]),
+        (config_of("lightning_classes.Model", widht=4), ["'widht'", "'width'", "lightning_classes.Model"]),
         (config_of(OURS, MNIST, activation="gleu"), ["'gleu'", "'gelu'"]),
         ({**config_of(OURS, MNIST), "trainer": {"strategy": "nonsense"}}, ["trainer", "nonsense"]),
         ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),
     ],
 )
-def test_mistakes(config, parts):
+def test_contradictory_and_missing_values_are_rejected(config, parts):
     with pytest.raises(ActlabError) as error:
         build(config)
     assert all(part in str(error.value) for part in parts)
@@ -192,7 +139,7 @@ def test_the_trainer_is_silent_by_default():
 
 
 def test_shapes_of_a_model_that_does_not_take_them_are_not_read():
-    class Data:
+    class Data(pl.LightningDataModule):
         @property
         def num_classes(self):
             raise AssertionError("read")
@@ -204,14 +151,14 @@ def test_shapes_of_a_model_that_does_not_take_them_are_not_read():
 
 @pytest.mark.parametrize("found", [(1, 28), [1, 28], torch.Size([1, 28]), None])
 def test_equal_shapes_of_any_kind_of_sequence(found):
-    class Data:
+    class Data(pl.LightningDataModule):
         input_shape = found
 
     check_shape("input_shape", [1, 28], Data())
 
 
 @pytest.mark.parametrize("value", [True, False, -1, 2**32])
-def test_seeds_that_are_none(value):
+def test_invalid_seeds_are_rejected(value):
     with pytest.raises(ActlabError, match=str(value)):
         run_seed(value)
 
@@ -223,15 +170,15 @@ class RefusingNetwork(torch.nn.Module):
 
 @pytest.mark.parametrize("section", ["model", "data"])
 @pytest.mark.parametrize("value", [1, [], [1]])
-def test_sections_of_another_kind_are_told(section, value):
+def test_sections_that_are_no_mapping_are_rejected(section, value):
     config = {"model": {"class_path": "actlab.tasks.ClassificationTask"}, "data": {"class_path": "a.B"}}
     with pytest.raises(ActlabError, match=section):
         build({**config, section: value})
 
 
 def test_what_a_users_constructor_raises_is_one_line_with_its_class():
-    model = {"class_path": "actlab.tasks.ClassificationTask"}
-    model["init_args"] = {"network": f"{__name__}.RefusingNetwork", "activation": "relu"}
+    arguments = {"network": f"{__name__}.RefusingNetwork", "activation": "relu"}
+    model = {"class_path": "actlab.tasks.ClassificationTask", "init_args": arguments}
     data = {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}}
     with pytest.raises(ActlabError, match="ClassificationTask → RefusingNetwork → AttributeError: no luck"):
         build({"model": model, "data": data})

@@ -95,7 +95,10 @@ def gelu_cifar10(row: list[str], column: str) -> Numbers:
 
 
 def gelu_mnist_classifier(row: list[str], column: str) -> Numbers:
-    where = {"model__activation": UNITS[column], "model__network__dropout": 0.5 * ("0.5" in row[0])}
+    where: dict[str, Any] = {
+        "model__activation": UNITS[column],
+        "model__network__dropout": 0.5 * ("0.5" in row[0]),
+    }
     runs = rows("gelu_mnist_classifier", 15, **where)
     paper = theirs("gelu_mnist_classifier", "train/clean_loss", "last", **where)
     return [runs["train/clean_loss@last"].median(), *paper]
@@ -107,7 +110,7 @@ def gelu_mnist_noise(row: list[str], column: str) -> Numbers:
 
 
 def gelu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
-    where = {"model__activation": UNITS[column], "model__optimizer__lr": number_in(row[0])}
+    where: dict[str, Any] = {"model__activation": UNITS[column], "model__optimizer__lr": number_in(row[0])}
     runs = rows("gelu_mnist_autoencoder", 3, **where)
     return [runs["test/loss@25"].median(), *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where)]
 
@@ -161,7 +164,7 @@ def elu_mnist_units(row: list[str], column: str) -> Numbers:
 
 
 def elu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
-    where = {"model__activation": UNITS[column]}
+    where: dict[str, Any] = {"model__activation": UNITS[column]}
     if row[0] != "before training":
         where["model__optimizer__lr"] = number_in(row[0])
         return with_range(rows("elu_mnist_autoencoder", 3, **where)["test/loss@25"])
@@ -351,7 +354,7 @@ def readme_row(row: list[str], column: str) -> Numbers:
 
 
 def of_fig2(column: str, name: str = "train/clean_loss@last", dropout: float = 0.5) -> Numbers:
-    where = {"model__network__dropout": dropout}
+    where: dict[str, Any] = {"model__network__dropout": dropout}
     if column in UNITS:
         return [rows("gelu_mnist_classifier", 15, model__activation=UNITS[column], **where)[name].median()]
     if name.endswith("5-50"):
@@ -514,7 +517,7 @@ def of_gelu_mnist_classifier() -> list[str]:
 def of_gelu_mnist_autoencoder() -> list[str]:
     study, off = "gelu_mnist_autoencoder", {}
     for lr, unit in itertools.product((1e-3, 1e-4, 1e-5), FIG6):
-        where = {"model__activation": unit, "model__optimizer__lr": lr}
+        where: dict[str, Any] = {"model__activation": unit, "model__optimizer__lr": lr}
         for paper in theirs(study, "test/loss", 25, **where):
             off[lr, unit] = 100 * (rows(study, 3, **where)["test/loss@25"].median() / paper - 1)
     below = [-value for (lr, _), value in off.items() if lr > 1e-5]

@@ -25,7 +25,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def log_records(file: Path) -> list[Any]:
     """The records of a closed run's log."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # generated
 
     for _ in range(200):  # wandb's service writes the end of the log a moment after the run was closed
         parsed = list(map(Record.FromString, records(file.read_bytes())))

@@ -234,9 +234,7 @@ def test_shapes_and_strides(name: str) -> None:
     for shape in ((0,), (3, 0, 2), ()):
         assert [t.shape for t in derivatives(unit, torch.ones(shape))] == [shape] * 3
     weights = torch.randn(3, 6, 4).permute(1, 2, 0)  # a gradient that is not contiguous
-    torch.testing.assert_close(
-        *(torch.func.vjp(f, x)[1](weights)[0] for f in (unit, PLAIN[name]))  # type: ignore[arg-type]
-    )
+    torch.testing.assert_close(*(torch.func.vjp(f, x)[1](weights)[0] for f in (unit, PLAIN[name])))
 
 
 @UNITS

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,7 +91,7 @@ class TestEveryUnit:
     def test_compiles_with_its_backward(self, spec: str) -> None:
         torch.compiler.reset()
         module = create(spec)
-        compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+        compiled: Any = torch.compile(module, backend="aot_eager", fullgraph=True)
         for mode in (True, False):
             module.train(mode)
             expected, found = (value_and_gradient(m, self.x, seed=5) for m in (module, compiled))
@@ -214,50 +216,15 @@ def test_the_factory_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-UNIT_FILE = """
-import torch
-from torch import nn
-
-class Swish(nn.Module):
-    elementwise = True
-    stochastic = False
-    def __init__(self, beta: float = 1.0):
-        super().__init__()
-        self.beta = beta
-    def forward(self, x):
-        return x * torch.sigmoid(self.beta * x)
-
-def slope(channels: int):
-    return nn.PReLU(channels)
-
-def default_slope(start: float = 0.5):
-    return nn.PReLU(init=start)
-
-def square(x):
-    return x * x
-square.elementwise, square.stochastic = True, False
-
-def scaled(x, by: float = 2.0):
-    return by * x
-
-class Odd(nn.Module):
-    def __init__(self, *, width):
-        raise RuntimeError("no width fits")
-
-shared = nn.ReLU()
-"""
-
-
 @pytest.fixture
-def unit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unit_file(program: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_unit.py").write_text(UNIT_FILE)
-    return tmp_path / "my_unit.py"
+    return program("activation_forms")
 
 
 def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.linspace(-2, 2, 5)
-    made = factory({"name": "./my_unit.py:Swish", "beta": 2.0})
+    made = factory({"name": "./activation_forms.py:Swish", "beta": 2.0})
     monkeypatch.chdir("/")
     unit = made()
     torch.testing.assert_close(unit(x), x * torch.sigmoid(2 * x))
@@ -267,10 +234,10 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     for twin in (copy.deepcopy(unit), pickle.loads(pickle.dumps(unit)), pickle.loads(pickle.dumps(made))()):
         assert torch.equal(twin(x), unit(x))
     monkeypatch.chdir(unit_file.parent)
-    assert create({"name": "./my_unit.py:slope", "channels": 3}).num_parameters == 3  # type: ignore[comparison-overlap]
-    assert create("my_unit.py:default_slope")(x)[0] == -1
-    assert create({"name": "my_unit.py:scaled", "by": 3})(x)[0] == -6
-    square = create("./my_unit.py:square")
+    assert create({"name": "./activation_forms.py:slope", "channels": 3}).num_parameters == 3
+    assert create("activation_forms.py:default_slope")(x)[0] == -1
+    assert create({"name": "activation_forms.py:scaled", "by": 3})(x)[0] == -6
+    square = create("./activation_forms.py:square")
     assert is_elementwise(square)
     assert not is_stochastic(square)
 
@@ -278,11 +245,14 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("./your_unit.py:Swish", "no such file: .*your_unit.py"),
-        ("./my_unit.py:Swash", "unknown attribute of .*my_unit.py 'Swash'; did you mean 'Swish'"),
-        ("./my_unit.py:Odd", "needs a value for 'width'"),
-        ("./my_unit.py:slope", "needs a value for 'channels'"),
-        ("./my_unit.py:shared", "is an instance of ReLU, which layers cannot share"),
+        ("./activation_froms.py:Swish", "no such file: .*activation_froms.py"),
+        (
+            "./activation_forms.py:Swash",
+            "unknown attribute of .*activation_forms.py 'Swash'; did you mean 'Swish'",
+        ),
+        ("./activation_forms.py:Odd", "needs a value for 'width'"),
+        ("./activation_forms.py:slope", "needs a value for 'channels'"),
+        ("./activation_forms.py:shared", "is an instance of ReLU, which layers cannot share"),
         ("./broken.py:Swish", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
     ],
 )
@@ -294,12 +264,12 @@ def test_mistakes_in_a_file_of_the_user(unit_file: Path, name: str, message: str
 
 def test_causes_are_chained(unit_file: Path) -> None:
     with pytest.raises(ActlabError, match="RuntimeError: no width fits") as caught:
-        factory({"name": "./my_unit.py:Odd", "width": 3})
+        factory({"name": "./activation_forms.py:Odd", "width": 3})
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 @pytest.mark.usefixtures("own_entries")
-def test_register() -> None:
+def test_registered_activations_are_listed_and_created_by_name() -> None:
     @register("cube", formula="x³", source="test")
     class Cube(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from written_runs import curves_of, study, write
 
 from actlab.analysis import results
+from written_runs import curves_of, study, write
 
 
 @pytest.fixture

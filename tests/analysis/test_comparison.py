@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from scipy import stats
-from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
 from actlab.config.keys import canonical
@@ -17,6 +16,7 @@ from actlab.reports import notes, tables
 from actlab.studies import plan
 from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
+from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 
 def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import pytest
-from written_runs import ACT, LR, one_unit, probe, study, write
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
@@ -12,6 +11,7 @@ from actlab.analysis.curves import Curve, over_conditions, over_epochs
 from actlab.errors import ActlabError
 from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
+from written_runs import ACT, LR, one_unit, probe, study, write
 
 LOSS = Column("val/loss")
 

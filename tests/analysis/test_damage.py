@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_runs import curves_of, study, write
 
 from actlab.analysis import results
 from actlab.storage import checkpoints
@@ -15,6 +14,7 @@ from actlab.storage.files import DamagedError, read_json, write_sealed
 from actlab.studies import probe_files
 from actlab.studies.folders import Row, RunFolder
 from damaging import WAYS, damaged
+from written_runs import curves_of, study, write
 
 
 @pytest.mark.parametrize("how", WAYS)

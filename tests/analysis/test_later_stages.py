@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from written_runs import ACT, LR, curves_of, study, write
 
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
+from written_runs import ACT, LR, curves_of, study, write
 
 MOMENTUM, ALL = "model.momentum", "data.train_on_all"
 

@@ -26,7 +26,7 @@ from actlab.config.keys import in_full, same
         ("[8, 8]", [8, 8]),
     ],
 )
-def test_same_values(one: Any, other: Any) -> None:
+def test_one_value_written_in_two_ways_is_the_same(one: Any, other: Any) -> None:
     assert same(one, other)
     assert same(other, one)
 
@@ -49,7 +49,7 @@ def test_same_values(one: Any, other: Any) -> None:
         ("1", True),
     ],
 )
-def test_other_values(one: Any, other: Any) -> None:
+def test_different_values_do_not_match(one: Any, other: Any) -> None:
     assert not same(one, other)
     assert not same(other, one)
     assert not matches({"a": one}, {"a": other})

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from written_runs import one_unit, probe, write
 
 from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.studies import probe_files
 from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Study
+from written_runs import one_unit, probe, write
 
 
 def written(tmp_path: Path) -> tuple[Study, Run, Path]:

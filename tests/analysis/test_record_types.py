@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from written_runs import curves_of, probe, study, write
 
 from actlab.analysis import results, scoreboard
 from actlab.engines import stages
@@ -21,6 +20,7 @@ from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
 from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
+from written_runs import curves_of, probe, study, write
 
 
 @pytest.fixture(scope="module")

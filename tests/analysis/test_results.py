@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_runs import ACT, LR, curves_of, one_unit, probe, study, write
 
 from actlab.analysis import comparison, results
 from actlab.analysis.columns import Column, column
 from actlab.errors import ActlabError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Selection
+from written_runs import ACT, LR, curves_of, one_unit, probe, study, write
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_runs import ACT, LR, one_unit, probe, study, write
 
 from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
@@ -20,6 +19,7 @@ from actlab.storage import series
 from actlab.storage.files import write_sealed
 from actlab.studies.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
 from actlab.studies.plan import Run, Study
+from written_runs import ACT, LR, one_unit, probe, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
 EPOCHS = (0.0, 1 / 3, 1 - 2 / 3, 2 / 3, 1.0, 3 * (1 / 3), 2.0, 1.9999999)

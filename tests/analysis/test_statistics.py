@@ -59,7 +59,7 @@ def test_the_interval_covers_the_median_as_often_as_it_says_and_at_least_95_perc
 
 @pytest.mark.parametrize("n", range(6, 21))
 def test_the_interval_is_scipys_by_the_binomial_quantile(n: int) -> None:
-    found = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
+    found: Any = stats.quantile_test(list(range(1, n + 1)), p=0.5).confidence_interval(0.95)
     interval = median_interval(range(1, n + 1))
     k = int(interval.low)
     assert (interval.low, interval.high) == pytest.approx(tuple(found))

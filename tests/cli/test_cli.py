@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,12 @@ from filelock import FileLock
 
 from actlab.activations import names
 from actlab.cli.commands import FITS
+from actlab.config.keys import set_dotted
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
 from actlab.experiments import build, without_denormals
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, resource
-from actlab.studies import plan
 from actlab.tasks import ClassificationTask
 from hub_folders import write_hub_folder
 
@@ -333,8 +334,8 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
 
 def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit, cli, tmp_path):
     digits = write_hub_folder(tmp_path)
-    small = ("--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5", "--data.dataset")
-    small = (*small, str(digits))
+    small = ["--data.sample", "false", "--data.validation", "10", "--data.batch_size", "5"]
+    small += ["--data.dataset", str(digits)]
     assert fit(*small).code == 0
     last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
     longer = ("--ckpt_path", last, "--trainer.max_epochs")
@@ -453,7 +454,7 @@ CHECKPOINT = "pytorch_lightning.callbacks.ModelCheckpoint"
 )
 def test_a_typo_gives_the_same_line_in_a_file_on_the_command_line_and_in_a_study(cli, key, value, tmp_path):
     base = yaml.safe_load((resource("configs") / "mnist_classifier.yaml").read_text())
-    plan.set_dotted(base, key, value)
+    set_dotted(base, key, value)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(base))
     in_file = cli("fit", "-c", path)
@@ -700,11 +701,12 @@ def test_a_checkpoint_elsewhere_is_refused(cli, tmp_path, monkeypatch, command, 
 
 @pytest.mark.parametrize("route", ["auto", "default"])
 def test_a_fit_may_choose_the_route_of_products(fit, route):
-    before = torch.backends.mkldnn.matmul.fp32_precision
+    mkldnn: Any = torch.backends.mkldnn
+    before = mkldnn.matmul.fp32_precision
     try:
         outcome = fit("--products", route)
         assert outcome.code == 0, outcome.err
         assert "float32 matmul backend on the CPU: " in outcome.out
         assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
+        mkldnn.matmul.fp32_precision = before

@@ -55,15 +55,10 @@ def test_a_date_that_libraries_cannot_read_is_one_line(cli, monkeypatch, text):
 
 
 @pytest.mark.parametrize("named", ["nope", "svg"])
-def test_an_unknown_backend_of_matplotlib_does_not_matter(named):
-    code = (
-        "import os\n"
-        "from actlab.reports.canvas import mpl, Figure, FigureCanvasAgg\n"
-        "FigureCanvasAgg(Figure()).draw()\n"
-        "print(os.environ['MPLBACKEND'], dict.__getitem__(mpl.rcParams, 'backend') == 'svg')"
-    )
+def test_an_unknown_backend_of_matplotlib_does_not_matter(programs, named):
     environment = {**os.environ, "MPLBACKEND": named}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    words = [sys.executable, programs / "figure_backend.py"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [named, str(named == "svg")]
 

@@ -8,8 +8,6 @@ import time
 
 import pytest
 
-from late_units import COUNTING
-
 STUDY = """\
 base: mnist_classifier
 set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 500}
@@ -71,88 +69,45 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     process.stderr.close()
 
 
-SWALLOWS = (
-    COUNTING
-    + """
-import os
-import signal
-from pathlib import Path
-
-
-class Swallows(Counting):
-    \"\"\"Lets a signal arrive where its exception is swallowed, in the second epoch, once.\"\"\"
-
-    def act(self):
-        try:
-            if not Path("mark").exists():
-                os.kill(os.getpid(), signal.SIGTERM)
-                for _ in range(10_000):
-                    pass
-        except BaseException:
-            pass
-        with Path("mark").open("a") as file:
-            file.write("x")
-"""
-)
 WORDS = [
     *("fit", "-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
-    *("--model.activation", "./swallows.py:Swallows", "--model.clean_training_loss", "false"),
+    *("--model.clean_training_loss", "false"),
     *("--trainer.limit_train_batches", "4", "--trainer.logger", "false", "--trainer.max_epochs", "50"),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
 ]
 
 
-def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(tmp_path, cli, monkeypatch):
+def test_a_signal_whose_exception_is_swallowed_ends_training_within_a_batch(
+    tmp_path, cli, program, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "swallows.py").write_text(SWALLOWS)
-    outcome = cli(*WORDS)
+    program("late_activations")
+    words = (*WORDS, "--model.activation", "./late_activations.py:Swallows")
+    outcome = cli(*words)
     assert outcome.code == 143
     assert outcome.err.strip().splitlines()[-1] == "actlab: stopped; --ckpt_path last resumes"
     assert (tmp_path / "mark").read_text() == "x"  # no further batch
-    assert cli(*WORDS, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
+    assert cli(*words, "--trainer.max_epochs", "3", "--ckpt_path", "last").code == 0
 
 
-def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, monkeypatch):
+def test_a_signal_whose_exception_is_replaced_ends_the_command(tmp_path, cli, program, monkeypatch):
     """As by a C extension that is stopped while it is imported."""
     monkeypatch.chdir(tmp_path)
-    replaces = "except BaseException as error:\n            raise ImportError('not loaded') from error"
-    (tmp_path / "swallows.py").write_text(SWALLOWS.replace("except BaseException:\n            pass", replaces))
-    outcome = cli(*WORDS)
+    program("late_activations")
+    outcome = cli(*WORDS, "--model.activation", "./late_activations.py:Replaces")
     assert (outcome.code, outcome.err.strip().splitlines()[-1]) == (
         143,
         "actlab: stopped; --ckpt_path last resumes",
     )
 
 
-INTERRUPTS = (
-    COUNTING
-    + """
-import multiprocessing
-import os
-import signal
-import time
-from pathlib import Path
-
-
-class Interrupts(Counting):
-    first = 8
-
-    def act(self):
-        if not Path("mark").exists():
-            Path("mark").touch()
-            os.kill(multiprocessing.parent_process().pid, signal.SIGTERM)
-            time.sleep(100)
-"""
-)
-
-
-def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, monkeypatch):
+def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path, cli, program, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "interrupts.py").write_text(INTERRUPTS)
+    program("late_activations")
     (tmp_path / "short.yaml").write_text(
         STUDY.replace("500", "3, trainer.limit_train_batches: 4").replace("seeds: 2", "seeds: 1")
     )
-    words = ("study", "run", "short.yaml", "--activation", "./interrupts.py:Interrupts")
+    words = ("study", "run", "short.yaml", "--activation", "./late_activations.py:Interrupts")
     outcome = cli(*words)
     assert outcome.code == 143
     assert outcome.err == "actlab: stopped; the same command resumes\n"

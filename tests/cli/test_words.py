@@ -108,7 +108,7 @@ def test_a_config_is_named_without_its_path():
         (["--model", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_mistakes(words, part):
+def test_malformed_words_are_rejected(words, part):
     with pytest.raises(ActlabError) as error:
         config_of(*words)
     assert part in str(error.value)

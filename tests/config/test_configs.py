@@ -7,27 +7,12 @@ import yaml
 
 from actlab import experiments
 from actlab.config import messages
+from actlab.config.keys import set_dotted
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
-from actlab.studies import plan
 
 CONFIGS = sorted(resource("configs").glob("*.yaml"))
-THEIRS = """
-import pytorch_lightning as pl
-import torch
-
-class Model(pl.LightningModule):
-    def __init__(self, required, options: dict | None = None, anything=None, **unused):
-        super().__init__()
-
-class Net(torch.nn.Linear):
-    def __init__(self, act, num_classes: int, input_shape, width):
-        super().__init__(784, num_classes)
-
-def model() -> pl.LightningModule:
-    return Model(1)
-"""
 
 
 def typed(config):
@@ -42,10 +27,10 @@ def config():
 
 
 @pytest.fixture
-def theirs(config, tmp_path, monkeypatch):
-    (tmp_path / "their_keys.py").write_text(THEIRS)
+def theirs(config, program, tmp_path, monkeypatch):
+    program("odd_signatures")
     monkeypatch.syspath_prepend(tmp_path)
-    return {**config, "model": {"class_path": "their_keys.Model", "init_args": {"required": 1}}}
+    return {**config, "model": {"class_path": "odd_signatures.Model", "init_args": {"required": 1}}}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -58,7 +43,7 @@ def test_every_config_passes_unchanged(path):
 
 def test_objects_in_a_mapping_pass_unchanged(config):
     schedule = {"class_path": "actlab.optim.Linear", "init_args": {"start": 1, "end": 2}}
-    plan.set_dotted(config, "model.schedules", {"lr": schedule})
+    set_dotted(config, "model.schedules", {"lr": schedule})
     before = copy.deepcopy(config)
     typed(config)
     assert config == before
@@ -81,15 +66,15 @@ def test_objects_in_a_mapping_pass_unchanged(config):
         ("optimizer", {"class_path": "torch.optim.SGD"}, ["model.optimizer"]),
     ],
 )
-def test_mistakes(config, key, value, parts):
-    plan.set_dotted(config, key, value)
+def test_malformed_keys_and_values_are_rejected(config, key, value, parts):
+    set_dotted(config, key, value)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert all(part in str(error.value) for part in parts)
 
 
 def test_the_seed_is_not_suggested(config):
-    plan.set_dotted(config, "model.sed", 1)
+    set_dotted(config, "model.sed", 1)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert "'seed'" not in str(error.value)
@@ -109,7 +94,7 @@ def test_the_seed_is_not_suggested(config):
     ],
 )
 def test_values_that_are_none_of_its_business(config, key, value):
-    plan.set_dotted(config, key, value)
+    set_dotted(config, key, value)
     typed(config)
 
 
@@ -121,32 +106,34 @@ def test_a_command_brings_its_arguments(config):
 
 def test_a_class_of_a_users_own(theirs):
     typed(theirs)
-    plan.set_dotted(theirs, "model.options", {"class_path": "free"})
-    plan.set_dotted(
-        theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}}
-    )
+    set_dotted(theirs, "model.options", {"class_path": "free"})
+    set_dotted(theirs, "model.anything", {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1}})
     typed(theirs)
 
 
 def test_an_argument_without_type_and_default_is_needed(config, theirs):
     """The parser would put None."""
-    plan.set_dotted(config, "model.network", {"class_path": "their_keys.Net"})
-    with pytest.raises(ActlabError, match=r"their_keys\.Net needs 'width': give model\.network\.width"):
+    set_dotted(config, "model.network", {"class_path": "odd_signatures.Net"})
+    with pytest.raises(ActlabError, match=r"odd_signatures\.Net needs 'width': give model\.network\.width"):
         typed(config)
-    plan.set_dotted(config, "model.network.width", 3)
+    set_dotted(config, "model.network.width", 3)
     typed(config)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
-        ("model", {"class_path": "their_keys.Model"}, ["'required'", "model.required", "their_keys.Model"]),
+        (
+            "model",
+            {"class_path": "odd_signatures.Model"},
+            ["'required'", "model.required", "odd_signatures.Model"],
+        ),
         ("model.requird", 1, ["'requird'", "'required'"]),
-        ("model", "their_keys.model", ["model must name a class"]),
+        ("model", "odd_signatures.model", ["model must name a class"]),
     ],
 )
 def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):
-    plan.set_dotted(theirs, key, value)
+    set_dotted(theirs, key, value)
     with pytest.raises(ActlabError) as error:
         typed(theirs)
     assert all(part in str(error.value) for part in parts)
@@ -154,7 +141,7 @@ def test_mistakes_about_a_class_of_a_users_own(theirs, key, value, parts):
 
 def test_given_arguments_of_the_model(config):
     assert not gives(config, "num_classes")
-    plan.set_dotted(config, "model.num_classes", 3)
+    set_dotted(config, "model.num_classes", 3)
     assert gives(config, "num_classes")
     assert not gives({"model": "a.B"}, "num_classes")
 
@@ -169,7 +156,7 @@ def test_given_arguments_of_the_model(config):
     ],
 )
 def test_a_value_of_another_type_is_found(config, key, value, parts):
-    plan.set_dotted(config, key, value)
+    set_dotted(config, key, value)
     with pytest.raises(ActlabError) as error:
         typed(config)
     assert all(part in str(error.value) for part in parts)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -55,8 +56,9 @@ def test_runs_that_differ_in_seed_are_what_they_are_alone(path, monkeypatch):
 
 def test_the_seed_reaches_weights_and_data():
     path = resource("configs/mnist_classifier.yaml")
-    one, two, again = (experiments.build(config_of(path, seed)) for seed in (0, 1, 0))
-    assert [e.task.seed for e in (one, two, again)] == [e.data.seed for e in (one, two, again)] == [0, 1, 0]
+    one, two, again = found = [experiments.build(config_of(path, seed)) for seed in (0, 1, 0)]
+    data: list[Any] = [experiment.data for experiment in found]
+    assert [e.task.seed for e in found] == [one.seed for one in data] == [0, 1, 0]
     first, other, same = (e.task.state_dict() for e in (one, two, again))
     name = next(name for name in first if name.endswith("weight"))
     assert first[name].equal(same[name])
@@ -107,14 +109,14 @@ def test_each_config_has_its_own_links_and_defaults():
     path = resource("configs/mnist_classifier.yaml")
     given = {"num_classes": 10, "input_shape": [1, 28, 28]}
     for model in ({}, given, {}):  # shapes are linked to the data where the config leaves them out
-        task = experiments.build(config_of(path, 1, **model)).task
+        task: Any = experiments.build(config_of(path, 1, **model)).task
         assert (task.config["model"]["init_args"]["num_classes"], task.seed) == (10, 1)
     for batches in (3, 4):
         assert experiments.build(config_of(path, 1), max_steps=batches).trainer.max_steps == batches
     assert experiments.build(config_of(path, 1)).trainer.max_steps == -1
 
 
-def test_few_are_kept(monkeypatch):
+def test_the_number_of_kept_results_is_limited(monkeypatch):
     monkeypatch.setattr(parsing, "_MOST", 2)
     path = resource("configs/mnist_classifier.yaml")
     for activation in ("relu", "elu", "silu"):

@@ -12,7 +12,7 @@ from actlab.config.signatures import find, locate, parameters
 from actlab.errors import ActlabError
 
 if TYPE_CHECKING:
-    from nowhere import Unknown
+    from nowhere import Unknown  # type: ignore[import-not-found]
 
 
 class Base:
@@ -57,8 +57,8 @@ def made(width: int = 3) -> nn.Module:
         (nn.Identity, [], []),
     ],
 )
-def test_parameters(owner, names, required):
-    taken = parameters(owner)
+def test_parameters_include_those_passed_on_to_base_classes(owner, names, required):
+    taken = parameters(owner) or {}
     assert list(taken) == names
     assert [name for name in taken if taken[name].required] == required
 

@@ -60,7 +60,7 @@ def epoch_of(seed: Any, epoch: int, rank: int | None = None) -> list[Batch]:
     data.seed = seed
     if rank is not None:
         data.trainer = Device(rank)  # type: ignore[assignment]
-    loader = data.train_dataloader()
+    loader: Any = data.train_dataloader()
     assert isinstance(loader.batch_sampler, SeededBatches)
     loader.batch_sampler.set_epoch(epoch)
     return list(loader)
@@ -109,7 +109,7 @@ def test_member_of_a_stack_gets_the_batches_it_has_alone(epoch: int) -> None:
 @pytest.mark.parametrize("seed", [5, [5, 11]])
 def test_two_devices_hold_the_halves_of_each_batch(seed: Any) -> None:
     halves = zip(epoch_of(seed, 1, rank=0), epoch_of(seed, 1, rank=1), strict=True)
-    joined = [
+    joined: list[Batch] = [
         (torch.cat((x, other_x), dim=-2), torch.cat((y, other_y), dim=-1))
         for (x, y), (other_x, other_y) in halves
     ]
@@ -121,7 +121,7 @@ def test_resumed_epoch_is_the_one_that_a_whole_run_has() -> None:
     loader = data.train_dataloader()
     torch.manual_seed(1234)
     for epoch in range(3):
-        loader.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]  # as Lightning does
+        loader.batch_sampler.set_epoch(epoch)  # as Lightning does
         whole = list(loader)
         torch.rand(7)
     assert_same(whole, epoch_of(5, 2))

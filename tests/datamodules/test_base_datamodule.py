@@ -68,12 +68,13 @@ class Witness(pl.LightningModule):
 
 
 def trainer(folder: Any, **options: Any) -> pl.Trainer:
-    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    names = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    off: dict[str, Any] = dict.fromkeys(names, False)
     return pl.Trainer(
         accelerator="cpu",
         default_root_dir=folder,
         num_sanity_val_steps=0,
-        **dict.fromkeys(off, False),
+        **off,
         **options,
     )
 
@@ -241,7 +242,7 @@ def labels_on(rank: int, data: type, **trainer: Any) -> list[int]:
     run.trainer.strategy.cluster_environment.set_global_rank(rank)  # type: ignore[attr-defined]
     run.trainer.strategy.connect(run.task)
     run.data.setup("fit")
-    loader = run.data.train_dataloader()
+    loader: Any = run.data.train_dataloader()
     loader = run.trainer._data_connector._prepare_dataloader(loader, True, RunningStage.TRAINING)
     return torch.cat([batch[1] if isinstance(batch, tuple) else batch for batch in loader]).tolist()
 

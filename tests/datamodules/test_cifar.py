@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from actlab.datamodules import CIFARDataModule
-from actlab.datamodules.base import SeededBatches
+from actlab.datamodules.base import SeededBatches, TensorDataset
 from actlab.engines import packing, queue
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
@@ -97,7 +97,7 @@ def test_training_images_are_augmented_and_the_others_are_not(module: Build) -> 
 def test_zeros_around_a_crop_are_zeros_after_preprocessing(module: Build) -> None:
     data = module(preprocessing=["unit", "mean"], crop=4)
     images, _ = collected(data.train_dataloader())
-    assert data.train is not None
+    assert isinstance(data.train, TensorDataset)
     plain = data.train.tensors[0]
     assert plain.ne(0).float().mean() > 0.99
     edges = torch.cat((images[..., :4, :].flatten(), images[..., -4:, :].flatten()))
@@ -119,7 +119,7 @@ def test_stacked_batches_are_those_of_each_seed_alone(module: Build, flip: str) 
 
 def test_both_ways_doubles_the_epoch(module: Build) -> None:
     data = module(flip="both", batch_size=7)
-    loader = data.train_dataloader()
+    loader: Any = data.train_dataloader()
     assert len(loader) == 2 * (SIZES["train"] - VALIDATION) // 7
     assert isinstance(loader.batch_sampler, SeededBatches)
     assert data.train is not None
@@ -226,7 +226,7 @@ def test_the_hub_is_asked_for_the_variant(variant: Any) -> None:
     assert f"'uoft-cs/{variant}'" in refusal(lambda: CIFARDataModule(variant))
 
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "seed_everything": 0,
     "model": {
         "class_path": "actlab.tasks.ClassificationTask",

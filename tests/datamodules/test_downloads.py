@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from text_files import Copies, file_of, refusal
 
 from actlab.datamodules import downloads
 from actlab.datamodules.downloads import Remote, download, git_name
 from actlab.datamodules.tweets import read_tweets
+from text_files import Copies, file_of, refusal
 
 
 @pytest.fixture

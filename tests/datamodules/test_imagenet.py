@@ -27,7 +27,7 @@ from hub_folders import HubFolder
 SIZE, CROP, BATCH = 12, 8, 4
 CLASSES, TRAIN, VAL = ("ant", "bee", "cow"), 6, 3  # pictures a class
 EXPECTED = {"dataset": "", "size": SIZE, "crop": CROP, "batch_size": BATCH, "eval_batch_size": 5, "workers": 0}
-SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+SILENT: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 
 Build = Callable[..., ImageNetDataModule]
 
@@ -57,7 +57,9 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def module(tree: Path, tmp_path: Path) -> Build:
     def build(folder: Path = tree, **options: Any) -> ImageNetDataModule:
-        settings = EXPECTED | {"dataset": str(folder), "cache_dir": str(tmp_path / "cache")} | options
+        settings: dict[str, Any] = (
+            EXPECTED | {"dataset": str(folder), "cache_dir": str(tmp_path / "cache")} | options
+        )
         return ImageNetDataModule(**settings)
 
     return build
@@ -143,7 +145,8 @@ class Watch(pl.callbacks.Checkpoint):  # one of those that come after the epoch'
     """Keep what was trained on, the losses of epochs, and a checkpoint after one of the updates."""
 
     def __init__(self, path: Path, after: int | None = None) -> None:
-        self.path, self.after, self.seen = path, after, []
+        self.path, self.after = path, after
+        self.seen: list[Tensor] = []
         self.losses: list[Tensor] = []
 
     def on_train_batch_end(self, trainer: Any, module: Any, out: Any, batch: Any, number: int) -> None:
@@ -162,7 +165,7 @@ def trained(data: ImageNetDataModule, watch: Watch, epochs: int = 3, **options: 
     task = ClassificationTask(
         3, (3, CROP, CROP), "elu", network, lambda p: torch.optim.SGD(p, 1e-2, 0.9), top=2
     )
-    settings = {"max_epochs": epochs, "num_sanity_val_steps": 0, "accelerator": "cpu"}
+    settings: dict[str, Any] = {"max_epochs": epochs, "num_sanity_val_steps": 0, "accelerator": "cpu"}
     trainer = pl.Trainer(**settings, callbacks=[watch], default_root_dir=watch.path.parent, **SILENT)
     trainer.fit(task, datamodule=data, **options)
     assert trainer.global_step == 4 * epochs

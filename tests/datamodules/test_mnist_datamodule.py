@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from actlab.datamodules import MNISTDataModule, decoded
+from actlab.datamodules.base import TensorDataset
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of
 
@@ -97,7 +98,7 @@ def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: 
     images, _ = next(iter(data.train_dataloader()))
     assert images.dtype == torch.float32
     assert 0 <= images.min() < images.max() <= 1
-    assert data.train is not None
+    assert isinstance(data.train, TensorDataset)
     assert data.train.tensors[0].dtype == torch.uint8
 
 
@@ -127,7 +128,7 @@ def test_sample_is_the_first_digits_of_mnist() -> None:
     _, test_labels = collected(data.test_dataloader())
     assert test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
     assert (len(labels), len(test_labels)) == (1000, 1000)
-    assert data.train is not None
+    assert isinstance(data.train, TensorDataset)
     assert len(data.train) == 4000
     assert (data.num_classes, data.input_shape) == (10, (1, 28, 28))
     # Mean of MNIST's training pixels is 0.1307; of 4,000 of them, the same to a percent.

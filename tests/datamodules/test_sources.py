@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules import sources
-from actlab.datamodules.images import Images
+from actlab.datamodules.images import Images, decode
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
@@ -126,32 +126,22 @@ def test_cache_folder_comes_from_the_environment(
 
 
 def test_two_processes_decode_once_and_import_is_light(
-    hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
+    programs: Path, hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This process decodes; the other one asks meanwhile, and waits for it."""
-    program = (
-        "import sys; from actlab.datamodules import sources\n"
-        "assert 'datasets' not in sys.modules\n"
-        "def decode(*a): raise AssertionError('decoded by both')\n"
-        "sources.decode = decode\n"
-        "print('ready', flush=True); input()\n"
-        "images = sources.load_images(sys.argv[1], ('train', 'test'), 1, cache_dir=sys.argv[2])\n"
-        "print(images.tensors['train_labels'].tolist())"
-    )
     folder = str(hub_folder())
-    command = [sys.executable, "-c", program, folder, cache]
+    command = [sys.executable, str(programs / "cached_images.py"), folder, cache]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdin
     assert other.stdout
     assert other.stdout.readline() == "ready\n"
-    inner = sources.decode
 
-    def decode(*arguments: Any) -> Any:
+    def slowly(*arguments: Any) -> Any:
         print(file=other.stdin, flush=True)
         time.sleep(0.5)
-        return inner(*arguments)
+        return decode(*arguments)
 
-    monkeypatch.setattr(sources, "decode", decode)
+    monkeypatch.setattr(sources, "decode", slowly)
     images = load_images(folder, SPLITS, 1, cache_dir=cache)
     assert other.communicate(timeout=120)[0] == f"{labels_of('train')}\n"
     assert images.tensors["train_labels"].tolist() == labels_of("train")
@@ -316,7 +306,6 @@ def test_a_folder_that_changes_while_it_is_read_is_not_kept(
     hub_folder: HubFolder, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = hub_folder()
-    decode = sources.decode
 
     def slowly(*arguments: Any) -> Images:
         found = decode(*arguments)

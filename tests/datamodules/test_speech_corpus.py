@@ -3,11 +3,11 @@
 import shutil
 
 import pytest
-from corpora import write_corpus, write_nltk_layout
 
 from actlab.datamodules.speech.corpus import CORE, PARTS, SPEAKERS, WHOLE, find, gaps
 from actlab.datamodules.speech.reading import check
 from actlab.errors import ActlabError
+from corpora import write_corpus, write_nltk_layout
 
 COUNTS = {"train": 128, "val": 8, "test": 8}
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from corpora import tone
 
 from actlab.datamodules.speech.features import FEATURES, HOP, WINDOW, features, frame_count, targets
 from actlab.datamodules.speech.phones import CLASS_OF, CLASSES, FOLDING, NO_CLASS, PHONES
+from corpora import tone
 
 
 def mel(hertz):

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from corpora import tone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules.speech.recordings import read_phones, read_recording
 from actlab.datamodules.speech.sample import sphere
 from actlab.errors import ActlabError
+from corpora import tone
 
 AUDIO = tone()
 

@@ -1,15 +1,16 @@
 """TIMIT's parts, windows and batches, alone and in stacks; its cache; a fit."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from corpora import write_corpus, write_nltk_layout
 
 from actlab.datamodules import TIMITDataModule
 from actlab.datamodules.speech import reading
+from actlab.datamodules.speech.corpus import find
 from actlab.datamodules.speech.features import features, targets
 from actlab.datamodules.speech.frames import PADDING
 from actlab.datamodules.speech.phones import CLASSES
@@ -19,8 +20,11 @@ from actlab.networks import MLP
 from actlab.random.positions import Position
 from actlab.stacking import StackedTask
 from actlab.tasks import FrameTask
+from corpora import write_corpus, write_nltk_layout
 
-SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+SILENT: dict[str, Any] = dict.fromkeys(
+    ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +40,14 @@ def module(folder):
 
 def plain(folder):
     """Features and targets of all sentences by part, read one by one: (part, name) → arrays."""
-    corpus = reading.find(folder)
-    return {
-        (s.part, s.key): (
-            features(read_recording(s.wav)).numpy(),
-            targets(read_phones(s.phn, 6400), 6400).numpy(),
-        )
-        for s in corpus.sentences
-    }
+    corpus = find(folder)
+    found = {}
+    for s in corpus.sentences:
+        assert s.wav
+        assert s.phn
+        frames = features(read_recording(s.wav)).numpy()
+        found[s.part, s.key] = frames, targets(read_phones(s.phn, 6400), 6400).numpy()
+    return found
 
 
 def windows_of(values, reach=5):

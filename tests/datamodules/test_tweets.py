@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text_files import FUZZ, file_of, refusal
 
 from actlab.datamodules import tweets
 from actlab.datamodules.lines import LONGEST, lines
 from actlab.datamodules.tweets import LABELS, TAGS, normalize, read_tweets
+from text_files import FUZZ, file_of, refusal
 
 TOKENS = st.text(st.characters(exclude_characters="\t\n\r\ufeff", exclude_categories=["Cs"]), min_size=1)
 TWEETS = st.lists(st.lists(st.tuples(TOKENS, st.sampled_from(TAGS)), min_size=1), min_size=1)

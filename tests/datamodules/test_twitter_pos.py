@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from text_files import CLUSTERS, DAILY, DEV, TEST, TRAIN, VECTORS, Copies, file_of, refusal
 from torch import nn
 
 from actlab.datamodules import TwitterPOSDataModule, downloads, twitter_pos
@@ -22,6 +21,7 @@ from actlab.datamodules.twitter_pos import fetch
 from actlab.experiments import build
 from actlab.networks import MLP
 from actlab.storage.resources import resource
+from text_files import CLUSTERS, DAILY, DEV, TEST, TRAIN, VECTORS, Copies, file_of, refusal
 
 SAMPLE = Path(resource("data/samples/twitter_pos"))
 
@@ -116,7 +116,7 @@ def test_a_missing_file_is_named_and_where_to_get_it(folder: Path, name: str) ->
 
 
 @pytest.mark.parametrize("options", [{"dataset": "nowhere"}, {"dataset": "~no-such-user/tweets"}])
-def test_a_missing_folder_is_named(options: dict[str, str]) -> None:
+def test_a_missing_folder_is_named(options: dict[str, Any]) -> None:
     message = refusal(lambda: TwitterPOSDataModule(**options).input_shape)
     assert repr(options["dataset"]) in message
     assert "ark-tweet-nlp" in message
@@ -158,6 +158,7 @@ def test_the_config_learns_what_neighbours_decide(tmp_path: Path) -> None:
         "default_root_dir": str(tmp_path),
     }
     config["trainer"] |= {"enable_checkpointing": False, "accelerator": "cpu"}
+    data: Any
     trainer, task, data = build(config)
     trainer.fit(task, datamodule=data)
     assert trainer.global_step == 3 * (sum(len(t.tokens) for t in data.corpus.train) // 16)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from text_files import CLUSTERS, FUZZ, TRAIN, VECTORS, file_of, refusal
 
 from actlab.datamodules.clusters import FIRST, PADDING, UNKNOWN, read_clusters
 from actlab.datamodules.tweets import read_tweets
 from actlab.datamodules.vectors import CHUNK, read_vectors, say_once
 from actlab.errors import ActlabError
+from text_files import CLUSTERS, FUZZ, TRAIN, VECTORS, file_of, refusal
 
 
 def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
+from actlab.datamodules.base import Batch
 from actlab.engines import cost
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
-from actlab.tasks.base import Batch
 
 STUDY = """\
 title: Two activations
@@ -43,7 +43,7 @@ class Clock:
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Clock, float], list[dict[str, Any]]]:
     """The costs of two activations by some clock, in three rounds on a machine of two cores and some load."""
     (tmp_path / "two.yaml").write_text(STUDY)
-    runs = reading.load(tmp_path / "two.yaml").runs()
+    runs = reading.load(str(tmp_path / "two.yaml")).runs()
     loss = ClassificationTask.loss
 
     def measure(clock: Clock, load: float) -> list[dict[str, Any]]:

@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, load, metrics, result
 
 from actlab.errors import ActlabError
 from actlab.storage import checkpoints
 from actlab.studies.folders import RunFolder
 from damaging import WAYS, damaged
+from tiny_study import KilledError, execute, kill_after, load, metrics, result
 
 
 @pytest.fixture(params=["sequential", "stacked"], scope="module")

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import torch
-from tiny_study import execute, load, metrics, result
 
 from actlab.engines import packing
+from tiny_study import execute, load, metrics, result
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), None])
@@ -48,22 +48,12 @@ def test_stacks_are_as_large_as_the_user_says(tmp_path):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")
 @pytest.mark.slow  # two processes that train, for what only speed depends on
-def test_freed_memory_is_kept_for_the_next_update():
+def test_freed_memory_is_kept_for_the_next_update(programs):
     """Faults of pages, counted: the second tensor of a size finds the memory of the first."""
-    script = """
-import resource, torch
-from actlab.engines.devices import keep_freed
-kept = keep_freed()
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(4_000_000)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(kept, [faults() for _ in range(40)][-1])
-"""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
 
     def run(**settings):
-        words = [sys.executable, "-c", script]
+        words = [sys.executable, programs / "page_faults.py"]
         done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment | settings)
         kept, number = done.stdout.split()
         return kept == "True", int(number)

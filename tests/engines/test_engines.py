@@ -10,11 +10,11 @@ import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
@@ -25,6 +25,7 @@ from actlab.studies import folders, reading
 from actlab.studies.locks import holding
 from actlab.studies.plan import Keep
 from actlab.tasks import ClassificationTask
+from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
 from tolerances import EXACT, ROUNDED, counted
 
 EARLY_STOPPING = (
@@ -137,7 +138,7 @@ def test_killed_with_sigkill_at_three_moments(study, tmp_path):
         "trainer.max_epochs=30",
         "--runs-dir",
     ]
-    quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
     subprocess.run([*words, tmp_path / "straight"], check=True, **quiet)
     for seconds in (9, 13, 11):
         process = subprocess.Popen([*words, tmp_path / "killed"], **quiet)
@@ -363,7 +364,8 @@ def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch)
 
 def test_trainers_of_finished_runs_are_released(study, tmp_path):
     wanted = study(overrides=["model.activation=relu", "trainer.max_epochs=1"]).runs()
-    alive, seen = weakref.WeakSet(), []
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    seen = []
 
     def count(run, fraction):
         seen.append(run)

@@ -4,10 +4,10 @@ import resource
 from contextlib import contextmanager
 
 import pytest
-from tiny_study import execute, load, metrics, result
 
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from tiny_study import execute, load, metrics, result
 
 
 @contextmanager

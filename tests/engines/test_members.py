@@ -1,5 +1,7 @@
 """Six runs trained one by one and as one stack: step by step the same batches, losses and errors."""
 
+from typing import Any
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -29,11 +31,12 @@ select: {tune: [model.optimizer.lr]}
 """
 
 
-class Watch(pl.Callback):
+class Watch(pl.callbacks.Checkpoint):
     """Notes the initial weights, and of every step the batch, the loss and what the SOI maps mask."""
 
     def __init__(self):
-        self.initial, self.inputs, self.labels, self.losses, self.masks = {}, [], [], [], []
+        self.initial: Any = {}  # of a stack: a list of those of members
+        self.inputs, self.labels, self.losses, self.masks = [], [], [], []
 
     def note_masks(self, module, args, output):
         if module.training:
@@ -87,7 +90,7 @@ def both_ways(tmp_path, monkeypatch, overrides):
         alone.append(watch)
     monkeypatch.setattr(stacked, "StackedTask", SpiedTask)
     together = Watch()
-    experiment = stacked.assemble(runs, together, tmp_path)
+    experiment: Any = stacked.assemble(runs, together, tmp_path)
     experiment.trainer.fit(experiment.task, datamodule=experiment.data)
     experiment.task.latest = {}
     experiment.trainer.test(experiment.task, datamodule=experiment.data, verbose=False)
@@ -147,6 +150,6 @@ def test_a_stack_of_one_logs_what_the_run_does(tmp_path):
     run = reading.load(str(path), overrides=["trainer.max_steps=2", "trainer.precision=64-true"]).runs()[0]
     alone = experiments.build(run.config, default_root_dir=str(tmp_path))
     error = trained(alone)
-    stack = stacked.assemble([run], pl.Callback(), tmp_path)
+    stack = stacked.assemble([run], pl.callbacks.Checkpoint(), tmp_path)
     trained(stack)
     assert stack.task.latest["test/error"].tolist() == pytest.approx([error], abs=0.003)

@@ -2,12 +2,12 @@
 
 import json
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
-from tiny_study import execute
 from torch import nn
 
 from actlab import experiments
@@ -16,87 +16,11 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
+from tiny_study import execute
 from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
 
-MINE = """\
-import random
-
-import numpy as np
-import torch
-from torch import nn
-
-from actlab.activations.deterministic import SigmoidGELU
-from actlab.tasks import ClassificationTask
-
-
-class BornRandom(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Parameter(torch.tensor(float(np.random.rand())))
-        self.b = random.random()
-
-    def forward(self, x):
-        slope = 0.5 * (np.random.rand() + random.random()) if self.training else 0.5
-        return torch.where(x > 0, x, (self.a * self.b + slope) * x)
-
-
-def noisy(x):  # in evaluation too
-    return (x + 0.5 * torch.randn_like(x)).relu()
-
-
-class Centred(SigmoidGELU):  # says of its forward what another one's class has said
-    def forward(self, x):
-        return super().forward((x - x.mean(0)) * (torch.rand_like(x) if self.training else 0.5))
-
-
-class Late(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = None
-
-    def forward(self, x):
-        if self.a is None:
-            self.a = nn.Parameter(torch.full((x.shape[-1],), 0.25))
-        return torch.where(x > 0, x, self.a * x)
-
-
-class PlainState(nn.Module):
-    n = 0
-
-    def forward(self, x):
-        return x.relu()
-
-    def get_extra_state(self):
-        return {"n": self.n}
-
-    def set_extra_state(self, state):
-        self.n = state["n"]
-
-
-class Annealed(ClassificationTask):
-    def quantities(self, output, batch):
-        return super().quantities(output * (1 + self.current_epoch), batch)
-
-
-class Net(nn.Sequential):
-    def __init__(self, act, num_classes, input_shape, hidden=(8,), dropout=0.5, init="glorot"):
-        super().__init__(nn.Flatten(), nn.Linear(784, *hidden), act(), nn.Linear(*hidden, num_classes))
-        self.got = hidden, dropout, init
-"""
-DATA = """
-
-from actlab.datamodules import MNISTDataModule
-
-
-class Noisy(MNISTDataModule):
-    def load(self, device):
-        super().load(device)
-        images, labels = self.train.tensors
-        turned = torch.randint(10, labels.shape, generator=torch.Generator().manual_seed(self.seed))
-        self.train.tensors = images, torch.where(torch.arange(len(labels)) % 2 == 0, labels, turned)
-"""
 STUDY = """\
 base: mnist_classifier
 set:
@@ -113,15 +37,14 @@ seeds: 2
 reference: null
 table: [{metric: val/loss, at: last}]
 """
-TASK = "set:\n  model.class_path: mine.{}"
+TASK = "set:\n  model.class_path: parts_that_draw.{}"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(MINE)
+def here(program, tmp_path, monkeypatch):
+    program("parts_that_draw")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
     return tmp_path
 
 
@@ -150,7 +73,7 @@ def assert_engines_agree(cli, here, text):
 
 
 def test_units_that_draw_in_ways_of_their_own(here, cli):
-    units = ", ".join(f'"mine:{name}"' for name in ("BornRandom", "noisy", "Centred"))
+    units = ", ".join(f'"parts_that_draw:{name}"' for name in ("BornRandom", "noisy", "Centred"))
     text = STUDY.replace("[relu]", f"[{units}]").replace("[1.0e-2, 1.0e-3]", "[1.0e-2]").replace(": 5", ": 2")
     out, files = assert_engines_agree(cli, here, text)
     assert "one by one" not in out
@@ -201,35 +124,37 @@ class Orders(pl.Callback):
         self.seen.append(batch[1].tolist())
 
 
-def test_a_users_loader_shuffles_anew_in_every_epoch(here):
+def test_a_users_loader_shuffles_again_in_every_epoch(here):
     """Whatever the unit draws."""
 
     def orders(unit):
-        watch, quiet = Orders(), ("logger", "enable_progress_bar", "enable_model_summary")
+        watch = Orders()
+        off: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
         task = ClassificationTask(10, (1, 28, 28), unit, partial(MLP, hidden=[4]), torch.optim.Adam)
-        settings = {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
-        trainer = pl.Trainer(max_epochs=4, callbacks=[watch], **settings, **dict.fromkeys(quiet, False))
+        off |= {"accelerator": "cpu", "default_root_dir": here, "num_sanity_val_steps": 0}
+        trainer = pl.Trainer(max_epochs=4, callbacks=[watch], **off)
         trainer.fit(task, datamodule=Shuffled())
         return watch.seen
 
-    for unit in ("./mine.py:noisy", "./mine.py:BornRandom", "relu"):
+    for unit in ("./parts_that_draw.py:noisy", "./parts_that_draw.py:BornRandom", "relu"):
         assert len(set(map(tuple, orders(unit)))) == 4, unit
 
 
 def test_a_file_that_is_changed_while_the_study_runs_ends_it(here):
-    text = STUDY.replace("[relu]", '["./mine.py:noisy"]')
+    text = STUDY.replace("[relu]", '["./parts_that_draw.py:noisy"]')
     (here / "s.yaml").write_text(text)
     runs = reading.load("s.yaml").runs()
-    (here / "mine.py").write_text(MINE.replace("0.5 * torch.randn_like(x)", "torch.randn_like(x)"))
-    with pytest.raises(ActlabError, match=r"mine\.py:noisy has been changed since the study was started"):
+    file = here / "parts_that_draw.py"
+    file.write_text(file.read_text().replace("0.5 * torch.randn_like(x)", "torch.randn_like(x)"))
+    with pytest.raises(ActlabError, match=r"\.py:noisy has been changed since the study was started"):
         execute(runs, here / "runs")
     assert not list(here.glob("runs/*/result.json"))
 
 
 def test_a_users_data_may_depend_on_the_seed(here, cli):
-    (here / "mine.py").write_text(MINE + DATA)
     text = STUDY.replace("[1.0e-2, 1.0e-3]", "[1.0e-2]").replace("seeds: 2", "seeds: 4")
-    text = text.replace("set:", "set:\n  data.class_path: mine.Noisy").replace("epochs: 2", "epochs: 1")
+    text = text.replace("set:", "set:\n  data.class_path: parts_that_draw.Noisy")
+    text = text.replace("epochs: 2", "epochs: 1")
     out, _ = assert_engines_agree(cli, here, text)
     assert "one by one instead of stacked: a trial of some runs in a stack failed" in out
 
@@ -244,7 +169,7 @@ def config_of(**model):
 
 
 def test_a_class_that_a_config_names_has_its_own_defaults(here):
-    network = {"class_path": "mine.Net"}
+    network = {"class_path": "parts_that_draw.Net"}
     task = experiments.build(config_of(network=network, optimizer={"class_path": "torch.optim.AdamW"})).task
     assert task.network.got == ((8,), 0.5, "glorot")
     assert task.optimizer(task.parameters()).defaults["weight_decay"] == 0.01
@@ -253,14 +178,15 @@ def test_a_class_that_a_config_names_has_its_own_defaults(here):
 
 
 def test_a_parameter_that_is_made_in_the_first_call_is_told(here):
-    fault = activation_trial.fault_of(experiments.build(config_of(activation="mine:Late")), "mine:Late")
+    name = "parts_that_draw:Late"
+    fault = activation_trial.fault_of(experiments.build(config_of(activation=name)), name)
     assert "creates a parameter in its first call" in fault
     assert "UninitializedParameter" in fault
 
 
 def test_an_extra_state_may_be_anything(here, cli):
     words = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.logger", "false"]
-    words += ["--trainer.limit_train_batches", "2", "--model.activation", "mine:PlainState"]
+    words += ["--trainer.limit_train_batches", "2", "--model.activation", "parts_that_draw:PlainState"]
     assert cli("fit", "-c", "mnist_classifier", *words).code == 0
     (last,) = here.glob("runs/**/last.ckpt")
     assert cli("test", "--ckpt_path", last).code == 0
@@ -280,7 +206,7 @@ class Shared(nn.Module):
 
 
 def test_a_layer_that_drops_at_two_places_draws_two_masks():
-    task = ClassificationTask(network=Shared, activation="relu").train()
+    task: Any = ClassificationTask(network=Shared, activation="relu").train()
     batch = torch.zeros(4, 1, 28, 28), torch.zeros(4, dtype=torch.long)
     drawn = []
     for _ in range(2):

@@ -1,5 +1,7 @@
 """How a study computes is decided once: processes, threads, compiled masks, the route of products."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -81,7 +83,8 @@ def test_routes_are_measured_and_float32_stays_float32():
     found = matmul.measured()
     assert all(seconds > 0 for _, seconds in found.values())
     assert found["default"][0] < 1e-5
-    before, on_gpus = torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+    mkldnn: Any = torch.backends.mkldnn
+    before, on_gpus = mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision
     try:
         matmul.use(matmul.choose())
         left, right = torch.randn(64, 300), torch.randn(300, 64)
@@ -89,6 +92,6 @@ def test_routes_are_measured_and_float32_stays_float32():
         assert (left @ right - exact).abs().max() / exact.abs().max() < 1e-5
         assert torch.backends.cuda.matmul.fp32_precision == on_gpus
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
+        mkldnn.matmul.fp32_precision = before
     with pytest.raises(ActlabError, match="unknown matmul backend 'mkl'"):
         matmul.use("mkl")

@@ -1,6 +1,7 @@
 """The trial before stacking: whatever would make a stack's numbers others than those of runs alone is found."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ model:
 data: {{class_path: actlab.datamodules.MNISTDataModule, init_args: {{sample: true}}}}
 trainer: {{max_epochs: 1, accelerator: cpu}}
 """
-FAULTS = {}
+FAULTS: dict[str, Any] = {}
 
 
 def fault(make):
@@ -105,7 +106,7 @@ def hooked_gradient(act):
 
 @fault
 def own_forward(act):
-    layer = nn.Linear(8, 8)
+    layer: Any = nn.Linear(8, 8)
     layer.forward = lambda x: 2 * nn.Linear.forward(layer, x)
     return [layer, act()]
 

@@ -5,86 +5,13 @@ import json
 import pytest
 import torch
 
-from late_units import COUNTING
-
-UNITS = (
-    COUNTING
-    + """
-import os
-import sys
-
-import torch
-
-
-class Quits(Counting):
-    def act(self):
-        os._exit(0)
-
-
-class Ends(Counting):
-    def act(self):
-        raise StopIteration
-
-
-class Exits(nn.Module):
-    def forward(self, x):
-        sys.exit(0)
-
-
-class Ending(torch.autograd.Function):
-    calls = 0
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        Ending.calls += 1
-        if Ending.calls > 6:
-            raise StopIteration
-        return gradient
-
-
-class EndsBackward(nn.Module):
-    def forward(self, x):
-        return Ending.apply(x).relu()
-
-
-class Doubles(nn.Module):
-    def forward(self, x):
-        torch.set_default_dtype(torch.float64)
-        return x.relu()
-
-
-class DoublesFirst(nn.ReLU):
-    def __init__(self):
-        super().__init__()
-        torch.set_default_dtype(torch.float64)
-
-
-class Breaks(nn.Module):
-    def forward(self, x):
-        raise BrokenPipeError
-
-
-class Strange(Exception):
-    def __str__(self):
-        raise KeyError("no text")
-
-
-class Obscure(nn.Module):
-    def forward(self, x):
-        raise Strange
-"""
-)
 STUDY = """\
 base: mnist_classifier
 set: {data.sample: true, trainer.max_epochs: 2, trainer.limit_train_batches: 4, model.network.hidden: [8]}
 grid: {model.activation: [relu]}
 seeds: 1
 """
-REASONS = {  # unit → what its run says
+REASONS = {  # activation → the error of its run
     "Exits": "activation Exits cannot be tried: the process exited with code 0",
     "Doubles": "activation Doubles fails: an activation, network or task set torch's default dtype to",
     "DoublesFirst": "activation DoublesFirst fails: an activation, network or task set torch's default dtype",
@@ -94,6 +21,7 @@ REASONS = {  # unit → what its run says
     "Ends": "an activation, network or task raised StopIteration",
     "EndsBackward": "of 4 training batches without a stop request",
 }
+LATE = ("Quits", "Ends")  # the others are failing_activations
 FIT = [
     *("-c", "mnist_classifier", "--data.sample", "true", "--model.network.hidden", "[8]"),
     *("--trainer.limit_train_batches", "4", "--trainer.logger", "false", "--trainer.max_epochs", "2"),
@@ -102,15 +30,17 @@ FIT = [
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
+def _folder(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "units.py").write_text(UNITS)
+    program("failing_activations")
+    program("late_activations")
     (tmp_path / "dies.py").write_text("import os\n\nos._exit(3)\n")
     (tmp_path / "tiny.yaml").write_text(STUDY)
 
 
 def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
-    units = [word for unit in REASONS for word in ("--activation", f"./units.py:{unit}")]
+    files = {name: "late_activations" if name in LATE else "failing_activations" for name in REASONS}
+    units = [word for name, file in files.items() for word in ("--activation", f"./{file}.py:{name}")]
     outcome = cli("study", "run", "tiny.yaml", *units, "--activation", "./dies.py:Unit")
     assert outcome.code == 1, outcome.err
     assert "1 of 10 runs finished" in outcome.out
@@ -126,14 +56,17 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model.activation", "./units.py:Ends"], "raised StopIteration"),
+        (["--model.activation", "./late_activations.py:Ends"], "raised StopIteration"),
         (
-            ["--model.activation", "./units.py:EndsBackward"],
+            ["--model.activation", "./failing_activations.py:EndsBackward"],
             "of 4 training batches without a stop request",
         ),
-        (["--model.activation", "./units.py:Exits"], "asked to exit with code 0 while `actlab fit` ran"),
-        (["--model.activation", "./units.py:Breaks"], "raised BrokenPipeError"),
-        (["--model.activation", "./units.py:DoublesFirst"], "set torch's default dtype"),
+        (
+            ["--model.activation", "./failing_activations.py:Exits"],
+            "asked to exit with code 0 while `actlab fit` ran",
+        ),
+        (["--model.activation", "./failing_activations.py:Breaks"], "raised BrokenPipeError"),
+        (["--model.activation", "./failing_activations.py:DoublesFirst"], "set torch's default dtype"),
         (["--model.optimizer.lr", ".inf"], "model.optimizer.lr is inf: give a finite number"),
     ],
 )
@@ -150,42 +83,12 @@ def test_help_still_exits_by_itself(cli):
     assert cli("study", "run", "--help").code == 0
 
 
-PROBE = '''\
-import os
-
-from actlab.probes import Measured
-
-
-class Strict:
-    """Lets the activation know that it is in a probe."""
-
-    def __call__(self, subject, data):
-        os.environ["IN_PROBE"] = "1"
-        batch = next(iter(data.test_dataloader()))
-        found = subject.measured(batch, shared=True)
-        yield Measured("test", "loss", "", found["loss"].values.mean(-1))
-'''
-TOUCHY = """\
-import os
-
-from torch import nn
-
-
-class Touchy(nn.Module):
-    def forward(self, x):
-        if "IN_PROBE" in os.environ:
-            raise KeyError("not here")
-        return x.relu()
-"""
-
-
-def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, tmp_path, monkeypatch):
+def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, program, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "strict_probe.py").write_text(PROBE)
-    (tmp_path / "touchy.py").write_text(TOUCHY)
+    program("strict_probe")
     probes = "probes: [{name: strict, class_path: strict_probe.Strict, at: last}]\n"
     (tmp_path / "tiny.yaml").write_text(STUDY + probes)
-    outcome = cli("study", "run", "tiny.yaml", "--activation", "./touchy.py:Touchy")
+    outcome = cli("study", "run", "tiny.yaml", "--activation", "./failing_activations.py:Touchy")
     assert outcome.code == 1
     assert outcome.err == ""
     assert "2 of 2 runs finished" in outcome.out

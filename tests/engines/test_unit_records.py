@@ -2,12 +2,12 @@
 
 import random
 import shutil
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, load, metrics
 
 from actlab import experiments
 from actlab.callbacks import by_unit, unit_statistics, watching
@@ -16,6 +16,7 @@ from actlab.random.positions import Position
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
 from damaging import damaged
+from tiny_study import KilledError, execute, kill_after, load, metrics
 
 STATISTICS = "{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 101, batch_size: 40}}"
 OVERRIDES = [
@@ -61,6 +62,7 @@ def test_every_unit_is_recorded_after_every_epoch(trained, engine):
 
 def test_they_are_those_of_the_trained_network(trained):
     runs, folder = trained
+    data: Any
     _, task, data = experiments.build(runs[0].config)
     saved = torch.load(RunFolder(folder / "alone", runs[0]).checkpoint, weights_only=True)
     task.load_state_dict(saved["state_dict"])

@@ -1,11 +1,11 @@
 """Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from tiny_study import KilledError, execute, kill_after, metrics, result
 
 from actlab import experiments
 from actlab.analysis import results
@@ -14,156 +14,11 @@ from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
+from tiny_study import KilledError, execute, kill_after, metrics, result
 from tolerances import EXACT, ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
 
-PARTS = """\
-from collections.abc import Iterable
-
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-import pytorch_lightning as pl
-
-from actlab.datamodules import MNISTDataModule, base
-from actlab.networks import MLP
-from actlab.tasks import ClassificationTask
-
-
-def samples(seed, number=60):
-    source = torch.Generator().manual_seed(seed)
-    labels = torch.randint(0, 2, (number,), generator=source)
-    return torch.randn(number, 10, generator=source) + labels[:, None], labels
-
-
-class Endless(IterableDataset):
-    def __iter__(self):
-        return iter(list(zip(*samples(1))))
-
-
-class SplitBySeed(pl.LightningDataModule):
-    num_classes, input_shape = 2, (10,)
-
-    def __init__(self, seed: int = 0):
-        super().__init__()
-        self.seed = seed
-
-    def train_dataloader(self):
-        return DataLoader(TensorDataset(*samples(self.seed)), batch_size=20)
-
-    def val_dataloader(self):
-        return DataLoader(TensorDataset(*samples(self.seed + 50)), batch_size=60)
-
-    def test_dataloader(self):
-        return DataLoader(TensorDataset(*samples(self.seed + 100)), batch_size=60)
-
-
-class Normalised(nn.Module):
-    def __init__(self, act, outputs, shape, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
-        first = [nn.Flatten(), Shifted(inplace), nn.Linear(784, 8)]
-        self.layers = nn.Sequential(*first, act(), nn.Linear(8, outputs))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-class Shifted(nn.Module):
-    def __init__(self, inplace):
-        super().__init__()
-        self.inplace = inplace
-
-    def forward(self, x):
-        return x.sub_(0.13).div_(0.31) if self.inplace else (x - 0.13) / 0.31
-
-
-class Overwriting(nn.Module):
-    def forward(self, x):
-        return x.relu_()
-
-
-class Stream(SplitBySeed):
-    def train_dataloader(self):
-        return DataLoader(Endless(), batch_size=20)
-
-
-class Augmented(MNISTDataModule):
-    def on_after_batch_transfer(self, batch, dataloader_idx):
-        x, y = batch
-        return (x + 100 if self.trainer.training else x), y
-
-
-class TwoOptimizers(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-        self.parts = nn.ModuleList([nn.Linear(10, 8), nn.Linear(8, 2)])
-
-    def loss(self, batch):
-        return nn.functional.cross_entropy(self.parts[1](self.parts[0](batch[0])), batch[1])
-
-    def configure_optimizers(self):
-        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in self.parts]
-
-    def training_step(self, batch, number):
-        loss = self.loss(batch)
-        self.manual_backward(loss)
-        for optimizer in self.optimizers():
-            optimizer.step()
-            optimizer.zero_grad()
-        self.log("train/loss", loss, on_epoch=True, on_step=False)
-
-    def validation_step(self, batch, number):
-        self.log("val/loss", self.loss(batch))
-
-
-def noisy(batch, position):
-    return batch[0] + torch.randn_like(batch[0]), batch[1]
-
-
-class NoisyTransform(base.TensorDataModule):
-    num_classes, input_shape = 2, (10,)
-    stackable = True
-
-    def __init__(self, seed: int = 0):
-        super().__init__(20, 60, seed)
-
-    def load(self, device):
-        self.train = base.TensorDataset(*samples(1), transform=noisy)
-        self.val = self.test = base.TensorDataset(*samples(2))
-
-
-class Buffered(ClassificationTask):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.register_buffer("seen", torch.zeros(()))
-
-
-class Explodes(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += self.training
-        return x.relu() / float(self.calls < 7)
-
-
-class Dropped(nn.Sequential):
-    stackable = ("dropout",)
-
-    def __init__(self, activation, outputs, input_shape, dropout: float):
-        super().__init__(
-            nn.Flatten(), nn.Linear(784, 16), activation(), nn.Dropout(dropout), nn.Linear(16, outputs)
-        )
-
-
-class AlwaysDropping(MLP):
-    def train(self, mode=True):
-        return super().train(True)
-"""
 TINY = """\
 base: mnist_classifier
 set:
@@ -187,11 +42,11 @@ trainer: {max_epochs: 4, num_sanity_val_steps: 0, callbacks: [{class_path: actla
 
 
 @pytest.fixture
-def load(tmp_path, monkeypatch):
+def load(program, tmp_path, monkeypatch):
     """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a base config."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "parts_of_users.py").write_text(PARTS)
+    program("parts_of_users")
     (tmp_path / "own.yaml").write_text(OWN)
 
     def read(text, **changes):
@@ -224,7 +79,7 @@ def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
         {"torch.optim.Adam"},
         {"torch.optim.SGD"},
     ]
-    tasks = [experiments.build(run.config).task for run in (runs[0], runs[-1])]
+    tasks: list[Any] = [experiments.build(run.config).task for run in (runs[0], runs[-1])]
     with pytest.raises(ActlabError, match="different optimisers: Adam, SGD"):
         StackedTask(tasks).configure_optimizers()
 
@@ -235,7 +90,7 @@ def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
         TINY + "grid: {model.activation: [relu], model.optimizer.weight_decay: [0.0, 0.1]}\nseeds: 1\n",
         overrides=["model.l2={class_path: actlab.optim.L2, init_args: {strength: 0.1}}"],
     )
-    tasks = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
+    tasks: list[Any] = [experiments.build(run.config).task for run in study.runs()[:1]] * 2
     tasks[1] = experiments.build(study.runs()[0].config).task
     tasks[1].optimizer = lambda params: torch.optim.Adam(params, weight_decay=0.1)
     with pytest.raises(ActlabError, match="both 'l2' and"):
@@ -439,7 +294,7 @@ def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path):
         execute(late, tmp_path / "late", stacked=False, progress=kill_after(3))
     best = text + PROBE.replace("AT", "best")
     study = load(best)
-    said = []
+    said: list[str] = []
     execute(study.runs(), tmp_path / "late", stacked=False)
     evaluation.execute(study.runs(), tmp_path / "late", study.probes, said.append)
     for run in study.runs():

@@ -7,16 +7,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import pytorch_lightning as pl
-from tiny_study import KilledError, ignore, load, metrics, result
 
 from actlab.engines import packing, workers
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from tiny_study import KilledError, ignore, load, metrics, result
 
 TWO = Settings(jobs=2, threads=1)
 
@@ -77,7 +78,7 @@ def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked
 
 @pytest.mark.parametrize("stacked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(runs, tmp_path, straight, stacked):
-    killed = []
+    killed: list[Any] = []
 
     def kill(run, fraction):
         if not killed and 0.3 < fraction < 0.9:

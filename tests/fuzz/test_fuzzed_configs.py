@@ -3,9 +3,12 @@
 import os
 import random
 import shutil
+from functools import partial
+from typing import Any
 
 import pytest
 
+from actlab.config.keys import set_dotted
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.storage.mappings import read_mapping
@@ -83,117 +86,61 @@ def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
     assert len(faults) >= 300
 
 
-UNITS = """
-import torch
-
-
-class Refusing(torch.nn.ReLU):
-    def __init__(self):
-        raise KeyError("no luck")
-
-
-class Failing(torch.nn.ReLU):
-    def forward(self, x):
-        raise ZeroDivisionError("later")
-
-
-class Network(torch.nn.Module):
-    def __init__(self, act, num_classes, input_shape):
-        raise AttributeError("of the author")
-
-
-class Data:
-    pass
-
-
-def optimizer(parameters):
-    raise RuntimeError("none")
-
-
-class Keywords(torch.optim.SGD):
-    def __init__(self, params, lr=0.1):
-        super().__init__(params, lr)
-"""
-CLASSES = {
+CLASSES: dict[str, list[Any]] = {
     "model.init_args.activation": [
-        "./mine.py:Refusing",
-        "./mine.py:Nothing",
-        "mine:Refusing",
+        "./raising_classes.py:Refusing",
+        "./raising_classes.py:Nothing",
+        "raising_classes:Refusing",
         "./broken.py:Unit",
     ],
     "model.init_args.network": [
-        {"class_path": "mine.Network"},
-        {"class_path": "mine.Data"},
+        {"class_path": "raising_classes.Network"},
+        {"class_path": "raising_classes.Data"},
         {"class_path": "broken.Unit"},
     ],
     "model.init_args.optimizer": [
-        {"class_path": "mine.optimizer"},
-        {"class_path": "mine.Keywords", "dict_kwargs": {"momentum": 1}},
-        {"class_path": "mine.Keywords", "dict_kwargs": 1},
+        {"class_path": "raising_classes.optimizer"},
+        {"class_path": "raising_classes.Keywords", "dict_kwargs": {"momentum": 1}},
+        {"class_path": "raising_classes.Keywords", "dict_kwargs": 1},
         {"class_path": "torch.optim.SGD", "init_args": {"lr": -1.0}},
         {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}, "dict_kwargs": {"nothing": 1}},
         {"class_path": "torch.optim.LBFGS"},
         {"class_path": "torch.optim.Optimizer"},
     ],
     "model": [
-        {"class_path": "mine.Task"},
-        {"class_path": "mine.Refusing"},
+        {"class_path": "raising_classes.Task"},
+        {"class_path": "raising_classes.Refusing"},
         {"class_path": "pytorch_lightning.LightningModule"},
     ],
     "data": [
-        {"class_path": "mine.Module"},
-        {"class_path": "mine.Data"},
+        {"class_path": "raising_classes.Module"},
+        {"class_path": "raising_classes.Data"},
         {"class_path": "pytorch_lightning.LightningDataModule"},
     ],
-    "trainer.callbacks": [[{"class_path": "mine.Callback"}], [{"class_path": "mine.Data"}]],
-    "trainer.logger": [{"class_path": "mine.Logger"}, {"class_path": "mine.Data"}],
+    "trainer.callbacks": [
+        [{"class_path": "raising_classes.Callback"}],
+        [{"class_path": "raising_classes.Data"}],
+    ],
+    "trainer.logger": [{"class_path": "raising_classes.Logger"}, {"class_path": "raising_classes.Data"}],
 }
-OWN = """
-import pytorch_lightning as pl
-from pytorch_lightning.loggers import CSVLogger
 
 
-class Task(pl.LightningModule):
-    def __init__(self):
-        raise KeyError("no luck")
-
-
-class Module(pl.LightningDataModule):
-    def __init__(self):
-        raise OSError("no disk")
-
-
-class Callback(pl.Callback):
-    def __init__(self):
-        raise RuntimeError("no luck")
-
-
-class Logger(CSVLogger):
-    def __init__(self):
-        raise ZeroDivisionError("no luck")
-"""
-
-
-def test_classes_of_authors_that_raise(built, tmp_path, monkeypatch):
+def test_classes_of_authors_that_raise(built, program, tmp_path, monkeypatch):
     """What another author's constructor raises is one line."""
-    (tmp_path / "mine.py").write_text(UNITS + OWN)
+    program("raising_classes")
     (tmp_path / "broken.py").write_text("def (")
     monkeypatch.syspath_prepend(tmp_path)
     faults = {}
     for key, specs in CLASSES.items():
         for spec in specs:
-            faults[key, str(spec)] = built(
-                as_yaml(
-                    changed(
-                        config(), key.split("."), lambda holder, last, spec=spec: holder.__setitem__(last, spec)
-                    )
-                )
-            )
+            values = config()
+            set_dotted(values, key, spec)
+            faults[key, str(spec)] = built(as_yaml(values))
     assert not (wrong := listed(faults)), wrong
     assert len(faults) >= 20
 
 
-def test_datasets_that_are_none(cli, built, tmp_path):
+def test_paths_that_are_no_dataset_are_rejected(cli, built, tmp_path):
     """Paths that are no dataset, to a fit, to a build and to a plan."""
     os.mkfifo(tmp_path / "pipe")
     huge = tmp_path / "huge"
@@ -259,7 +206,7 @@ def test_datasets_that_are_none(cli, built, tmp_path):
         values["data"]["init_args"].update(dataset=name, sample=False, cache_dir=str(tmp_path / "cache"))
         faults["build", name[:40]] = built(as_yaml(values))
         words = ["-c", "mine.yaml", "--trainer.fast_dev_run", "1"]
-        outcome, fault = tried(lambda words=words: cli("fit", *words))
+        outcome, fault = tried(partial(cli, "fit", *words))
         faults["fit", name[:40]] = fault or mistake(outcome) or ("" if outcome.code == 2 else "trained on it")
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     assert not (found := listed(faults)), found

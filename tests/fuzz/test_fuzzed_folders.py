@@ -3,40 +3,21 @@
 import json
 import random
 import shutil
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from actlab.__main__ import Stopped
 from actlab.engines import progress
+from actlab.runtime.signals import Stopped
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
-from fuzzing import WAYS, damage, listed, mistake, tried
+from fuzzing import FINISHED, WAYS, damage, listed, mistake, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
-FINISHED = """\
-base: mnist_classifier
-set:
-  data.sample: true
-  data.batch_size: 500
-  trainer.max_epochs: 2
-  trainer.limit_train_batches: 4
-  model.network.hidden: [8]
-grid:
-  model.activation: [relu, elu]
-  model.optimizer.lr: [3.0e-2, 1.0e-5]
-select: {tune: [model.optimizer.lr]}
-stages: [{name: choose, seeds: 2}, {name: compare, seeds: 5-6}]
-probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}, at: last}
-keep: [best]
-table:
-  - {metric: test/error, at: last}
-  - {metric: val/loss, at: best}
-  - {metric: noise/test/loss, at: last, condition: noise=1}
-"""
 KILLED = """\
 base: mnist_classifier
 set:
@@ -66,7 +47,7 @@ def study(cli, tmp_path, monkeypatch):
 
 def files_of(root):
     """The files of a study by what they are: two of each, of different runs where they are of runs."""
-    found = {}
+    found: dict[Any, Any] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file() and "figures" not in path.parts:
             parts = path.relative_to(root).parts
@@ -80,7 +61,7 @@ def files_of(root):
 
 def numbers(table):
     """The values in a table by row, column and seed, with what the costs are."""
-    found = {}
+    found: dict[Any, Any] = {}
     for row in table["rows"]:
         point = json.dumps([row["point"], row["chosen"]], sort_keys=True)
         for column in row["columns"]:
@@ -147,7 +128,7 @@ def fault_of(study, folder, file, before):
     """What is wrong with what the commands make of a damaged study."""
     gone = not file.exists()
     for number, command in enumerate(("show", "plan", "report", "run", "report")):
-        outcome, fault = tried(lambda command=command: study(command))
+        outcome, fault = tried(partial(study, command))
         if fault := fault or mistake(outcome):
             return f"{command}: {fault}"
         if outcome.code == 2 and not is_named(file, outcome, folder):
@@ -177,7 +158,7 @@ def killed(study, tmp_path, monkeypatch):
     def kill_in_the_middle(text, folder, *words):
         (tmp_path / "mine.yaml").write_text(text)
         assert study("run", "--runs-dir", folder / "straight", *words).code == 0
-        calls = iter(())
+        calls = iter(list[int]())
 
         def stop(self, run, fraction):
             if 0 < fraction < 1 and next(calls, None) is None:
@@ -191,7 +172,7 @@ def killed(study, tmp_path, monkeypatch):
             patch.setattr(progress.Display, "__call__", stop)
             for first in (False, True):  # the second start finds the first job's runs held by another
                 begun = [run for run in runs if (root / run.id).exists()] if first else []
-                calls = iter(range(3 if "sequential" not in words else 1))
+                calls = iter([0, 1, 2] if "sequential" not in words else [0])
                 with holding(root, begun):
                     assert study("run", "--runs-dir", folder / "runs", *words).code == 128 + 15
         return runs

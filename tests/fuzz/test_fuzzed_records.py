@@ -1,15 +1,15 @@
 """Every record of a study with values of every other type: shown as before or named; no traceback, no hang."""
 
 import json
+from functools import partial
 
 import pytest
-from test_fuzzed_folders import FINISHED
 
 from actlab.engines import packing, settings
 from actlab.errors import ActlabError
 from actlab.storage.files import id_in
 from actlab.studies import reading
-from fuzzing import listed, mistake, retyped, tried
+from fuzzing import FINISHED, listed, mistake, retyped, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
@@ -69,7 +69,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
     for name, (content, read) in readers.items():
         for case, changed, _ in retyped(content):
             (root / name).write_text(json.dumps(changed))
-            faults[name, case] = tried(lambda read=read: _error_of(read, root))[1]
+            faults[name, case] = tried(partial(_error_of, read, root))[1]
     failed = root / runs[0].id / "failed.json"
     (failed.parent / "result.json").unlink()
     for case, changed, _ in retyped({"id": "x", "error": "of an author"}):

@@ -1,5 +1,7 @@
 """The nine-layer network of CIFAR-10: its layers, shapes, initial weights, memory order."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from actlab.networks import ConvNet, Dropout
 from actlab.networks.init import weights_of_run
 
-TINY = {"num_classes": 5, "input_shape": (2, 12, 12), "widths": (3, 4)}
+TINY: dict[str, Any] = {"num_classes": 5, "input_shape": (2, 12, 12), "widths": (3, 4)}
 
 
 def of_run(seed, **options):
@@ -68,7 +70,7 @@ def test_the_memory_order_changes_speed_alone():
     x, found = torch.randn(6, 2, 12, 12, dtype=torch.float64), []
     for channels_last in (False, True):
         network = of_run(7, channels_last=channels_last, dropout=0.0).double()
-        maps = []
+        maps: list[torch.Tensor] = []
         network[3].register_forward_hook(lambda layer, inputs, y, maps=maps: maps.append(y))
         y = network(x)
         y.square().mean().backward()

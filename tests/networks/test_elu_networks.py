@@ -123,7 +123,7 @@ def test_runs_of_one_number_start_from_the_same_weights():
     def weights(unit, seed, **options):
         network = partial(ConvStacks, stacks=SMALL, dropout=RATES, **options)
         task = ClassificationTask(10, (3, 32, 32), unit, network, seed=seed)
-        return [layer.weight for layer in task.network if isinstance(layer, nn.Conv2d)]
+        return [layer.weight for layer in task.network.modules() if isinstance(layer, nn.Conv2d)]
 
     first = weights("elu", 3)
     for unit, options in (("relu", {}), ("srelu", {"batch_norm": True}), ("prelu", {"inner_dropout": True})):
@@ -170,6 +170,6 @@ def test_a_schedule_of_dropout_that_is_not_there_is_refused():
         ({"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
     ],
 )
-def test_mistakes_are_told(options, words):
+def test_malformed_options_are_rejected(options, words):
     with pytest.raises(ActlabError, match=words):
         ConvStacks(factory("elu"), 10, **{"stacks": SMALL, "dropout": RATES, **options})

@@ -1,5 +1,7 @@
 """Wide residual networks: the three blocks against their formulas, parameters, initial weights."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from actlab.networks import Dropout, WideResNet
 from actlab.networks.init import weights_of_run
 from actlab.networks.wide_resnet import BLOCKS
 
-SMALL = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10, "widen": 2}
+SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10, "widen": 2}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,7 @@ SMALL = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10, "widen": 2}
         ("original", 8_972_340),  # by hand in `original_parameters`
     ],
 )
-def test_parameters_of_40_4(block, parameters):
+def test_wrn_40_4_has_the_papers_number_of_parameters(block, parameters):
     network = WideResNet(nn.ReLU, 100, block=block)
     assert sum(p.numel() for p in network.parameters()) == parameters
     assert len(network.blocks) == 18
@@ -110,7 +112,7 @@ def test_stem_stages_and_head():
 
 def test_biases_of_the_paper():
     """Both 3×3 convolutions of a block and the dense layer have one; stem and shortcuts have none."""
-    network = WideResNet(nn.ReLU, **SMALL)
+    network: Any = WideResNet(nn.ReLU, **SMALL)
     assert network.stem[0].bias is None
     for block in network.blocks:
         assert block.shortcut.bias is None
@@ -163,6 +165,6 @@ def test_the_memory_order_changes_speed_alone():
     ("options", "message"),
     [({"depth": 12}, r"4 \+ 6n"), ({"depth": 4}, r"4 \+ 6n"), ({"block": "papers"}, "did you mean 'paper'")],
 )
-def test_mistakes_are_told(options, message):
+def test_malformed_options_are_rejected(options, message):
     with pytest.raises(ActlabError, match=message):
         WideResNet(nn.ReLU, **{**SMALL, **options})

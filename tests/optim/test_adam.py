@@ -89,6 +89,6 @@ def test_it_is_resumed_as_it_was():
         ({"weight_decay": -0.1}, "weight_decay"),
     ],
 )
-def test_mistakes_are_told(setting, message):
+def test_a_setting_out_of_range_is_rejected(setting, message):
     with pytest.raises(ActlabError, match=message):
         AdamEpsilonInRoot([nn.Parameter(torch.zeros(1))], **setting)

@@ -1,6 +1,7 @@
 """Schedules and groups of parameters, against values made by hand and torch's own optimisers."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from actlab.optim import L2, Cosine, Linear, Plateau, Scheduler, Steps
         (Steps({35: 0.5, 85: 0.05}), {0: 1, 34: 1, 35: 0.5, 84: 0.5, 85: 0.05, 900: 0.05}),
     ],
 )
-def test_factors(schedule, factors):
+def test_a_schedule_returns_its_factor_for_each_epoch(schedule, factors):
     for at, factor in factors.items():
         assert schedule.factor(at) == pytest.approx(factor, abs=1e-12)
 
@@ -50,13 +51,14 @@ def test_equal_schedules_are_equal():
     ],
     ids=["Linear", "Cosine", "Steps: none", "Steps: order", "Plateau", "L2: negative", "L2: spelling"],
 )
-def test_mistakes_are_told(make, message):
+def test_malformed_schedules_and_penalties_are_rejected(make, message):
     with pytest.raises(ActlabError, match=message):
         make()
 
 
 def test_a_scheduler_moves_every_setting():
-    network = nn.Sequential(nn.Linear(2, 2), Dropout(0.2))
+    dropout = Dropout(0.2)
+    network = nn.Sequential(nn.Linear(2, 2), dropout)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.3)
     schedules = {
         "lr": Linear(1, 3),
@@ -64,7 +66,7 @@ def test_a_scheduler_moves_every_setting():
         "weight_decay": Cosine(4, by="update"),
         "dropout": Steps({1: 1.5}),
     }
-    scheduler = Scheduler(optimizer, [schedules], [0], [network[1]])
+    scheduler = Scheduler(optimizer, [schedules], [0], [dropout])
     (group,) = optimizer.param_groups
     for epoch, update, lr, beta1, decay, p in ((0, 0, 0.1, 0.9, 0.3, 0.2), (2, 4, 0.05, 0.5, 0, 0.3)):
         scheduler.move(epoch, update)
@@ -74,7 +76,7 @@ def test_a_scheduler_moves_every_setting():
         assert network[1].probability == pytest.approx(p)
 
 
-def test_a_setting_that_the_optimiser_lacks_is_told():
+def test_a_setting_that_the_optimiser_lacks_is_rejected():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     with pytest.raises(ActlabError, match="SGD has no 'beta1'"):
         Scheduler(optimizer, [{"beta1": Linear(1, 2)}], [0])
@@ -142,7 +144,7 @@ def test_l2_is_the_gradient_of_its_penalty(half):
 
 
 def test_without_a_penalty_there_is_one_group():
-    names = {"a": "weights", "b": "biases"}
+    names: dict[str, Any] = {"a": "weights", "b": "biases"}
     assert optim.groups(names, None) == [(["a", "b"], {})]
     assert optim.penalty(torch.optim.Adam([nn.Parameter(torch.ones(3))])) == 0
     assert optim.groups(names, L2(0.1, of=["weights", "biases"])) == [(["a", "b"], {"weight_decay": 0.1})]

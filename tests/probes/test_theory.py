@@ -1,6 +1,7 @@
 """Theorems and lemmas of the ELU paper against direct inverses; variances against simulation."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from actlab.networks import Dropout
 from actlab.probes import theory
 from actlab.random.streams import Stream, attach
 
-TOLERANCE = {"rtol": 1e-9, "atol": 1e-10}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-10}
 
 
 @pytest.fixture(params=["relu", "elu", "tanh"])

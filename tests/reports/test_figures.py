@@ -16,11 +16,18 @@ from matplotlib.image import imread
 from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.reports import curve_table, figures, style
-from actlab.reports.panels import limits
+from actlab.reports.panels import Plot, limits
 from actlab.reports.plots import read_entry
 from actlab.reports.published import read_curves
 from actlab.studies import probe_files
 from actlab.studies.folders import Row, RunFolder
+
+
+def plot_of(loaded: Any, number: int = 0) -> Plot:
+    """A figure of the study, which is not empty."""
+    plot = read_entry(loaded, loaded.study.figures[number])
+    assert plot
+    return plot
 
 
 def test_each_figure_is_drawn_as_svg_and_png(written: Any, tmp_path: Path) -> None:
@@ -40,7 +47,7 @@ def test_a_figure_drawn_again_gives_the_same_files(written: Any, tmp_path: Path)
 
 def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(written: Any) -> None:
     loaded = written()
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     plain, dropped = plot.panels
     lines = {(line.label, line.metric): line for line in plain.lines}
     assert set(lines) == {(u, m) for u in ("gelu_tanh", "relu", "elu") for m in ("train/loss", "val/loss")}
@@ -59,7 +66,7 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
 
 def test_the_caption_says_how_many_and_which(written: Any) -> None:
     loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.seed == 1)
-    caption = read_entry(loaded, loaded.study.figures[0]).caption
+    caption = plot_of(loaded).caption
     assert "median of 1 to 2 runs (seeds 0, 1)" in caption
     assert "Shaded: their range." in caption
     assert "chosen by val/loss" in caption
@@ -74,7 +81,7 @@ def fixed(text: str) -> str:
 
 def test_fixed_values_are_drawn_whatever_is_chosen(written: Any) -> None:
     loaded = written(edit=fixed)
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     assert plot.panels[0].lines[1].ours.band.median[-1] == pytest.approx(0.305)
     assert "Drawn at lr 0.0001." in plot.caption
     assert "chosen" not in plot.caption
@@ -84,10 +91,13 @@ def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
     """As in a later stage, where another rate was chosen for it."""
     loaded = written(edit=fixed)
     (block,) = loaded.study.blocks
-    grids = [{"model.activation": ["gelu_tanh", "relu"]}, {"model.activation": ["elu"], "model.lr": [1e-3]}]
+    grids: list[dict[str, Any]] = [
+        {"model.activation": ["gelu_tanh", "relu"]},
+        {"model.activation": ["elu"], "model.lr": [1e-3]},
+    ]
     blocks = tuple(replace(block, grid={**block.grid, **grid}) for grid in grids)
     loaded = results.load(replace(loaded.study, blocks=blocks), loaded.root)
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     assert {line.label for panel in plot.panels for line in panel.lines} == {"gelu_tanh", "relu"}
     assert "Drawn at lr 0.0001. Without a run there, so not drawn: elu." in plot.caption
 
@@ -98,7 +108,7 @@ def test_published_epochs_of_another_length_and_what_readers_must_know(written: 
         return text.replace("    label: log loss", "    label: log loss\n    caption: Mind the gap.", 1)
 
     loaded = written(edit=edit)
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     (published,) = (line.published for line in plot.panels[0].lines if line.published)
     assert published[0].tolist() == [1.5, 4.5]
     assert plot.caption.endswith("Mind the gap.")
@@ -108,7 +118,7 @@ def test_long_words_stay_beside_their_panel(written: Any) -> None:
     words = "share of the hidden units that never answer to any image of the validation set"
     loaded = written(edit=lambda text: text.replace("    label: log loss", f"    label: {words}", 1))
     with mpl.rc_context(style.RC):
-        drawn = figures.figure_of(loaded, read_entry(loaded, loaded.study.figures[0]))
+        drawn = figures.figure_of(loaded, plot_of(loaded))
         drawn.draw_without_rendering()
     renderer = FigureCanvasAgg(drawn).get_renderer()
     for axes in drawn.axes[:2]:
@@ -123,7 +133,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
     with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
         figures.draw(written(edit=edit), tmp_path)
     loaded = written(edit=lambda text: edit(text).replace(", ylim: [0, 1]", ""))
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
     values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
@@ -137,7 +147,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
 
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
     loaded = written(activations=["silu", "{name: elu, alpha: 0.5}"])
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     labels = list(dict.fromkeys(line.label for line in plot.panels[0].lines))
     assert labels == ["gelu_tanh", "relu", "elu", "silu", "elu(alpha=0.5)"]
     assert figures.draw(loaded, tmp_path / "f")
@@ -145,7 +155,7 @@ def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
 
 def test_a_unit_of_a_file_has_a_line_of_its_own_and_no_published_curve(written: Any) -> None:
     loaded = written(activations=["./mine.py:relu"])
-    lines = [x for x in read_entry(loaded, loaded.study.figures[0]).panels[0].lines if x.metric == "val/loss"]
+    lines = [x for x in plot_of(loaded).panels[0].lines if x.metric == "val/loss"]
     assert [(x.label, x.published is not None) for x in lines] == [
         ("gelu_tanh", False),
         ("relu", True),
@@ -160,7 +170,7 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
         return text.replace("where: {model.dropout", "where: {model.activation: relu, model.dropout")
 
     loaded = written(edit=by_lr)
-    lines = read_entry(loaded, loaded.study.figures[0]).panels[1].lines
+    lines = plot_of(loaded).panels[1].lines
     assert [(line.label, line.ours.band.median[-1]) for line in lines] == [
         ("0.001", pytest.approx(0.0405)),
         ("0.0001", pytest.approx(0.0505)),
@@ -176,7 +186,7 @@ def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_ch
         )
 
     loaded = written(edit=two_tuned)
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     assert [line.label for line in plot.panels[1].lines] == ["0", "0.5"]
     assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
 
@@ -184,13 +194,13 @@ def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_ch
 def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
     loaded = written(diverge=lambda r: r.point["model.activation"] == "elu")
     assert figures.draw(loaded, tmp_path / "f")
-    assert "8 of the study's runs diverged" in read_entry(loaded, loaded.study.figures[0]).caption
+    assert "8 of the study's runs diverged" in plot_of(loaded).caption
 
 
 def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None:
     edit = {"label: log loss": "label: log loss\n    log: true", ", ylim: [0, 1]": ""}
     loaded = written(edit=lambda text: [text := text.replace(*pair) for pair in edit.items()][-1])
-    panel = read_entry(loaded, loaded.study.figures[0]).panels[0]
+    panel = plot_of(loaded).panels[0]
     low, high = limits(panel)
     drawn = [value for line in panel.lines if line.published for value in line.published[1]]
     assert min(drawn) >= low
@@ -201,7 +211,7 @@ def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
     more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))
     loaded = written(edit=lambda text: text.replace(panel, more), overrides=["seeds=1"])
-    assert "Shaded" not in read_entry(loaded, loaded.study.figures[0]).caption
+    assert "Shaded" not in plot_of(loaded).caption
     assert figures.draw(loaded, tmp_path / "f")
 
 
@@ -220,13 +230,13 @@ def test_what_is_compared_is_drawn_unless_the_figure_says_otherwise(written: Any
         )
 
     loaded = written(edit=by_dropout)
-    lines = read_entry(loaded, loaded.study.figures[0]).panels[0].lines
+    lines = plot_of(loaded).panels[0].lines
     assert [line.label for line in lines if line.metric == "val/loss"] == ["0", "0.5"]
 
 
 def test_a_caption_names_the_panels_that_chose_differently(written: Any) -> None:
     loaded = written(skip=lambda r: r.point["model.dropout"] == 0.5 and r.point["model.lr"] == 1e-3)
-    caption = read_entry(loaded, loaded.study.figures[0]).caption
+    caption = plot_of(loaded).caption
     assert "relu: lr 0.001 (plain) and lr 0.0001 (dropped)" in caption
 
 
@@ -283,7 +293,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
 
 def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     loaded = noisy(written)
-    plot = read_entry(loaded, loaded.study.figures[1])
+    plot = plot_of(loaded, 1)
     plain, layers = plot.panels
     lines = {(line.label, line.metric): line for line in plain.lines}
     relu = lines["relu", "noise/test/error"]
@@ -305,7 +315,7 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
 
 def test_runs_are_read_where_the_figure_says(written: Any) -> None:
     loaded = noisy(written, ("xlabel: strength", "at: 2"))
-    plot = read_entry(loaded, loaded.study.figures[1])
+    plot = plot_of(loaded, 1)
     relu = next(line for line in plot.panels[0].lines if line.label == "relu")
     assert relu.ours.band.median.tolist() == pytest.approx([1.005, 1.105, 1.205])
     assert plot.panels[0].xlabel == "noise"
@@ -318,7 +328,7 @@ def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path
         ("    x: noise\n", "    condition: noise=2\n"),
         ("x: layer\n        condition: noise=1", "condition: noise=1,layer=2"),
     )
-    plot = read_entry(loaded, loaded.study.figures[1])
+    plot = plot_of(loaded, 1)
     relu = next(line for line in plot.panels[0].lines if line.label == "relu")
     assert relu.ours.x.tolist() == [2, 4]
     assert relu.ours.band.median.tolist() == pytest.approx([1.205, 0.205])
@@ -327,7 +337,7 @@ def test_one_condition_can_be_drawn_over_the_epochs(written: Any, tmp_path: Path
 
 def test_a_single_condition_is_drawn_with_its_interval(written: Any, tmp_path: Path) -> None:
     loaded = noisy(written, ("x: layer\n        condition: noise=1", "condition: layer=3"))
-    plot = read_entry(loaded, loaded.study.figures[1])
+    plot = plot_of(loaded, 1)
     assert [line.ours.x.tolist() for line in plot.panels[1].lines] == [[1]] * 3
     ax = figures.figure_of(loaded, plot).axes[1]
     assert ax.get_xticks().tolist() == [1]
@@ -444,8 +454,9 @@ def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path
     file = curve_table.write(loaded, tmp_path / "out")
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert (file.name, tuple(rows[0])) == ("curves.csv", curve_table.COLUMNS)
-    plot = read_entry(loaded, loaded.study.figures[0])
-    assert len(rows) == sum(len(line.ours.x) for panel in plot.panels for line in panel.lines)
+    plot = plot_of(loaded)
+    drawn = [len(line.ours.x) for panel in plot.panels for line in panel.lines]
+    assert len(rows) == sum(drawn)
     lines = {(r["panel"], r["line"], r["metric"], r["x"]): r for r in rows}
     relu = lines["plain", "relu", "val/loss", "3.0"]
     assert [float(relu[key]) for key in ("median", "low", "high")] == pytest.approx([0.905, 0.9, 0.91])
@@ -471,13 +482,13 @@ def test_a_line_that_ends_early_is_told_and_a_single_place_is_a_dot(written: Any
         named = (("train", "loss"), ("val", "loss"), ("test", "error"))
         folder.finish("finished", [Row(1.0, 1, s, m, "", 0.3) for s, m in named], seconds=1.0)
     loaded = results.load(loaded.study, loaded.root)
-    plot = read_entry(loaded, loaded.study.figures[0])
+    plot = plot_of(loaded)
     assert "A line ends where the first of its runs has ended: elu." in plot.caption
     elu = next(line for line in plot.panels[0].lines if line.label == "elu")
     assert len(elu.ours.x) == 1
     drawn = figures.figure_of(loaded, plot).axes[0]
     dotted = [line for line in drawn.get_lines() if line.get_marker() == "o"]
-    assert [len(line.get_xdata()) for line in dotted] == [1] * len(dotted) != []
+    assert [len(np.asarray(line.get_xdata())) for line in dotted] == [1] * len(dotted) != []
     relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
     assert relu.published is not None
     shown = [y for x, y in zip(*relu.published, strict=True) if 0.4 <= x <= 4]

@@ -46,7 +46,7 @@ def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_
     assert dropped[0] == "dropped (n = 2)"
 
 
-def test_panels_without_titles_are_told_apart_by_their_numbers(written: Any, tmp_path: Path) -> None:
+def test_panels_without_titles_are_distinguished_by_their_numbers(written: Any, tmp_path: Path) -> None:
     def bare(text: str) -> str:
         return (
             text.replace("title: plain, ", "")
@@ -87,4 +87,4 @@ def test_a_value_from_before_training_is_a_dot_and_places_without_a_panel_are_em
     assert [axes.get_visible() for axes in drawn.axes] == [True] * 4 + [False] * 2
     for axes in drawn.axes[:4]:
         dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
-        assert [tuple(line.get_xdata()) for line in dots] == [(0.0,)] * 4
+        assert [tuple(np.asarray(line.get_xdata())) for line in dots] == [(0.0,)] * 4

@@ -194,17 +194,14 @@ def test_a_published_sd_shows_mean_and_sd(written: Any) -> None:
     assert "±: mean and standard deviation over runs (n - 1)." in text
 
 
-def test_a_pipe_cuts_no_name(written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_cuts_no_name(
+    written: Any, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(terminal, "PIPE", 120)
     name = "a_unit_with_a_name_that_is_far_longer_than_any_terminal_is_wide_" * 3
     loaded = written(activations=[f"some.module:{name}"])
-    program = (
-        "import sys; from pathlib import Path; from actlab.studies import reading; "
-        "from actlab.analysis import results; from actlab.reports import terminal; "
-        f"study = reading.load({str(tmp_path / 'units.yaml')!r}, activations=['some.module:{name}']); "
-        f"terminal.print_table(results.load(study, Path({str(loaded.root)!r})))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    words = [programs / "printed_table.py", tmp_path / "units.yaml", f"some.module:{name}", loaded.root]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     assert name in done.stdout
     assert done.stdout == printed(loaded)
     assert "\x1b" not in done.stdout
@@ -297,7 +294,9 @@ def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: 
         (None, Column("e"), False, "-"),
     ],
 )
-def test_numbers(value: float | None, column: Column, signed: bool, text: str) -> None:
+def test_numbers_are_printed_as_their_column_says(
+    value: float | None, column: Column, signed: bool, text: str
+) -> None:
     assert tables.number(value, column, signed) == text
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -39,7 +40,7 @@ def test_figure_has_a_panel_for_every_unit() -> None:
     assert set(names()) <= set(panels)
     for name in names():
         assert (
-            len([line for line in panels[name].lines if len(line.get_xdata()) > 2])
+            len([line for line in panels[name].lines if len(np.asarray(line.get_xdata())) > 2])
             == 2 + entry(name).stochastic
         )
     curves = [

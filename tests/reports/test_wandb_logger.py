@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,6 +104,7 @@ def test_a_trainer_logs_through_it(tmp_path: Path) -> None:
         enable_model_summary=False,
         log_every_n_steps=1,
     )
-    trainer.fit(Line(), torch.utils.data.DataLoader(torch.ones(2), batch_size=2))
+    data: Any = torch.ones(2)
+    trainer.fit(Line(), torch.utils.data.DataLoader(data, batch_size=2))
     losses = [row["train/loss"] for row in history(tmp_path) if "train/loss" in row]
     assert losses == pytest.approx([1.0, 0.64])

@@ -1,5 +1,7 @@
 """Training that ends before its plan is an error, unless something asked for that; the result records which."""
 
+from typing import Any
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -56,9 +58,12 @@ def fitted(*callbacks, module=None, sampler=None, **options):
     trainer = pl.Trainer(
         callbacks=[PlannedLength(), *callbacks],
         **{"max_epochs": 3, "logger": False, "accelerator": "cpu", **options},
-        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
-    trainer.fit(module or Line(), DataLoader(torch.zeros(4, 1), batch_sampler=sampler))
+    data: Any = torch.zeros(4, 1)
+    trainer.fit(module or Line(), DataLoader(data, batch_sampler=sampler))
     return trainer
 
 

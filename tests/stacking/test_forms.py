@@ -49,8 +49,9 @@ class Network(nn.Sequential):
 
 
 class DriftingBuffer(nn.Module):
-    """A unit that replaces its buffer instead of writing into it."""
+    """An activation that replaces its buffer instead of writing into it."""
 
+    mean: torch.Tensor
     stochastic = False
 
     def __init__(self):
@@ -237,7 +238,7 @@ def test_batch_norm_is_kept_member_by_member():
 def test_linear_layers_take_further_axes(axes):
     members = [nn.Linear(5, 3, bias=bias).double() for bias in (True,) * 3]
     x = torch.randn(3, 7, *axes, dtype=torch.float64)
-    together = layers.StackedLinear(members, None)(x)
+    together = layers.StackedLinear(members, None)(x)  # type: ignore[arg-type]  # draws nothing
     for r, one in enumerate(members):
         torch.testing.assert_close(together[r], one(x[r]))
 

@@ -1,6 +1,7 @@
 """Stacks: R members trained as one are the R runs trained alone."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -63,7 +64,9 @@ def train_stacked(tasks, steps):
 
 
 class NoisyUnit(nn.Module):
-    """A foreign unit with a parameter, a buffer and torch's own random numbers."""
+    """A third-party activation with a parameter, a buffer and torch's own random numbers."""
+
+    calls: torch.Tensor
 
     def __init__(self):
         super().__init__()
@@ -124,7 +127,8 @@ def test_members_are_the_runs_alone(activation, dropout):
 
 
 def copy_of(spec, dropout, r):
-    return member(*MEMBERS[r], spec, dropout)
+    seed, lr = MEMBERS[r]
+    return member(seed, lr, spec, dropout)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def copy_of(spec, dropout, r):
     ],
 )
 def test_each_update_is_that_of_the_optimiser_alone(optimizer, settings):
-    make = partial(member, activation="elu", optimizer=optimizer, **settings)
+    make: Any = partial(member, activation="elu", optimizer=optimizer, **settings)
     tasks = [make(seed, lr) for seed, lr in MEMBERS]
     alone = [make(seed, lr) for seed, lr in MEMBERS]
     losses = [train_alone(task, r, 12) for r, task in enumerate(alone)]

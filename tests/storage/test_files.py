@@ -9,43 +9,32 @@ import torch
 from actlab.datamodules.cache import Cached, write_cache
 from actlab.storage.files import replacing, write_atomically
 
-# As in another container, where process numbers are not those of this one.
-WRITER = """
-import os, sys
-os.getpid = lambda: 999_999_999
-from pathlib import Path
-from actlab.storage.files import replacing
-with replacing(Path(sys.argv[1])) as partial:
-    partial.write_text("half")
-    print(partial, flush=True)
-    sys.stdin.read()
-    partial.write_text("whole")
-"""
-
 
 @pytest.fixture
-def writer(tmp_path):
-    """A process that is writing a file of the cache."""
-    words = [sys.executable, "-c", WRITER, str(tmp_path / "a.safetensors")]
+def writer(programs, tmp_path):
+    """A process that is writing a file of the cache, and its partial file."""
+    words = [sys.executable, programs / "partial_writer.py", tmp_path / "a.safetensors"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    process.partial = tmp_path / process.stdout.readline().strip()
-    yield process
+    assert process.stdout
+    yield process, tmp_path / process.stdout.readline().strip()
     process.kill()
     process.communicate()
 
 
 def test_the_file_of_a_live_writer_stays(writer, tmp_path):
+    process, partial = writer
     write_cache(tmp_path / "b.safetensors", Cached({"x": torch.zeros(1)}, {}))
-    assert writer.partial.read_text() == "half"
-    writer.communicate()
-    assert (writer.returncode, (tmp_path / "a.safetensors").read_text()) == (0, "whole")
+    assert partial.read_text() == "half"
+    process.communicate()
+    assert (process.returncode, (tmp_path / "a.safetensors").read_text()) == (0, "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "b.safetensors"}
 
 
 def test_the_file_of_a_killed_writer_is_removed(writer, tmp_path):
-    writer.kill()
-    writer.wait()
-    assert writer.partial.exists()
+    process, partial = writer
+    process.kill()
+    process.wait()
+    assert partial.exists()
     write_atomically(tmp_path / "table.json", "{}")
     assert [path.name for path in tmp_path.iterdir()] == ["table.json"]
 
@@ -54,7 +43,7 @@ def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
     path = tmp_path / "table.json"
     write_atomically(path, "old")
     with pytest.raises(TypeError), replacing(path) as partial:
-        partial.write_text(0)
+        partial.write_text(0)  # type: ignore[arg-type]
     assert (path.read_text(), list(tmp_path.iterdir())) == ("old", [path])
 
 

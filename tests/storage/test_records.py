@@ -75,7 +75,7 @@ def test_load_from_checkpoint_gives_the_network_that_was_trained(tmp_path, argum
     loaded = ClassificationTask.load_from_checkpoint(path)
     x = torch.rand(5, 1, 28, 28)
     assert torch.equal(loaded.eval()(x), task.eval()(x))
-    assert [type(m) for m in loaded.network] == [type(m) for m in task.network]
+    assert [type(m) for m in loaded.network.modules()] == [type(m) for m in task.network.modules()]
     assert loaded.seed == 3
     assert type(loaded.configure_optimizers()) is type(task.configure_optimizers())
     assert (loaded.schedules, loaded.trained) == (task.schedules, task.trained)
@@ -140,7 +140,7 @@ def test_the_first_difference_is_named_as_a_config_names_it():
     assert difference({"x": 1}, {}, "model") == ("model.x", 1, "nothing")
 
 
-def test_plain_values():
+def test_tuples_and_classes_become_plain_values():
     assert plain({"a": (1, None), "b": {"c": torch.optim.SGD}}) == {
         "a": [1, None],
         "b": {"c": "torch.optim.sgd.SGD"},

@@ -4,82 +4,8 @@ import json
 
 import pytest
 
-from late_units import COUNTING
-
 pytestmark = pytest.mark.tries_stacks
 
-UNITS = (
-    COUNTING
-    + '''
-import torch
-
-
-class Wider(nn.Module):
-    def forward(self, x):
-        return torch.cat([x, x], -1) if x.shape != (2, 4) else x
-
-
-class Infinite(nn.Module):
-    def forward(self, x):
-        return x / 0
-
-
-class Cut(nn.Module):
-    def forward(self, x):
-        return x.detach().relu()
-
-
-class Double(nn.Module):
-    def forward(self, x):
-        return x.double().relu()
-
-
-class Steep(nn.Module):  # the derivative of the square root is infinite at 0
-    def forward(self, x):
-        return torch.where(x > 0, x, torch.sqrt(0 * x))
-
-
-class Needs(nn.Module):
-    def __init__(self, slope):
-        super().__init__()
-
-
-class Raises(nn.Module):
-    def forward(self, x):
-        raise KeyError("no such thing")
-
-
-class Jumpy(nn.Module):  # random in training, which it denies
-    stochastic = False
-
-    def forward(self, x):
-        return x.relu() * (torch.rand_like(x) if self.training else 0.5)
-
-
-class Listed(nn.Module):  # a parameter in a list is not one of the module's
-    def __init__(self):
-        super().__init__()
-        self.slopes = [nn.Parameter(torch.full((), 0.1))]
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slopes[0] * x)
-
-
-class Centred(nn.Module):  # not what it declares
-    elementwise = True
-    stochastic = False
-
-    def forward(self, x):
-        return (x - x.mean(0)).relu()
-
-
-class Later(Counting):
-    """Fails in the second epoch."""
-
-    def act(self):
-        raise RuntimeError("tired")
-'''
-)
 STUDY = """\
 base: mnist_classifier
 set:
@@ -96,7 +22,6 @@ seeds: 2
 @pytest.fixture
 def study(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "units.py").write_text(UNITS)
     (tmp_path / "tiny.yaml").write_text(STUDY)
     return lambda command, *words: cli("study", command, "tiny.yaml", *words)
 
@@ -122,12 +47,13 @@ BROKEN = {  # unit → what is said of it
 }
 
 
-def test_activations_that_cannot_be_created_leave_the_others_to_be_trained(study, tmp_path):
+def test_activations_that_cannot_be_created_leave_the_others_to_be_trained(study, program, tmp_path):
+    program("failing_activations")
     (tmp_path / "wrong.py").write_text("def f(:\n")
     words = {
         "./wrong.py:f": "activation f fails: cannot import",
-        "./units.py:Absent": "activation Absent fails: unknown attribute",
-        "./units.py:Needs": "activation Needs fails: ",
+        "./failing_activations.py:Absent": "activation Absent fails: unknown attribute",
+        "./failing_activations.py:Needs": "activation Needs fails: ",
     }
     outcome = study("run", *[word for name in words for word in ("--activation", name)])
     assert outcome.code == 1, outcome.err
@@ -146,8 +72,9 @@ def test_an_activation_a_thousand_times_slower_than_relu_is_named_with_its_time(
     assert "for one run" in line
 
 
-def test_broken_units_are_named_before_training_and_the_study_goes_on(study, tmp_path):
-    units = [word for unit in BROKEN for word in ("--activation", f"./units.py:{unit}")]
+def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program):
+    program("failing_activations")
+    units = [word for unit in BROKEN for word in ("--activation", f"./failing_activations.py:{unit}")]
     outcome = study("run", *units)
     assert outcome.code == 1, outcome.err
     for unit, words in BROKEN.items():
@@ -171,30 +98,9 @@ def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path):
     assert not any("activation relu" in line for line in found)
 
 
-COUNTING = """\
-import torch
-
-
-class Counting(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls, self.seen, self.table = 0, [], {"a": 1}
-        self.register_buffer("last", torch.zeros(()), persistent=False)
-        self.register_buffer("kept", torch.zeros(()))
-        self.act = lambda x: x.relu()
-
-    def forward(self, x):
-        self.calls += 1
-        self.seen.append(float(x.detach().mean()))
-        self.last.fill_(x.detach().mean())
-        self.kept.fill_(x.detach().mean())
-        return self.act(x)
-"""
-
-
-def test_what_no_checkpoint_would_keep_is_named(study, tmp_path):
-    (tmp_path / "counting.py").write_text(COUNTING)
-    out = study("run", "--activation", "./counting.py:Counting").out
+def test_what_no_checkpoint_would_keep_is_named(study, program):
+    program("stateful_activation")
+    out = study("run", "--activation", "./stateful_activation.py:Counting").out
     named = {line.split("'")[1] for line in out.splitlines() if "no checkpoint keeps it" in line}
     assert named == {"calls", "seen", "last"}
     assert "'calls' of Counting (network." in out
@@ -209,16 +115,17 @@ def test_a_broken_unit_leaves_out_no_other_that_prints_alike(study, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
-def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, tmp_path, engine):
-    outcome = study("run", "--activation", "./units.py:Later", "--engine", engine)
+def test_a_unit_that_fails_in_training_is_recorded_and_the_others_go_on(study, program, tmp_path, engine):
+    file = program("late_activations")
+    outcome = study("run", "--activation", "./late_activations.py:Later", "--engine", engine)
     assert outcome.code == 1, outcome.err
     assert "failed: RuntimeError: tired" in outcome.out
     assert "2 of 4 runs finished" in outcome.out
     errors = [json.loads(p.read_text())["error"] for p in tmp_path.glob("runs/tiny/Later-*/failed.json")]
     assert errors == ["RuntimeError: tired"] * 2
-    # Mended, it is another unit: its runs are run.
-    (tmp_path / "units.py").write_text(UNITS.replace("> 6", "> 60"))
-    assert "4 of 4 runs finished" in study("run", "--activation", "./units.py:Later").out
+    # After the fix it is another activation: its runs start from scratch.
+    file.write_text(file.read_text().replace("first = 6", "first = 60"))
+    assert "4 of 4 runs finished" in study("run", "--activation", "./late_activations.py:Later").out
 
 
 def test_a_disk_that_refuses_is_one_line(study, tmp_path):

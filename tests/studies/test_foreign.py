@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pandas as pd
 import pytest
@@ -11,62 +10,6 @@ from tolerances import ROUNDED
 
 pytestmark = pytest.mark.tries_stacks
 
-MINE = """\
-import pytorch_lightning as pl
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-from actlab.tasks import ClassificationTask
-
-
-class MyData(pl.LightningDataModule):
-    def __init__(self, size: int = 64, batch_size: int = 16):
-        super().__init__()
-        self.size, self.batch_size = size, batch_size
-
-    def setup(self, stage):
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(self.size, 6, generator=generator)
-        self.data = TensorDataset(x, (x.sum(1) > 0).long())
-
-    def train_dataloader(self):
-        return DataLoader(self.data, self.batch_size)
-
-    val_dataloader = test_dataloader = train_dataloader
-
-
-class MyModule(pl.LightningModule):
-    def __init__(self, activation: str = "relu", width: int = 8, lr: float = 0.1, broken: bool = False):
-        super().__init__()
-        from actlab.activations import create
-
-        self.network = nn.Sequential(nn.Linear(6, width), create(activation), nn.Linear(width, 2))
-        self.lr, self.broken = lr, broken
-
-    def step(self, batch):
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
-
-    def training_step(self, batch, batch_idx):
-        loss = self.step(batch) * (float("nan") if self.broken else 1)
-        self.log("train_loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val/loss", self.step(batch))
-
-    def on_train_epoch_end(self):
-        if self.current_epoch % 2 == 1:
-            self.log("every_second_epoch", float(self.current_epoch))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=self.lr)
-
-
-class OwnStep(ClassificationTask):
-    def training_step(self, batch, batch_idx):
-        return 2 * super().training_step(batch, batch_idx)
-"""
 STUDY = """\
 base: ./base.yaml
 grid: {model.activation: [relu, elu], model.lr: [0.5, 0.01]}
@@ -76,18 +19,17 @@ table: [{metric: val/loss, at: last}, {metric: train_loss, at: last}]
 """
 BASE = {
     "seed_everything": 0,
-    "model": {"class_path": "mine.MyModule", "init_args": {"activation": "relu"}},
-    "data": {"class_path": "mine.MyData"},
+    "model": {"class_path": "plain_lightning.MyModule", "init_args": {"activation": "relu"}},
+    "data": {"class_path": "plain_lightning.MyData"},
     "trainer": {"max_epochs": 4, "accelerator": "cpu"},
 }
 
 
 @pytest.fixture
-def study(cli, tmp_path, monkeypatch):
+def study(cli, program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    (tmp_path / "mine.py").write_text(MINE)
+    program("plain_lightning")
     (tmp_path / "base.yaml").write_text(json.dumps(BASE))
 
     def run(command, *words, text=STUDY):
@@ -145,7 +87,7 @@ def test_a_task_with_a_step_of_its_own_runs_one_by_one(study):
     text = """\
 base: mnist_classifier
 set:
-  model.class_path: mine.OwnStep
+  model.class_path: plain_lightning.OwnStep
   data.sample: true
   data.batch_size: 500
   trainer.max_epochs: 1
@@ -171,8 +113,9 @@ def test_runs_of_a_study_have_the_same_devices(study):
 @pytest.mark.parametrize("end", ["raise ValueError('no')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
 def test_a_module_that_ends_its_devices_is_a_failed_run(study, tmp_path, end):
     ends = f"\n\nclass Ends(MyModule):\n    def on_train_start(self):\n        {end}\n"
-    (tmp_path / "mine.py").write_text("import os\n" + MINE + ends)
-    words = ["trainer.devices=2", "trainer.strategy=ddp", "model.class_path=mine.Ends", "seeds=1"]
+    file = tmp_path / "plain_lightning.py"
+    file.write_text(f"import os\n{file.read_text()}{ends}")
+    words = ["trainer.devices=2", "trainer.strategy=ddp", "model.class_path=plain_lightning.Ends", "seeds=1"]
     words += ["model.activation=relu", "model.lr=0.1"]
     outcome = study("run", *(part for word in words for part in ("--set", word)))
     assert outcome.code == 1, outcome.err

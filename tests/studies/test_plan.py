@@ -5,6 +5,7 @@ import copy
 import json
 import sys
 import textwrap
+from typing import Any
 
 import jsonschema
 import pytest
@@ -161,7 +162,7 @@ def test_blocks_are_united(study):
     ]
 
 
-def test_overrides(study):
+def test_overrides_replace_values_of_the_study_file(study):
     changed = study(overrides=["seeds=[7]", "model.network.dropout=0.1", "model.optimizer.lr=1e-2"])
     (run, _) = changed.runs()
     assert (run.seed, run.point["model.network.dropout"]) == (7, 0.1)
@@ -305,7 +306,7 @@ def test_sections_and_values_of_another_kind_are_told(study, override, message):
 
 
 @pytest.mark.parametrize("unit", ["{name: 1}", "{name: null}", "{name: [], alpha: 1}", "~no-one/x.py:Unit"])
-def test_units_that_are_none_are_told(study, unit):
+def test_unknown_activations_are_rejected(study, unit):
     with pytest.raises(ActlabError, match=r"an activation is a name|not a valid path"):
         checking.check(study(activations=[unit]))
 
@@ -330,7 +331,7 @@ def test_a_missing_study_names_the_nearest():
         (True, "True"),
     ],
 )
-def test_labels(value, text):
+def test_labels_of_grid_values(value, text):
     assert keys.label(value) == text
 
 
@@ -490,14 +491,16 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
 
 
 @pytest.mark.parametrize("names", [("a.py", "b.py"), ("v1/unit.py", "v2/unit.py")])
-def test_units_that_look_alike_are_told_apart_for_loggers(study, tmp_path, names):
+def test_loggers_distinguish_activations_of_one_name(study, tmp_path, names):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"def bent(x):  # {name}\n    return x.relu()\n")
     one = study(activations=[str(tmp_path / f"{name}:bent") for name in names])
-    logged = {}
+    logged: dict[Any, set[Any]] = {}
     for run in one.runs():
-        logger = loggers.logger_factory("test_plan.Kept", one, tmp_path)(run)
+        make = loggers.logger_factory("test_plan.Kept", one, tmp_path)
+        assert make
+        logger = make(run)
         logged.setdefault(logger.config["setting"], set()).add((logger.config["activation"], logger.tags[-1]))
     known = [[(unit, unit)] for unit in ("relu", "elu", *(f"{name}:bent" for name in names)) for _ in range(2)]
     assert [*map(list, logged.values())] == known

@@ -42,7 +42,7 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
 def test_the_time_left_is_that_of_epochs_not_of_the_start(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
     clock = iter([0.0, 60.0, 62.0, 64.0])  # a minute passes before the first epoch has ended
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("actlab.engines.progress.time.monotonic", lambda: next(clock))
     with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
         for fraction in (0.25, 0.5, 0.75):
             display(RUNS[0], fraction)

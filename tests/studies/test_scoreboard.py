@@ -7,23 +7,10 @@ import pytest
 
 from actlab.cli import scoreboard
 
-UNIT = """\
-import torch
-
-
-class Mine(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.slope = torch.nn.Parameter(torch.tensor(1.5))
-
-    def forward(self, x):
-        return x * torch.sigmoid(self.slope * x)
-"""
-
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(UNIT)
+def here(program, tmp_path, monkeypatch):
+    program("learnt_swish")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -41,7 +28,7 @@ def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
         scoreboard, "TASKS", {"gelu_mnist_autoencoder": "mnist", "gelu_twitter_pos": "twitter_pos"}
     )
     monkeypatch.setitem(scoreboard._SMALL, "trainer.max_epochs", 1)
-    outcome = cli("scoreboard", "--activation", "./mine.py:Mine")
+    outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine")
     assert outcome.code == 0, outcome.err
     assert re.search(r"^task +\w+ +\w+ +\w+ +\w+$", outcome.out, re.M)
     assert re.search(r"^gelu_mnist_autoencoder( +\S+ \([1-4]\)){4}$", outcome.out, re.M)

@@ -144,7 +144,7 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", '{"compare": 1}', '{"compare": {"POINT": 1}}', "RUNS"])
-def test_a_selection_that_is_none_or_of_other_runs_is_told(study, tmp_path, trained, content):
+def test_a_malformed_selection_or_one_of_other_runs_is_rejected(study, tmp_path, trained, content):
     shutil.copytree(trained, tmp_path / "runs")
     path = tmp_path / "runs/mine/selection.json"
     point = next(iter(read_json(path, dict, "")["compare"]))

@@ -4,13 +4,14 @@ import sys
 
 import pandas as pd
 import pytest
-from test_studies import STUDIES
 
 import wandb_logs
 from actlab.reports import workspaces
 from actlab.reports.wandb import RunLogger
+from actlab.storage.resources import resource
 from actlab.studies import reading
 
+STUDIES = sorted(resource("configs/studies").glob("*.yaml"))
 STUDY = """\
 title: Two units
 tags: [a paper, digits]

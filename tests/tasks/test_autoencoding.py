@@ -1,6 +1,7 @@
 """The autoencoder's task: its loss by hand, and stacks that are the runs alone."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from actlab.stacking.task import reason_against
 from actlab.tasks import AutoencoderTask
 
 SHAPE = (2, 3, 4)
-QUIET = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
 
 
 class Images(TensorDataModule):
@@ -45,7 +47,7 @@ def fitted(one, data, tmp_path):
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         log_every_n_steps=1,
-        **dict.fromkeys(QUIET, False),
+        **QUIET,
     )
     trainer.fit(one, datamodule=data)
     assert trainer.global_step == 3 * (30 // 8)

@@ -2,6 +2,7 @@
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +65,7 @@ def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):
     config = yaml.safe_load(config_file("timit_frames").read_text(encoding="utf-8"))
     config["data"]["init_args"]["sample"] = True
     config["trainer"].pop("logger")
+    data: Any
     trainer, task, data = build(config)
     assert isinstance(task, FrameTask)
     assert sum(p.numel() for p in task.parameters()) == 17_453_095

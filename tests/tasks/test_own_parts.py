@@ -1,6 +1,7 @@
 """Users' units, losses, optimisers and data: what a task does with them is what it says, or it is refused."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -25,31 +26,11 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity
 
-QUIET = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
 
 
 pytestmark = pytest.mark.tries_stacks
-
-LEARNING = """\
-import torch
-from torch import nn
-
-
-class Late(nn.Module):
-    def forward(self, x):
-        if not hasattr(self, "a"):
-            self.a = nn.Parameter(torch.full((), 0.1))
-        return torch.where(x > 0, x, self.a * x)
-
-
-class Listed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.slopes = [nn.Parameter(torch.full((), 0.1))]
-
-    def forward(self, x):
-        return torch.where(x > 0, x, self.slopes[0] * x)
-"""
 
 
 class Centred(nn.Module):
@@ -195,7 +176,8 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
         "trainer": {"accumulate_grad_batches": 2, "max_epochs": 1, **QUIET},
     }
     trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
-    for subject in (task, StackedTask([experiments.build(config).task for _ in range(2)])):
+    tasks: list[Any] = [experiments.build(config).task for _ in range(2)]
+    for subject in (task, StackedTask(tasks)):
         with pytest.raises(ActlabError, match="2: the batches of FrameTask differ in size"):
             trainer.fit(subject, datamodule=data)
 
@@ -212,16 +194,15 @@ def test_a_unit_that_acts_in_place_has_the_bias_shift_of_the_other(name):
     torch.manual_seed(0)
     images, labels = torch.rand(300, 1, 28, 28), torch.randint(0, 10, (300,))
 
+    class Images:
+        def __getitems__(self, position):
+            return images[position.index], labels[position.index]
+
+        def __len__(self):
+            return 300
+
     class Data:
-        class train:  # noqa: N801
-            @staticmethod
-            def __getitems__(position):
-                return images[position.index], labels[position.index]
-
-            def __len__(self):
-                return 300
-
-        train = train()
+        train = Images()
 
     in_place = {"name": {"relu": "torch.nn:ReLU", "elu": "torch.nn:ELU"}[name], "inplace": True}
     found = []
@@ -255,6 +236,7 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
             "trainer": {"max_epochs": 1, **QUIET},
         }
         watch = UnitStatistics(samples=100)
+        data: Any
         trainer, task, data = experiments.build(config, callbacks=[watch], default_root_dir=str(tmp_path))
         trainer.fit(task, datamodule=data)
         images, labels = (tensor[:100] for tensor in data.train.tensors)
@@ -312,11 +294,12 @@ def test_a_task_may_choose_what_it_trains(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["Late", "Listed"])
-def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, tmp_path, monkeypatch, unit):
+def test_a_parameter_that_is_never_trained_is_refused_by_fit(cli, program, tmp_path, monkeypatch, unit):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "units.py").write_text(LEARNING)
-    words = ["--data.sample", "true", "--model.activation", f"./units.py:{unit}", "--trainer.max_epochs", "1"]
-    words += ["--model.network.hidden", "[8]", "--trainer.logger", "false"]
+    program("failing_activations")
+    words = ["--model.activation", f"./failing_activations.py:{unit}"]
+    words += ["--model.network.hidden", "[8]", "--data.sample", "true"]
+    words += ["--trainer.max_epochs", "1", "--trainer.logger", "false"]
     found = cli("fit", "-c", "mnist_classifier", *words)
     assert found.code == 2
     assert "learns a tensor of shape () that is not in the optimiser" in found.err
@@ -348,7 +331,7 @@ class Uneven(pl.LightningDataModule):
     test_dataloader = train_dataloader
 
 
-def test_what_a_module_of_others_logs_counts_by_the_size_of_batches(tmp_path):
+def test_what_a_third_party_module_logs_counts_by_the_size_of_batches(tmp_path):
     trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, callbacks=[TestEveryEpoch()], **QUIET)
     trainer.fit(Plain(), datamodule=Uneven())
     assert trainer.callback_metrics["test/mean"] == 2.0  # not the mean of 1 and 3.5

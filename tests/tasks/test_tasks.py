@@ -3,6 +3,7 @@
 import pickle
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -22,7 +23,7 @@ from actlab.tasks.randomness import is_random
 from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
 
 EPOCHS = 3
-SILENT = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+SILENT: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 
 
 class Weights(pl.Callback):
@@ -48,9 +49,8 @@ def fitted(task, data, tmp_path, **options):
         callbacks=[watch],
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        **dict.fromkeys(
-            ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
-        ),
+        **SILENT,
+        enable_checkpointing=False,
         **options,
     )
     trainer.fit(task, datamodule=data)
@@ -98,6 +98,7 @@ def test_a_batch_of_padding_is_harmless():
     empty = Quantity(torch.tensor([float("inf"), 3.0], requires_grad=True), torch.zeros(2))
     assert empty.mean() == 0
     empty.mean().backward()
+    assert empty.values.grad is not None
     assert torch.equal(empty.values.grad, torch.zeros(2))
 
 
@@ -219,7 +220,7 @@ def test_contradictions_are_told(options, message):
 
 def test_a_task_without_quantities_cannot_be_made():
     with pytest.raises(TypeError, match="quantities"):
-        Task("relu", MLP, 3, (4,), torch.optim.SGD)
+        Task("relu", MLP, 3, (4,), torch.optim.SGD)  # type: ignore[abstract]
 
 
 def test_who_cannot_be_stacked_says_so():
@@ -306,8 +307,8 @@ def test_dropout_probabilities_are_not_rounded_to_a_networks_precision():
 class Asleep(FrameNetwork):
     """With a layer that its maker keeps in evaluation mode."""
 
-    def __init__(self, *args, **options):
-        super().__init__(*args, dropout=0.5, **options)
+    def __init__(self, act, num_classes, input_shape):
+        super().__init__(act, num_classes, input_shape, dropout=0.5)
         self[2].eval()
 
 
@@ -356,10 +357,11 @@ def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, 
 
 def test_batch_norm_over_parts_of_a_batch_is_refused():
     network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    alone, apart, together = (
+    trainers: list[Any] = [
         SimpleNamespace(world_size=size, strategy=SimpleNamespace(_layer_sync=sync))
         for size, sync in ((1, None), (2, None), (2, object()))
-    )
+    ]
+    alone, apart, together = trainers
     for trainer in (alone, together):
         check_devices(trainer, network)
     check_devices(apart, network[:1])

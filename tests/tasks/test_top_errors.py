@@ -6,7 +6,7 @@ import torch
 
 from actlab.errors import ActlabError
 from actlab.stacking.task import reason_against
-from actlab.studies import reading
+from actlab.storage.resources import config_file
 from actlab.tasks import ClassificationTask, FrameTask
 
 
@@ -56,7 +56,7 @@ def test_it_can_be_logged_of_training_too():
 
 def test_a_study_knows_it(cli, tmp_path):
     """And refuses the metric of another number before anything is trained."""
-    text = reading.config_file("elu_imagenet", "configs/studies").read_text()
+    text = config_file("elu_imagenet", "configs/studies").read_text()
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace("../imagenet_elu15.yaml", "imagenet_elu15"))
     assert cli("study", "plan", path, "--smoke", "--runs-dir", tmp_path).code == 0

@@ -1,6 +1,7 @@
 """What is logged of training batches: further metrics and the penalised loss, alone and in stacks."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from actlab.tasks import ClassificationTask
 from toys import FrameNetwork, Frames, FrameTask
 
 STRENGTH, EPOCHS = 0.03, 2
-QUIET = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
 SCHEDULES = {
     "none": {},
     "decay": {"weight_decay": Cosine(9)},
@@ -58,7 +60,7 @@ def fitted(task, data, tmp_path, *callbacks):
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         log_every_n_steps=1,
-        **dict.fromkeys(QUIET, False),
+        **QUIET,
     ).fit(task, datamodule=data)
     return task
 

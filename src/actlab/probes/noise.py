@@ -44,7 +44,9 @@ class Measured(NamedTuple):
 class Subject(Protocol):
     """R trained networks in evaluation mode."""
 
-    device: torch.device
+    @property
+    def device(self) -> torch.device:
+        """The device of the networks."""
 
     def measured(self, batch: Batch, shared: bool) -> Mapping[str, Quantity]:
         """Return the quantities of a batch that all runs share, with values ``(R, B, *)``."""

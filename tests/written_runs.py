@@ -16,7 +16,7 @@ Curves = dict[str, list[float]]
 
 def study(**changes: Any) -> Study:
     """Two units, two learning rates, two seeds unless changed."""
-    given = {
+    given: dict[str, Any] = {
         "name": "s",
         "title": "S",
         "seeds": (0, 1),
@@ -25,8 +25,8 @@ def study(**changes: Any) -> Study:
         "table": ({"metric": "test/error", "at": "last", "percent": True},),
     }
     given |= changes
-    blocks = tuple(map(Block, given.pop("grids")))  # type: ignore[arg-type, call-overload]
-    return Study(blocks=blocks, **given)  # type: ignore[arg-type]
+    blocks = tuple(map(Block, given.pop("grids")))
+    return Study(blocks=blocks, **given)
 
 
 def one_unit(seeds: int = 1, **changes: Any) -> Study:

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 from actlab.engines import packing, queue
-from actlab.studies import reading
+from actlab.studies import plan, reading
 
 STUDY = """\
 base: mnist_classifier
@@ -36,7 +36,7 @@ def ignore(run, fraction):
 
 def execute(runs, root, stacked=True, progress=ignore, most=None):
     """Train some runs."""
-    jobs = packing.pack(runs, root, most or packing.MAX_STACK, stacked).jobs
+    jobs = packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs
     assert queue.work(jobs, root, progress) == []
 
 

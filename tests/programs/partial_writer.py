@@ -1,0 +1,14 @@
+"""Writes half of the file that it is given, and the whole when its standard input ends."""
+
+import os
+import sys
+from pathlib import Path
+
+from actlab.storage.files import replacing
+
+os.getpid = lambda: 999_999_999  # as in another container, which numbers its processes from 1 as well
+with replacing(Path(sys.argv[1])) as partial:
+    partial.write_text("half")
+    print(partial, flush=True)
+    sys.stdin.read()
+    partial.write_text("whole")

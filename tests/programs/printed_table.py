@@ -1,0 +1,11 @@
+"""Prints the table of a study: its file, an activation that joins it, and the folder of its runs are given."""
+
+import sys
+from pathlib import Path
+
+from actlab.analysis import results
+from actlab.reports import terminal
+from actlab.studies import reading
+
+study = reading.load(sys.argv[1], activations=[sys.argv[2]])
+terminal.print_table(results.load(study, Path(sys.argv[3])))
