@@ -5,6 +5,7 @@ import pydoc
 import subprocess
 import sys
 import types
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -35,7 +36,7 @@ if __name__ == "__main__":
 """
 
 
-CHANGES = {"smoke": True, "activations": ["./api_units.py:Mine"], "reference": "gelu"}
+CHANGES: dict[str, Any] = {"smoke": True, "activations": ["./api_units.py:Mine"], "reference": "gelu"}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_what_a_notebook_has_defined_is_rejected(monkeypatch):
     with pytest.raises(ActlabError, match=r"top level of a file"):
         actlab.load_study("demo", activations=[lambda x: x])
     with pytest.raises(ActlabError, match=r"activation 3: give a class"):
-        actlab.load_study("demo", activations=[3])
+        actlab.load_study("demo", activations=[3])  # type: ignore[list-item]
 
 
 def test_activations_take_every_form(folder, monkeypatch):

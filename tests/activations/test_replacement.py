@@ -103,7 +103,14 @@ def model_of_many():
         Slope(1),
         Slope(2),
     ]
-    names = ["srelu", "cauchy_lu", "laplace_lu", {"name": "soi", "mu": 1.0}, "soi", "adaptive_dropout"]
+    names: list[actlab.activations.Spec] = [
+        "srelu",
+        "cauchy_lu",
+        "laplace_lu",
+        {"name": "soi", "mu": 1.0},
+        "soi",
+        "adaptive_dropout",
+    ]
     return nn.Sequential(*parts, *map(actlab.create, names), actlab.activations.Function(swish, {}))
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_runs import ACT, study, write
 
 from actlab.analysis import results
 from actlab.analysis.power import detectable, pairs_to_detect, power
@@ -16,6 +15,7 @@ from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
 from actlab.errors import ActlabError
 from actlab.studies.folders import DIVERGED
 from actlab.studies.plan import Selection, Study
+from written_runs import ACT, study, write
 
 PERCENT = {"metric": "test/error", "percent": True}
 
@@ -140,6 +140,7 @@ def test_pairs_and_detectable_effects_agree():
     for hypotheses in (1, 4, 12):
         for effect in (0.3, 0.7, 1.1):
             pairs = pairs_to_detect(effect, hypotheses)
+            assert pairs
             assert detectable(pairs, hypotheses) <= effect
             assert pairs == min(pairs, 12) or detectable(pairs - 1, hypotheses) > effect
     assert pairs_to_detect(0.001) is None
