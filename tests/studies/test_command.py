@@ -216,6 +216,15 @@ def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
         assert "activation" in (log.parent / "hparams.yaml").read_text()
 
 
+def test_runs_that_finished_without_a_logger_are_named(study):
+    few = ["--set", "model.optimizer.lr=1e-2", "--set", "seeds=1"]
+    assert study("run", *few).code == 0
+    words = ["--logger", "pytorch_lightning.loggers.CSVLogger"]
+    out = study("run", *few, "--activation", "silu", *words).out
+    assert "2 of 3 finished runs have no log, because they were trained without --logger: relu" in out
+    assert "have no log" not in study("run", *few, *words, "--runs-dir", "other").out
+
+
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch, engine):
     """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""

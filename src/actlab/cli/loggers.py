@@ -13,8 +13,11 @@ from typing import Any
 from actlab.analysis.points import in_words, printer
 from actlab.config.keys import canonical, label
 from actlab.errors import ActlabError
+from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
+
+_NAMED = 3  # runs named in a message
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,19 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
             f"--logger {name!r} is not a Lightning logger class. Example: actlab.reports.wandb.RunLogger."
         )
     return Loggers(name, study.name, root, study.tags, study.modes, _distinct_texts(study.runs()))
+
+
+def unlogged(runs: Sequence[Run], root: Path) -> str:
+    """Return a line about the finished runs that no logger has logged; empty without any."""
+    finished = [run.id for run in runs if RunFolder(root, run).finished]
+    names = [name for name in finished if not has_id(root / name)]
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"{len(names)} of {len(finished)} finished runs have no log, because they were trained without --logger: "
+        f"{', '.join(names[:_NAMED])}{more}. Use another --runs-dir to train and log them again."
+    )
 
 
 def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.cli import study_new, study_output
-from actlab.cli.loggers import logger_factory
+from actlab.cli.loggers import logger_factory, unlogged
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines.checking import check
@@ -232,6 +232,8 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
     failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
     opened = study_output.load(study, root, args.stage)
     study_output.show(opened[-1])
+    if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
+        print(f"\nnote: {line}")
     folder = study_output.folder_of(study, root, args.stage)
     if args.report or args.html:
         written = study_output.report(opened, folder, args.html)

@@ -245,6 +245,11 @@ def id_in(folder: Path) -> str:
     return read_json(path, _Logger, "delete it; loggers then start a new history")["id"]
 
 
+def has_id(folder: Path) -> bool:
+    """Return whether a folder's run has an id, and so has been logged."""
+    return (folder / _LOGGER).exists()
+
+
 def forget_id(folder: Path) -> None:
     """Delete the id of a folder's run, so that loggers start a new run."""
     (folder / _LOGGER).unlink(missing_ok=True)
