@@ -97,8 +97,8 @@ def unlogged(runs: Sequence[Run], root: Path) -> str:
         return ""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
-        f"{len(names)} of {len(finished)} finished runs have no log, because they were trained without --logger: "
-        f"{', '.join(names[:_NAMED])}{more}. Use another --runs-dir to train and log them again."
+        f"{len(names)} of {len(finished)} finished runs have no log, because they were trained without "
+        f"--logger: {', '.join(names[:_NAMED])}{more}. Use another --runs-dir to train and log them again."
     )
 
 
