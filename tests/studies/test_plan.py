@@ -187,6 +187,15 @@ def test_an_edited_unit_is_another_unit(study, tmp_path):
     assert [a.id == b.id for a, b in zip(before, after, strict=True)] == [True] * 8 + [False] * 4
 
 
+def test_smoke_asks_only_data_with_samples_for_a_sample(study):
+    own = TEXT + "set: {data: {class_path: mine.Table, init_args: {rows: 100}}}\n"
+    (config, *_) = (run.config for run in study(own, smoke=True).runs())
+    assert config["data"] == {"class_path": "mine.Table", "init_args": {"rows": 100}}
+    assert config["trainer"]["max_epochs"] == 1
+    (asked, *_) = (run.config for run in study(own + "smoke: {data.sample: true}\n", smoke=True).runs())
+    assert asked["data"]["init_args"] == {"rows": 100, "sample": True}
+
+
 def test_smoke_takes_the_sample_and_few_seeds(study):
     smoke = study(TEXT + "smoke: {model.network.hidden: [8]}\n", smoke=True)
     assert smoke.name == "mine-smoke"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from actlab.config.keys import (
     as_number,
     check_order,
     class_of,
+    get_dotted,
     located,
     mode_of,
     plain_unit,
@@ -27,6 +29,7 @@ from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
+_SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
 SMOKE_SEEDS = 2
 MOST_SEEDS = 10_000
 UNIT = "activation"  # last part of the grid keys that --activation extends
@@ -132,9 +135,11 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
     blocks = []
     for block in given:
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
-        settings = {**file.set, **block.set, **smoke}
-        grid = {key: as_list(smoke[key]) if key in smoke else values for key, values in grid.items()}
-        blocks.append(Block(grid, _base(block.base or str(file.base), path), settings, block.name))
+        full = Block(grid, _base(block.base or str(file.base), path), {**file.set, **block.set}, block.name)
+        lacks = get_dotted(full.config({}), _SAMPLE) is None
+        short = {key: value for key, value in smoke.items() if key != _SAMPLE or not lacks or key in file.smoke}
+        grid = {key: as_list(short[key]) if key in short else values for key, values in grid.items()}
+        blocks.append(replace(full, grid=grid, settings={**full.settings, **short}))
     return blocks
 
 
