@@ -122,7 +122,7 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> s
     """
     mine = sum(_seconds(unit, x) for unit, x in sites.values())
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
-    if mine < SLOW * relu:
+    if mine <= SLOW * relu:  # also without sites
         return None
     size, updates = getattr(experiment.data, "batch_size", SAMPLES), updates_per_epoch(experiment) or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
