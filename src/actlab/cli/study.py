@@ -49,9 +49,14 @@ EXAMPLES = {
         "actlab study run gelu_mnist_classifier --set data.dataset=FOLDER",
         "actlab study run mine.yaml --set 'model.optimizer.lr=[1e-3, 1e-4]' --set seeds=3",
     ],
-    "show": ["actlab study show demo", "actlab study show demo --csv > values.csv"],
+    "show": [
+        "actlab study show demo",
+        "actlab study show demo --csv > values.csv",
+        "actlab study show demo --latex",
+    ],
     "report": [
         "actlab study report demo --html",
+        "actlab study report demo --paper 1 --font serif",
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
     "wandb": ["actlab study wandb demo --entity ME --project actlab"],
@@ -81,7 +86,9 @@ def parser() -> Parser:
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
+    form.add_argument("--latex", action="store_const", dest="form", const="latex", help="tables for a paper")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
+    study_output.add_paper_options(subs["report"])
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
     subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
     return top
@@ -177,7 +184,11 @@ def main(argv: Sequence[str]) -> int:
         study_output.dashboards(study_output.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
         folder = study_output.folder_of(study, root, args.stage)
-        study_output.report(study_output.load(study, root, args.stage), folder, args.html)
+        paper = study_output.paper_of(args)
+        opened = study_output.load(study, root, args.stage)
+        study_output.report(opened, folder, args.html)
+        if paper:
+            study_output.draw_for_paper(opened[-1], folder, paper)
     return 0
 
 

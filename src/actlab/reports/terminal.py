@@ -18,6 +18,7 @@ from actlab.analysis.scoreboard import Record
 from actlab.reports import tables
 from actlab.reports.notes import footnotes
 
+MARK = "> "  # before the user's activations
 PIPE = 120  # characters: the widest single table in a pipe, which has no width
 _WIDEST = 10_000  # characters: wider than any table, to measure the width that a table needs
 
@@ -30,7 +31,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     """
     console = Console(file=file or sys.stdout, highlight=False)
     terminal = console.is_terminal
-    wide = _table(*tables.grid(results))
+    wide = _table(*tables.grid(results), tables.own(results))
     whole = _width_of(console, wide) <= (console.width if terminal else PIPE)
     printed: list[Text | Table] = [wide] if whole else narrow(results)
     if not terminal:
@@ -55,7 +56,7 @@ def narrow(results: Results) -> list[Text | Table]:
     found: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
         found += [Text(f"\n{title}", style="bold")] if title else []
-        found.append(_table(head, body))
+        found.append(_table(head, body, tables.own(results)))
     return found
 
 
@@ -80,12 +81,13 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
+def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[bool] = ()) -> Table:
+    """Return a table; the rows of the user's activations are bold, and marked for output without styles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, words in enumerate(head):
         table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
-    for line in body:
-        table.add_row(*map(Text, line))
+    for line, mine in zip(body, own or [False] * len(body), strict=True):
+        table.add_row(*map(Text, [f"{MARK}{line[0]}", *line[1:]] if mine else line), style="bold" * mine)
     return table
 
 
