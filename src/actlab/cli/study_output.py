@@ -22,8 +22,6 @@ from actlab.studies.probe_files import file_of
 if TYPE_CHECKING:
     from actlab.reports.style import Paper
 
-FONTS = ("sans", "serif")
-
 
 def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
     """Load the results of all open stages, or of the stages up to a given one; the last one is shown.
@@ -81,7 +79,7 @@ def add_paper_options(sub: ArgumentParser) -> None:
         choices=(1, 2),
         help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), without title",
     )
-    sub.add_argument("--font", choices=FONTS, help="of --paper; default: sans")
+    sub.add_argument("--font", choices=("sans", "serif"), help="of --paper; default: sans")
 
 
 def paper_of(args: Namespace) -> Paper | None:
@@ -96,7 +94,7 @@ def paper_of(args: Namespace) -> Paper | None:
         return None
     from actlab.reports.style import Paper
 
-    return Paper(args.paper, args.font or FONTS[0])
+    return Paper(args.paper, "serif" if args.font == "serif" else "sans")
 
 
 def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis.results import Results
-from actlab.errors import ActlabError
 from actlab.reports import style
 from actlab.reports.canvas import Axes, Figure, Line2D, MaxNLocator, mpl
 from actlab.reports.panels import Line, Panel, Plot, limits
@@ -19,7 +18,7 @@ from actlab.reports.plots import read
 
 _PER_ROW = 3
 _STACKED = 3  # panels one below the other in a paper's column; more are in pairs
-_PAPER_ROW, _PAGE = 1.9, 9.0  # inches: height of a row of panels in a paper, and of its page
+_PAPER_ROW = 1.9  # inches: height of a row of panels in a paper
 _WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along its height
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
@@ -62,11 +61,8 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     head = 0.12 + 0.17 * len(title) + 0.17 * sum(len(handles) for handles in legends)
     foot = 0.1 + 0.135 * len(caption) if caption else 0.02
     height = head + (_PAPER_ROW if paper else 2.45) * rows + foot
-    if paper and height > _PAGE:
-        raise ActlabError(
-            f"figure {plot.name!r} of {results.study.name} has {len(plot.panels)} panels and would be "
-            f"{height:.1f} inches high: a page of a paper has {_PAGE:g}. Give --paper 2, or split the figure"
-        )
+    if paper:
+        paper.check(plot.name, len(plot.panels), height)
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
     axes = figure.subplots(rows, columns, squeeze=False)

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from actlab.errors import ActlabError
 from actlab.reports.canvas import Figure, FigureCanvasAgg
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
+PAGE = 9.0  # inches: height of the text on a page of a paper
 
 # Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
 _KNOWN = {
@@ -76,6 +78,21 @@ class Paper(NamedTuple):
         """The settings of matplotlib, over `RC`; fonts are embedded as TrueType, as publishers require."""
         family = {"sans": "DejaVu Sans", "serif": "STIXGeneral"}[self.font]
         return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
+
+    def check(self, name: str, panels: int, height: float) -> None:
+        """Raise an ActlabError for a figure that is higher than a page.
+
+        Args:
+            name: name of the figure.
+            panels: number of its panels.
+            height: in inches.
+        """
+        if height > PAGE:
+            remedy = "give --paper 2, or fewer panels" if self.columns == 1 else "give fewer panels"
+            raise ActlabError(
+                f"figure {name!r} has {panels} panels and would be {height:.1f} inches high, but a page has "
+                f"{PAGE:g}: {remedy}"
+            )
 
 
 def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:

@@ -56,13 +56,13 @@ def to_latex(results: Results) -> str:
     The tables require the package booktabs. Activations of the user are bold.
     """
     bold = {number for number, mine in enumerate(own(results)) if mine}
-    tables = []
+    found: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
-        label = f"tab:{_plain(results.study.name)}-{len(tables) + 1}"
+        label = f"tab:{_plain(results.study.name)}-{len(found) + 1}"
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
         lines = [["--" if cell == NONE else cell for cell in line] for line in body]
-        tables.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
-    text = "\n\n".join(["% \\usepackage{booktabs}", *tables])
+        found.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
+    text = "\n\n".join(["% \\usepackage{booktabs}", *found])
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
     hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
     return hint + text + "\n"

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from actlab.analysis import comparison, scoreboard, verdict
 from actlab.analysis.results import Results
-from actlab.analysis.scoreboard import Record
-from actlab.reports import tables
+from actlab.analysis.scoreboard import Board, Record
+from actlab.reports import effects, tables
 from actlab.reports.notes import footnotes
 
 MARK = "> "  # before the user's activations
@@ -61,16 +61,26 @@ def narrow(results: Results) -> list[Text | Table]:
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
-    """Print each scoreboard: one line per task, with each activation's median and, in parentheses, its rank."""
+    """Print each scoreboard: the differences to the reference in each task, then medians with ranks."""
     console = Console(file=file or sys.stdout, highlight=False)
-    for board in scoreboard.boards(records):
-        head = ["task", *board.beaten]
+    boards = scoreboard.boards(records)
+    for board in boards:
+        _print_differences(console, board)
+    for line in effects.notes(boards):
+        console.print(Text(line), "", sep="\n", soft_wrap=not console.is_terminal)
+    for board in boards:
+        head = ["task", *(f"{MARK * (label in board.own)}{label}" for label in board.beaten)]
         body = []
         for task in board.tasks:
             where = ", ".join(filter(None, (task.point, task.column.name)))
             cells = (tables.place(task.places.get(unit), task.column) for unit in board.beaten)
             body.append([f"{task.record.table['study']}\n  {where}", *cells])
-        body.append(["others beaten", *(tables.share(value) for value in board.beaten.values())])
+        body.append(
+            [
+                "others beaten\n  mean of ranks over unlike tasks",
+                *(tables.share(value) for value in board.beaten.values()),
+            ]
+        )
         table = _table(head, body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))
@@ -79,6 +89,25 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
             console.print(Text(note), soft_wrap=not console.is_terminal)
     for note in scoreboard.common_notes(records):
         console.print(Text(note), soft_wrap=not console.is_terminal)
+
+
+def _print_differences(console: Console, board: Board) -> None:
+    """Print the differences of each task: a line for each activation, aligned over tasks."""
+    found = effects.compared(board)
+    names = {one.label: f"{MARK * one.own}{one.label}" for _, ones in found for one in ones}
+    texts = [[effects.text(one.difference, task.column) for one in ones] for task, ones in found]
+    widest, longest = (
+        max(map(len, names.values()), default=0),
+        max((len(t) for of in texts for t in of), default=0),
+    )
+    for (task, ones), of in zip(found, texts, strict=True):
+        what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
+        console.print(Text(effects.name(task), style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
+        for one, text in zip(ones, of, strict=True):
+            pairs = f"{effects.pairs([one])}{', chance' * one.place.guessing}"
+            line = f"  {names[one.label]:<{widest}}  {text:>{longest}}  {pairs}"
+            console.print(Text(line, style="bold" * one.own), soft_wrap=True)
+        console.print()
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[bool] = ()) -> Table:
