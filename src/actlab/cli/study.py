@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from actlab.cli import study_output
+from actlab.cli import estimates, study_output
 from actlab.cli.loggers import logger_factory
-from actlab.config.keys import canonical, without
 from actlab.engines import stages
 from actlab.engines.checking import check
-from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.preparation import helper_for
 from actlab.engines.running import Engine, ignored, run
 from actlab.errors import ActlabError, Parser
 from actlab.studies import schema
@@ -266,19 +264,10 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     from actlab.engines.settings import quiet
     from actlab.reports.notes import duration
 
-    def of(point: Mapping[str, Any]) -> str:
-        return canonical(without(point, study.select.tune))
-
-    with quiet(), helper_for(study) as helper:
-        faults = faults_of(todo, helper)
-        todo = [run for run in todo if run.id not in faults]
-        if not todo:
-            return "no run can be trained: " + "; ".join(dict.fromkeys(faults.values()))
-        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
-        measured = [entry for entry in measured if "failed" not in entry]
-        updates = helper.call(updates_of, todo[0])
-    if not measured or updates is None:
-        return "no time estimate: the model is not an actlab task, or the size of the data is unknown"
-    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
-    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
-    return f"about {duration(total)} one by one, for updates only ({updates} updates per epoch, timed just now)"
+    try:
+        with quiet(), helper_for(study) as helper:
+            timing = estimates.measure(study, todo, helper, rounds=8)
+    except estimates.NoEstimateError as reason:
+        return str(reason)
+    said = f"for updates only ({timing.updates} updates per epoch, timed just now)"
+    return f"about {duration(timing.of(todo))} one by one, {said}"
