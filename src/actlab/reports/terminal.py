@@ -96,10 +96,8 @@ def _print_differences(console: Console, board: Board) -> None:
     found = effects.compared(board)
     names = {one.label: f"{MARK * one.own}{one.label}" for _, ones in found for one in ones}
     texts = [[effects.text(one.difference, task.column) for one in ones] for task, ones in found]
-    widest, longest = (
-        max(map(len, names.values()), default=0),
-        max((len(t) for of in texts for t in of), default=0),
-    )
+    widest = max(map(len, names.values()), default=0)
+    longest = max((len(text) for of in texts for text in of), default=0)
     for (task, ones), of in zip(found, texts, strict=True):
         what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
         console.print(Text(effects.name(task), style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
