@@ -5,7 +5,10 @@ import re
 
 import pytest
 
-from actlab.cli import scoreboard
+from actlab.cli import estimates, scoreboard
+from actlab.engines.processes import Here
+from actlab.studies import reading
+from actlab.studies.folders import FINISHED, RunFolder
 
 
 @pytest.fixture
@@ -17,7 +20,7 @@ def here(program, tmp_path, monkeypatch):
 
 def test_every_task_is_a_study_that_the_unit_joins():
     for name in scoreboard.TASKS:
-        study = scoreboard.small(name, ["silu"])
+        study = scoreboard.minutes(name, ["silu"])
         assert {run.point["model.activation"] for run in study.runs()} >= {"gelu_tanh", "relu", "elu", "silu"}
         assert all(run.config["data"]["init_args"]["sample"] for run in study.runs())
         assert "published" not in json.dumps(study.figures)
@@ -27,22 +30,26 @@ def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
     monkeypatch.setattr(
         scoreboard, "TASKS", {"gelu_mnist_autoencoder": "mnist", "gelu_twitter_pos": "twitter_pos"}
     )
-    monkeypatch.setitem(scoreboard._SMALL, "trainer.max_epochs", 1)
+    monkeypatch.setitem(scoreboard._MINUTES, "trainer.max_epochs", 1)
     outcome = cli("scoreboard", "--activation", "./learnt_swish.py:Mine")
     assert outcome.code == 0, outcome.err
-    assert re.search(r"^task +\w+ +\w+ +\w+ +\w+$", outcome.out, re.M)
+    assert re.search(r"^gelu_twitter_pos: about \d+ s\nall tasks: about \d+ s one by one", outcome.out, re.M)
+    assert outcome.out.index("all tasks: about") < outcome.out.index("8 runs, 0 finished")
+    assert re.search(r"^  > Mine +[+-]\S+  2 pairs$", outcome.out, re.M)
+    assert re.search(r"^task( +(> )?\w+){4}$", outcome.out, re.M)
     assert re.search(r"^gelu_mnist_autoencoder( +\S+ \([1-4]\)){4}$", outcome.out, re.M)
-    assert "nothing here says which unit is best" in outcome.out
-    page = (here / "runs/scoreboard-small/index.html").read_text()
+    assert "nothing here says which activation is best" in outcome.out
+    page = (here / "runs/scoreboard-minutes/index.html").read_text()
     for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder"):
         assert word in page
-    assert (here / "runs/scoreboard-small/gelu_mnist_autoencoder/report.html").exists()
+    assert (here / "runs/scoreboard-minutes/gelu_mnist_autoencoder/report.html").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--budget", "paper"], "--data NAME=FOLDER"),
+        (["--budget", "hours", "--data", "cifar10=/x"], "one of mnist, twitter_pos, timit; "),
         (["--budget", "paper", "--data", "mnist"], "give NAME=FOLDER"),
         (["--budget", "paper", "--data", "minst=/x"], "did you mean 'mnist'"),
     ],
@@ -51,3 +58,37 @@ def test_mistakes_are_one_line(here, cli, words, message):
     outcome = cli("scoreboard", "--activation", "silu", *words)
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_interval():
+    given = {"mnist": "/m", "twitter_pos": "/t", "cifar10": "/c"}
+    studies = {study.name: study for study in scoreboard.planned("hours", ["silu"], given)}
+    assert [*studies] == ["gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos"]
+    for study in studies.values():
+        assert len(study.seeds) == 6
+        assert not study.stages
+        assert {run.epochs for run in study.runs()} == {25}
+        assert {run.point["model.optimizer.lr"] for run in study.runs()} == {1e-3}
+        assert study.is_own("model.activation", "silu")
+        assert not study.is_own("model.activation", "relu")
+        assert "published" not in json.dumps(study.figures)
+    assert studies["gelu_mnist_classifier"].cut == "25 epochs, not 50"
+    full = reading.load("gelu_mnist_classifier")
+    assert studies["gelu_mnist_classifier"].runs()[0].config["model"] == full.runs()[0].config["model"]
+
+
+def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
+    """One second an update, ten updates an epoch: an epoch is 10 s."""
+    study = scoreboard.paper("gelu_mnist_classifier", ["silu"], "/m")
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
+    timed = {run.id: {"point": run.point, "seconds_per_update": 1.0} for run in study.runs()}
+    monkeypatch.setattr(estimates, "measure_costs", lambda *given, rounds: [*timed.values()])
+
+    helper = Here()
+    monkeypatch.setattr(helper, "call", lambda function, run: 10)
+    # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
+    assert estimates.remaining(study, tmp_path, helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10
+    for run in study.runs()[:2]:
+        RunFolder(tmp_path, run).open()
+        RunFolder(tmp_path, run).finish(FINISHED, [], seconds=1.0)
+    assert estimates.remaining(study, tmp_path, helper, 1) == (4 * 2 * (3 * 5 + 15) - 2) * 50 * 10

@@ -1,4 +1,4 @@
-"""All studies of a folder in one table: median and rank of each activation per task, from ``table.json``."""
+"""All studies of a folder, from ``table.json``: differences to GELU, medians and ranks in each task."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
@@ -16,12 +17,18 @@ from scipy.stats import rankdata
 from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
+from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.points import in_words, printer, printers
-from actlab.config.keys import canonical, located, mode_of, plain_unit, without
+from actlab.config.keys import canonical, in_full, located, mode_of, plain_unit, same, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
+GELU = ("gelu", "gelu_tanh")  # the first of these that a task has is what its activations are compared with
+MEAN_OF_RANKS = (
+    "Others beaten is a mean of ranks over unlike tasks: it contains neither the size of a difference nor its "
+    "uncertainty."
+)
 _REMEDY = "delete it, and let `actlab study report` write it again"
 
 
@@ -38,6 +45,7 @@ class Cell(TypedDict):
     percent: NotRequired[bool]
     chance: NotRequired[float | None]
     diverged: NotRequired[int | bool]
+    values: NotRequired[dict[str, float | None]]
 
 
 class TableRow(TypedDict):
@@ -45,6 +53,7 @@ class TableRow(TypedDict):
 
     point: dict[str, Any]
     columns: list[Cell]
+    settings: NotRequired[int]
 
 
 class Table(TypedDict):
@@ -53,6 +62,8 @@ class Table(TypedDict):
     study: str
     title: str
     compare: NotRequired[str]
+    reference: NotRequired[str]
+    own: NotRequired[list[str]]
     planned: int
     finished: int
     diverged: int
@@ -115,6 +126,7 @@ class Place(NamedTuple):
         most: the largest number of runs of any activation in the task.
         diverged: whether any run diverged; True for older tables, which do not store it.
         guessing: whether the median is no better than the column's ``chance``.
+        values: value of each run by seed, infinite where a run diverged; None for older tables.
     """
 
     median: float
@@ -123,6 +135,7 @@ class Place(NamedTuple):
     most: int
     diverged: bool = True
     guessing: bool = False
+    values: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,9 @@ class Task:
         places: each activation that has a value, by its label.
         counted: whether all ranked activations have all their runs here, and at least one is better than
             guessing.
+        reference: label of the activation that the others are compared with: GELU, else the study's reference;
+            None if the task has neither.
+        selected: whether the column's metric selected the settings; a test on it would be biased.
     """
 
     record: Record
@@ -143,6 +159,20 @@ class Task:
     column: Column
     places: Mapping[str, Place]
     counted: bool = False
+    reference: str | None = None
+    selected: bool = False
+
+    @cached_property
+    def differences(self) -> Mapping[str, Difference]:
+        """The paired differences of the other activations to the reference, by label; uncorrected intervals."""
+        others = dict(self.places)
+        theirs = others.pop(self.reference).values if self.reference in others else None
+        found = {}
+        for label, place in others.items():
+            if pairs := [(v, theirs[s]) for s, v in (place.values or {}).items() if theirs and s in theirs]:
+                paired = paired_difference([mine for mine, _ in pairs], [other for _, other in pairs])
+                found[label] = paired.untested if self.selected else paired
+        return found
 
     @property
     def whole(self) -> frozenset[str]:
@@ -161,11 +191,13 @@ class Board:
         beaten: share of the other ranked activations that an activation beats, by its label, highest first. It
             is averaged over the counted tasks of a study, then over studies. A tie counts half; an activation
             that is guessing beats none. nan for an activation that is not ranked.
+        own: labels of the user's activations.
     """
 
     compare: str
     tasks: Sequence[Task]
     beaten: Mapping[str, float]
+    own: frozenset[str] = frozenset()
 
     @property
     def notes(self) -> list[str]:
@@ -175,7 +207,9 @@ class Board:
         left, number = sum(not task.counted for task in self.tasks), len(self.tasks)
         counted = f"{number - left} of {number} tasks count: those in which {others} have all their runs"
         guess = any(place.guessing for task in self.tasks for place in task.places.values())
+        ranked = any(not math.isnan(share) for share in self.beaten.values())
         notes = [
+            MEAN_OF_RANKS * ranked,
             f"{counted} and one of them is better than guessing." * (bool(others) and bool(left)),
             "Nothing is ranked: no two units have a task in common." * (not others),
             f"Not ranked, for they lack some of these tasks: {', '.join(out)}." * (bool(others) and bool(out)),
@@ -232,7 +266,14 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
             shares[unit].setdefault(task.record.folder, []).append(share)
     means = {unit: fmean(map(fmean, found.values())) if found else math.nan for unit, found in shares.items()}
     order = sorted(means, key=lambda unit: -1.0 if math.isnan(means[unit]) else means[unit], reverse=True)
-    return Board(compare, tasks, {unit: means[unit] for unit in order})
+    return Board(compare, tasks, {unit: means[unit] for unit in order}, _own(compare, records, texts))
+
+
+def _own(compare: str, records: Sequence[Record], texts: Mapping[str, str]) -> frozenset[str]:
+    """Return the labels of the activations that a table marks as the user's."""
+    values = ((record, row["point"].get(compare)) for record in records for row in record.table["rows"])
+    own = (value for record, value in values if in_full(plain_unit(value)) in record.table.get("own", ()))
+    return frozenset(texts[_value_key(value)] for value in own)
 
 
 def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
@@ -280,11 +321,23 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
         cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
         if compare in row["point"] and cell and cell["n"]:
             found.setdefault(canonical(rest), {})[texts[_value_key(row["point"][compare])]] = cell
-    cut = record.table.get("cut", "")
-    return [_task(record, ", ".join(filter(None, (points[r], cut))), cells) for r, cells in found.items()]
+    cut, references = record.table.get("cut", ""), _references(record, compare, texts)
+    return [
+        _task(record, ", ".join(filter(None, (points[r], cut))), cells, references)
+        for r, cells in found.items()
+    ]
 
 
-def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) -> Task:
+def _references(record: Record, compare: str, texts: Mapping[str, str]) -> list[str]:
+    """Return the labels of what to compare with, the preferred one first: GELU, then the study's reference."""
+    values = [plain_unit(row["point"][compare]) for row in record.table["rows"] if compare in row["point"]]
+    wanted = (*GELU, record.table.get("reference", ""))
+    return [texts[_value_key(value)] for name in wanted for value in values if same(value, name)]
+
+
+def _task(
+    record: Record, point: str, cells: Mapping[str, Mapping[str, Any]], references: Sequence[str]
+) -> Task:
     first = next(iter(cells.values()))
     metric, at = first["metric"], first["at"]
     mode = first.get("mode") or mode_of(metric)  # older tables lack it
@@ -295,5 +348,9 @@ def _task(record: Record, point: str, cells: Mapping[str, Mapping[str, Any]]) ->
     for unit, cell in cells.items():
         median = column.worst if cell["median"] is None else float(cell["median"])
         guessing = column.guesses(median)
-        places[unit] = Place(median, math.nan, cell["n"], most, cell.get("diverged", True), guessing)
-    return Task(record, point, column, places)
+        values = {s: column.worst if v is None else v for s, v in cell.get("values", {}).items()} or None
+        places[unit] = Place(median, math.nan, cell["n"], most, cell.get("diverged", True), guessing, values)
+    reference = next((label for label in references if label in places), None)
+    several = any(row.get("settings", 1) > 1 for row in record.table["rows"])
+    selected = several and "val" in metric.split("/")
+    return Task(record, point, column, places, reference=reference, selected=selected)

@@ -1,8 +1,10 @@
 """``actlab scoreboard``: compare a user-defined activation with those of the papers, on the papers' tasks.
 
-``--budget small`` takes minutes: embedded samples, narrow networks, five epochs, two seeds, one learning rate.
-It shows that an activation trains on every task, not which activation is best. ``--budget paper`` runs the full
-studies whose data is given.
+- ``--budget minutes``: embedded samples, narrow networks, five epochs, two seeds, one learning rate. It shows
+  that an activation trains on every task, not which activation is best.
+- ``--budget hours``: the papers' networks on the data that is given, at most 25 epochs, six seeds (the fewest
+  that give an interval), one learning rate; without CIFAR, which takes days on a CPU.
+- ``--budget paper``: the full studies whose data is given, with learning rates selected on validation data.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.cli import study_output
+from actlab.analysis.statistics import FEWEST
+from actlab.cli import estimates, study_output
+from actlab.config.keys import get_dotted
 from actlab.engines.checking import check
+from actlab.engines.preparation import helper_for
 from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser, unknown
-from actlab.studies.plan import Study
+from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import load
 
 TASKS = {  # study → required dataset
@@ -27,10 +32,13 @@ TASKS = {  # study → required dataset
     "gelu_cifar10": "cifar10",
     "gelu_cifar100": "cifar100",
 }
-BUDGETS = ("small", "paper")
+BUDGETS = ("minutes", "hours", "paper")
 DATA = tuple(dict.fromkeys(TASKS.values()))
-_SMALL = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0}
-_LR, _USUAL = "model.optimizer.lr", 1e-3
+_DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
+_MINUTES = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0}
+_LEARNING_RATE, _USUAL = "model.optimizer.lr", 1e-3
+_MOST_EPOCHS = 25  # of --budget hours
+_ROUNDS = 2  # of timed updates before the start
 
 
 def parser() -> Parser:
@@ -38,13 +46,15 @@ def parser() -> Parser:
     found = Parser(
         prog="actlab scoreboard",
         description="Compare your activation with those of the papers, on the papers' tasks. "
-        "--budget small takes minutes: embedded samples, narrow networks, five epochs, two seeds, one learning "
-        "rate. It shows that an activation trains on every task, not which is best. --budget paper runs the "
-        "full studies whose data is given.",
+        "--budget minutes: embedded samples, narrow networks, five epochs, two seeds, one learning rate; it "
+        "shows that an activation trains on every task, not which is best. --budget hours: the papers' "
+        f"networks on the given data, at most {_MOST_EPOCHS} epochs, {FEWEST} seeds, one learning rate, "
+        "without CIFAR. --budget paper: the full studies whose data is given. The time is estimated before "
+        "training starts.",
         examples=[
             "actlab scoreboard --activation ./my_unit.py:MyUnit",
             "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
-            "actlab scoreboard --activation ./my_unit.py:MyUnit --budget paper --data mnist=FOLDER",
+            "actlab scoreboard --activation ./my_unit.py:MyUnit --budget hours --data mnist=FOLDER",
         ],
     )
     found.add_argument(
@@ -55,7 +65,7 @@ def parser() -> Parser:
         metavar="NAME",
         help="your activation: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
     )
-    found.add_argument("--budget", choices=BUDGETS, default="small", help="default: small")
+    found.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
     found.add_argument(
         "--data",
         action="append",
@@ -63,9 +73,7 @@ def parser() -> Parser:
         metavar="NAME=FOLDER",
         help=f"folder or hub id of a dataset; NAME is one of {', '.join(DATA)}",
     )
-    found.add_argument(
-        "--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-small or runs/scoreboard-paper"
-    )
+    found.add_argument("--runs-dir", type=Path, metavar="DIR", help="default: runs/scoreboard-BUDGET")
     return found
 
 
@@ -81,33 +89,72 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
     data = folders(args.data)
-    studies = [
-        small(name, args.activations) if args.budget == "small" else paper(name, args.activations, data[needed])
-        for name, needed in TASKS.items()
-        if args.budget == "small" or needed in data
-    ]
-    if not studies:
-        raise ActlabError(
-            f"--budget paper needs data: give --data NAME=FOLDER, where NAME is one of {', '.join(DATA)}; "
-            "`actlab data list` prints how to get them"
-        )
+    studies = planned(args.budget, args.activations, data)
     for study in studies:
         check(study)
+    tell_time(studies, runs)
     failed = 0
     for study in studies:
         root = runs / study.name
         failed += run(study, root, Engine())
         study_output.write(study_output.load(study, root), root, html=True)
-    from actlab.analysis.scoreboard import read
+    from actlab.analysis.scoreboard import boards, read
+    from actlab.reports import forest
     from actlab.reports.pages import index
     from actlab.reports.terminal import print_boards
 
+    found = read(runs)
     print()
-    print_boards(read(runs).records)
-    if args.budget == "paper" and (without := [name for name, needed in TASKS.items() if needed not in data]):
-        print(f"skipped, because --data is missing: {', '.join(without)}")
-    print(index.write(runs))
+    print_boards(found.records)
+    if args.budget != "minutes" and (left := [name for name in TASKS if name not in {s.name for s in studies}]):
+        reason = "--data is missing, or days are needed" if args.budget == "hours" else "--data is missing"
+        print(f"skipped, because {reason}: {', '.join(left)}")
+    for path in forest.write(boards(found.records), runs):
+        print(path)
+    print(index.write(runs, found))
     return int(failed > 0)
+
+
+def planned(budget: str, activations: Sequence[str], data: Mapping[str, str]) -> list[Study]:
+    """Return the studies of a budget.
+
+    Args:
+        budget: one of `BUDGETS`.
+        activations: the user's activations.
+        data: folder or hub id of datasets, by name.
+
+    Raises:
+        ActlabError: if no task of the budget has its data.
+    """
+    if budget == "minutes":
+        return [minutes(name, activations) for name in TASKS]
+    make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
+    able = {name: needed for name, needed in TASKS.items() if name not in left_out}
+    if not (found := [make(name, activations, data[of]) for name, of in able.items() if of in data]):
+        names = ", ".join(dict.fromkeys(able.values()))
+        raise ActlabError(
+            f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {names}; "
+            "`actlab data list` prints how to get them"
+        )
+    return found
+
+
+def tell_time(studies: Sequence[Study], runs: Path) -> None:
+    """Print how long each study and all of them will take, from updates timed on this machine."""
+    from actlab.engines.settings import quiet
+    from actlab.reports.notes import duration
+
+    total = 0.0
+    with quiet(), helper_for(studies[0]) as helper:  # one process: all studies have the same activations
+        for study in studies:
+            try:
+                seconds = estimates.remaining(study, runs / study.name, helper, _ROUNDS)
+            except estimates.NoEstimateError as reason:
+                print(f"{study.name}: {reason}")
+            else:
+                total += seconds
+                print(f"{study.name}: about {duration(seconds)}")
+    print(f"all tasks: about {duration(total)} one by one, for updates only (timed just now)", flush=True)
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:
@@ -130,22 +177,41 @@ def folders(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def small(name: str, activations: Sequence[str]) -> Study:
-    """Return a short version of a study: on samples, with one learning rate."""
-    full = load(name)
-    rates = full.blocks[0].grid.get(_LR)
-    rate = {_LR: _USUAL if _USUAL in rates else rates[0]} if rates else {}
-    overrides = [f"{key}={value}" for key, value in {**_SMALL, **rate}.items()]
-    brief = load(name, smoke=True, overrides=overrides, activations=activations)
+def minutes(name: str, activations: Sequence[str]) -> Study:
+    """Return a study on samples, with narrow networks and one learning rate."""
+    brief = load(name, smoke=True, overrides=_overrides(name, _MINUTES), activations=activations)
+    note = "On samples and with narrow networks: nothing here says which activation is best."
+    return _shortened(replace(brief, name=name, cut=""), "on samples", note)
+
+
+def hours(name: str, activations: Sequence[str], dataset: str) -> Study:
+    """Return a study on the given dataset with fewer epochs and seeds, and one learning rate."""
+    epochs = get_dotted(load(name).blocks[0].config({}), EPOCHS)
+    changes = {"data.dataset": dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST}
+    brief = load(name, overrides=_overrides(name, changes), activations=activations)
+    note = (
+        f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the paper "
+        "and selects learning rates on validation data."
+    )
+    return _shortened(brief, "in hours", note)
+
+
+def _overrides(name: str, changes: Mapping[str, Any]) -> list[str]:
+    """Return changes as options of the command line, with one learning rate if the study has several."""
+    rates = load(name).blocks[0].grid.get(_LEARNING_RATE)
+    rate = {_LEARNING_RATE: _USUAL if _USUAL in rates else rates[0]} if rates else {}
+    return [f"{key}={value}" for key, value in {**changes, **rate}.items()]
+
+
+def _shortened(brief: Study, how: str, note: str) -> Study:
+    """Return a study without stages and without what was published for the whole one."""
     return replace(
         brief,
-        name=name,
-        title=f"{full.title}: on samples",
+        title=f"{brief.title}: {how}",
         stages=(),
         published={},
-        cut="",
         figures=tuple(map(_without_published, brief.figures)),
-        notes=("On samples and with narrow networks: nothing here says which unit is best.",),
+        notes=(note,),
     )
 
 

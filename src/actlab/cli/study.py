@@ -53,9 +53,14 @@ EXAMPLES = {
         "actlab study run gelu_mnist_classifier --set data.dataset=FOLDER",
         "actlab study run mine.yaml --set 'model.optimizer.lr=[1e-3, 1e-4]' --set seeds=3",
     ],
-    "show": ["actlab study show demo", "actlab study show demo --csv > values.csv"],
+    "show": [
+        "actlab study show demo",
+        "actlab study show demo --csv > values.csv",
+        "actlab study show demo --latex",
+    ],
     "report": [
         "actlab study report demo --html",
+        "actlab study report demo --paper 1 --font serif",
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
     "clean": ["actlab study clean demo", "actlab study clean demo --failed --others --yes"],
@@ -99,6 +104,7 @@ def parser() -> Parser:
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_const", dest="form", const="json", help="machine-readable")
     form.add_argument("--csv", action="store_const", dest="form", const="csv", help="every run's values")
+    form.add_argument("--latex", action="store_const", dest="form", const="latex", help="tables for a paper")
     subs["clean"].add_argument("--failed", action="store_true", help="also runs that failed")
     subs["clean"].add_argument(
         "--others",
@@ -107,6 +113,7 @@ def parser() -> Parser:
     )
     subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
+    study_output.add_paper_options(subs["report"])
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
     subs["wandb"].add_argument("--project", default="actlab", help="where the runs are; default: actlab")
     return top
@@ -217,7 +224,10 @@ def _show(study: Study, root: Path, args: Namespace) -> None:
     """Run ``show`` or ``report``."""
     opened = study_output.load(study, root, args.stage)
     if args.command == "report":
-        study_output.report(opened, study_output.folder_of(study, root, args.stage), args.html)
+        folder, paper = study_output.folder_of(study, root, args.stage), study_output.paper_of(args)
+        study_output.report(opened, folder, args.html)
+        if paper:
+            study_output.draw_for_paper(opened[-1], folder, paper)
         return
     study_output.show(opened[-1], args.form)
     if line := ignored([run for one in opened for run in one.runs], root):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actlab.analysis import results
 from actlab.analysis.points import printer
@@ -18,6 +20,9 @@ from actlab.errors import ActlabError
 from actlab.storage.files import regular
 from actlab.studies.plan import Study
 from actlab.studies.probe_files import file_of
+
+if TYPE_CHECKING:
+    from actlab.reports.style import Paper
 
 
 def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
@@ -81,13 +86,50 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
 
 
 def show(shown: Results, form: str | None = None) -> None:
-    """Print the table as text (default), ``json`` or ``csv``."""
+    """Print the table as text (default), ``json``, ``csv`` or ``latex``."""
     from actlab.reports import table_files, terminal
 
     if form is None:
         terminal.print_table(shown, sys.stdout)
     else:
-        print((table_files.to_json if form == "json" else table_files.to_csv)(shown), end="")
+        forms = {"json": table_files.to_json, "csv": table_files.to_csv, "latex": table_files.to_latex}
+        print(forms[form](shown), end="")
+
+
+def add_paper_options(sub: ArgumentParser) -> None:
+    """Add the options for figures that are ready for a paper."""
+    sub.add_argument(
+        "--paper",
+        type=int,
+        choices=(1, 2),
+        help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), without title",
+    )
+    sub.add_argument("--font", choices=("sans", "serif"), help="of --paper; default: sans")
+
+
+def paper_of(args: Namespace) -> Paper | None:
+    """Return the width and font that the options of `add_paper_options` give; None without ``--paper``.
+
+    Raises:
+        ActlabError: for a font without ``--paper``.
+    """
+    if args.paper is None:
+        if args.font:
+            raise ActlabError(f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too")
+        return None
+    from actlab.reports.style import Paper
+
+    return Paper(args.paper, "serif" if args.font == "serif" else "sans")
+
+
+def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
+    """Write each figure of a study as PDF for a paper; print its path and its caption, which is not drawn."""
+    from actlab.reports import figures, plots
+
+    captions = {plot.name: plot.caption for plot in plots.read(shown)}
+    for path in figures.draw(shown, folder / "figures", paper):
+        print(path)
+        print(f"  caption: {captions[path.stem]}")
 
 
 def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:

@@ -7,11 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from actlab.config.keys import canonical, without
+from actlab.cli import estimates
 from actlab.engines import stages
-from actlab.engines.preparation import faults_of, helper_for, measure_costs, updates_of
+from actlab.engines.preparation import helper_for
 from actlab.engines.running import ignored
 from actlab.reports.notes import duration
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
@@ -79,22 +78,13 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
     """Time updates and return an estimate of the remaining time as text."""
     from actlab.engines.settings import quiet
 
-    def of(point: Mapping[str, Any]) -> str:
-        return canonical(without(point, study.select.tune))
-
-    with quiet(), helper_for(study) as helper:
-        faults = faults_of(todo, helper)
-        todo = [run for run in todo if run.id not in faults]
-        if not todo:
-            return "no run can be trained: " + "; ".join(dict.fromkeys(faults.values()))
-        measured = measure_costs(helper, todo, study, study.select.tune, rounds=8)
-        measured = [entry for entry in measured if "failed" not in entry]
-        updates = helper.call(updates_of, todo[0])
-    if not measured or updates is None:
-        return "no time estimate: the model is not an actlab task, or the size of the data is unknown"
-    seconds = {of(entry["point"]): entry["seconds_per_update"] for entry in measured}
-    total = sum(seconds.get(of(r.point), 0.0) * updates * (r.epochs or 1) for r in todo)
-    return f"about {duration(total)} one by one, for updates only ({updates} updates per epoch, timed just now)"
+    try:
+        with quiet(), helper_for(study) as helper:
+            timing = estimates.measure(study, todo, helper, rounds=8)
+    except estimates.NoEstimateError as reason:
+        return str(reason)
+    said = f"for updates only ({timing.updates} updates per epoch, timed just now)"
+    return f"about {duration(timing.of(todo))} one by one, {said}"
 
 
 def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:

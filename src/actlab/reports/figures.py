@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +17,52 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.reports.plots import read
 
 _PER_ROW = 3
+_STACKED = 3  # panels one below the other in a paper's column; more are in pairs
+_PAPER_ROW = 1.9  # inches: height of a row of panels in a paper
 _WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along its height
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
+_OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
 
 
-def draw(results: Results, folder: Path) -> list[Path]:
-    """Draw every figure of a study, as SVG and PNG.
+def draw(results: Results, folder: Path, paper: style.Paper | None = None) -> list[Path]:
+    """Draw every figure of a study, as SVG and PNG, or as PDF for a paper.
 
     Args:
         results: results of the study.
         folder: output folder; it is created.
+        paper: width and font; None draws for reading on a screen, with title and caption.
 
     Returns:
         The files written.
 
     Raises:
-        ActlabError: for a malformed entry, or one without a finished run to draw.
+        ActlabError: for a malformed entry, one without a finished run to draw, or one that is too high for a
+            page of a paper.
     """
     files = []
     for plot in read(results):
-        with mpl.rc_context(style.RC):
-            files += style.save(figure_of(results, plot), folder / plot.name)
+        with mpl.rc_context(paper.rc if paper else style.RC):
+            files += style.save(figure_of(results, plot, paper), folder / plot.name, paper is not None)
     return files
 
 
-def figure_of(results: Results, plot: Plot) -> Figure:
-    """Return a drawn figure: title, legend, panels, caption."""
-    columns = min(len(plot.panels), _PER_ROW)
+def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) -> Figure:
+    """Return a drawn figure: title, legend, panels, caption; for a paper without title and caption."""
+    columns = min(len(plot.panels), _per_row(plot, paper))
     rows = math.ceil(len(plot.panels) / columns)
-    width = max(5.2, 3.3 * columns)
-    title = textwrap.wrap(results.study.title, int(width * 11))
-    caption = textwrap.wrap(plot.caption, int(width * 20.5))
+    width = paper.width if paper else max(5.2, 3.3 * columns)
+    title = [] if paper else textwrap.wrap(results.study.title, int(width * 11))
+    caption = [] if paper else textwrap.wrap(plot.caption, int(width * 20.5))
     legends = [handles for handles in (_units(plot, width), _styles(plot)) if handles]
     head = 0.12 + 0.17 * len(title) + 0.17 * sum(len(handles) for handles in legends)
-    foot = 0.1 + 0.135 * len(caption)
-    height = head + 2.45 * rows + foot
+    foot = 0.1 + 0.135 * len(caption) if caption else 0.02
+    height = head + (_PAPER_ROW if paper else 2.45) * rows + foot
+    if paper:
+        paper.check(plot.name, len(plot.panels), height)
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -63,9 +70,22 @@ def figure_of(results: Results, plot: Plot) -> Figure:
         _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
     for ax in list(axes.flat)[len(plot.panels) :]:
         ax.set_visible(False)
-    _add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
-    _add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
-    down = 0.1 + 0.17 * len(title)
+    style.add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
+    style.add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
+    _add_legends(figure, legends, 0.1 + 0.17 * len(title))
+    return figure
+
+
+def _per_row(plot: Plot, paper: style.Paper | None) -> int:
+    """Return how many panels fit side by side."""
+    if paper and paper.columns == 1:
+        return 1 if len(plot.panels) <= _STACKED else 2
+    return _PER_ROW
+
+
+def _add_legends(figure: Figure, legends: Sequence[Sequence[list[Any]]], down: float) -> None:
+    """Add lines of legend handles at the left edge, the first ``down`` inches below the upper edge."""
+    width, height = figure.get_size_inches()
     for line in (line for handles in legends for line in handles):
         figure.legend(
             handles=line,
@@ -77,21 +97,14 @@ def figure_of(results: Results, plot: Plot) -> Figure:
             borderpad=0.2,
         )
         down += 0.17
-    return figure
-
-
-def _add_text(figure: Figure, text: str, down: float, **look: Any) -> None:
-    """Add text at the left edge, ``down`` inches below the upper edge."""
-    width, height = figure.get_size_inches()
-    figure.text(0.1 / width, 1 - down / height, text, linespacing=1.35, **look)
 
 
 def _palette(plot: Plot) -> dict[str, str]:
-    return style.colours(line.label for panel in plot.panels for line in panel.lines)
+    return style.colours((line.label for line in plot.lines), plot.own)
 
 
 def _draw_panel(ax: Axes, panel: Panel, palette: Mapping[str, str], wide: int) -> None:
-    for line in panel.lines:
+    for line in sorted(panel.lines, key=lambda line: line.own):
         _draw_line(ax, line, panel, palette[line.label])
     if panel.log:
         ax.set_yscale("log")
@@ -120,7 +133,10 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     if line.published:
         ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
-    ax.plot(x, median, color=colour, zorder=3, **(_TRAINING if line.of_training else _HELD_OUT), **dots)
+    look = {**(_TRAINING if line.of_training else _HELD_OUT), **dots}
+    if line.own:
+        look["lw"] *= _OWN
+    ax.plot(x, median, color=colour, zorder=3.5 if line.own else 3, **look)
     if line.ours.n > 1 and len(x) > 1:
         ax.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=1)
     elif line.ours.n > 1:
@@ -142,14 +158,15 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
         if lines[-1] and used + needed > width:
             lines.append([])
             used = 0.0
-        lines[-1].append(Line2D([], [], color=colour, label=text, lw=3, solid_capstyle="butt"))
+        lw = 5 if text in plot.own else 3
+        lines[-1].append(Line2D([], [], color=colour, label=text, lw=lw, solid_capstyle="butt"))
         used += needed
     return lines
 
 
 def _styles(plot: Plot) -> list[list[Any]]:
     """Return a legend handle per line style if there are several styles."""
-    lines = [line for panel in plot.panels for line in panel.lines]
+    lines = plot.lines
     training = [line.of_training for line in lines]
     kinds = (
         ("held out", not all(training), _HELD_OUT),

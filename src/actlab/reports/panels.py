@@ -20,6 +20,7 @@ class Line:
         ours: our curve.
         published: x positions and values of the published curve, if there is one.
         published_as: panel, activation and curve as named in the published file.
+        own: whether this is an activation of the user, which is drawn strong and on top.
     """
 
     label: str
@@ -27,6 +28,7 @@ class Line:
     ours: Curve
     published: tuple[Any, Any] | None
     published_as: tuple[str, str, str] | None = None
+    own: bool = False
 
     @property
     def of_training(self) -> bool:
@@ -74,6 +76,16 @@ class Plot:
     name: str
     panels: list[Panel]
     caption: str
+
+    @property
+    def lines(self) -> list[Line]:
+        """The lines of all panels."""
+        return [line for panel in self.panels for line in panel.lines]
+
+    @property
+    def own(self) -> set[str]:
+        """The labels of the user's activations."""
+        return {line.label for line in self.lines if line.own}
 
 
 def limits(panel: Panel) -> tuple[float, float]:

@@ -187,7 +187,8 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
             )
             if ours:
                 theirs = None if results.study.samples else panel["published"], value, curve
-                yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs))
+                own = results.study.is_own(panel["lines"], value)
+                yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs), own)
 
 
 def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from actlab.errors import ActlabError
 from actlab.reports.canvas import Figure, FigureCanvasAgg
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
+PAGE = 9.0  # inches: height of the text on a page of a paper
 
 # Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
 _KNOWN = {
@@ -26,6 +28,9 @@ _KNOWN = {
     "identity": "#777777",
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
+
+# The user's activations; actlab's own colours are neither as strong nor as dark.
+_OWN = ("#D5006D", "#111111")
 
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
@@ -52,13 +57,58 @@ RC: dict[Any, Any] = {
 }
 
 
-def colours(labels: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest."""
+class Paper(NamedTuple):
+    """A figure for a paper: no title and no caption, which the paper's text provides.
+
+    Args:
+        columns: 1 or 2 columns of a page with two.
+        font: ``sans`` (DejaVu Sans) or ``serif`` (STIX, similar to Times).
+    """
+
+    columns: Literal[1, 2] = 1
+    font: Literal["sans", "serif"] = "sans"
+
+    @property
+    def width(self) -> float:
+        """Width in inches: that of ICML's columns."""
+        return {1: 3.25, 2: 6.75}[self.columns]
+
+    @property
+    def rc(self) -> dict[Any, Any]:
+        """The settings of matplotlib, over `RC`; fonts are embedded as TrueType, as publishers require."""
+        family = {"sans": "DejaVu Sans", "serif": "STIXGeneral"}[self.font]
+        return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
+
+    def check(self, name: str, panels: int, height: float) -> None:
+        """Raise an ActlabError for a figure that is higher than a page.
+
+        Args:
+            name: name of the figure.
+            panels: number of its panels.
+            height: in inches.
+        """
+        if height > PAGE:
+            remedy = "give --paper 2, or fewer panels" if self.columns == 1 else "give fewer panels"
+            raise ActlabError(
+                f"figure {name!r} has {panels} panels and would be {height:.1f} inches high, but a page has "
+                f"{PAGE:g}: {remedy}"
+            )
+
+
+def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
+    """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest.
+
+    Args:
+        labels: the labels, in order.
+        own: labels of the user's activations, which have strong colours of their own.
+    """
     found: dict[str, str] = {}
     for label in labels:
-        further = len([known for known in found if known not in _KNOWN])
-        again, number = divmod(further, len(_FURTHER))
-        found.setdefault(label, _KNOWN.get(label) or _varied(_FURTHER[number], again))
+        mine = label in own
+        palette = _OWN if mine else _FURTHER
+        used = [known for known in found if known not in _KNOWN and (known in own) == mine]
+        again, number = divmod(len(used), len(palette))
+        found.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
     return found
 
 
@@ -100,10 +150,23 @@ def _luminance(*rgb: float) -> float:
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.svg`` and ``stem.png`` without dates in them, and return their paths."""
+def add_text(figure: Figure, text: str, down: float, **look: Any) -> None:
+    """Add text at the left edge, ``down`` inches below the upper edge."""
+    width, height = figure.get_size_inches()
+    figure.text(0.1 / width, 1 - down / height, text, linespacing=1.35, **look)
+
+
+def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:
+    """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper; return their paths.
+
+    Files contain no dates, so that equal figures give equal files.
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
+    if paper:
+        pdf = stem.with_name(f"{stem.name}.pdf")
+        figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
+        return [pdf]
     svg, png = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     figure.savefig(svg, metadata={"Date": None})
     figure.savefig(png, dpi=DPI, metadata={"Software": None})

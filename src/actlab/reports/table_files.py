@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,29 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.keys import in_full
+from actlab.reports import latex
+from actlab.reports.captions import spans
 from actlab.reports.notes import facts, footnotes
-from actlab.reports.tables import grid, sections
+from actlab.reports.tables import NONE, grid, own, sections
 from actlab.storage.files import write_atomically
 
+LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 MOST_COLUMNS = 10  # of a single table in Markdown
 
 
 def to_markdown(results: Results) -> str:
-    """Return the table and its footnotes in Markdown; a wide table is split into parts."""
+    """Return the table and its footnotes in Markdown; a wide table is split into parts.
+
+    Activations of the user are bold.
+    """
     head, body = grid(results)
+    marks = own(results)
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
     texts = [f"# {results.study.title}"]
     for title, names, lines in parts:
+        lines = [
+            [f"**{line[0]}**", *line[1:]] if mine else line for line, mine in zip(lines, marks, strict=True)
+        ]
         rule = ["---"] + ["---:"] * (len(names) - 1)
         texts += [f"## {title}"] if title else []
         texts.append(
@@ -38,6 +48,47 @@ def to_markdown(results: Results) -> str:
     if sentences := verdict.lines(results):
         texts += ["## Verdict", "\n".join(f"- {one}" for one in sentences)]
     return "\n\n".join([*texts, "## Notes", *footnotes(results)]) + "\n"
+
+
+def to_latex(results: Results) -> str:
+    """Return a LaTeX table for each metric: median, published value, difference to the reference and Holm's p.
+
+    The tables require the package booktabs. Activations of the user are bold.
+    """
+    bold = {number for number, mine in enumerate(own(results)) if mine}
+    found: list[str] = []
+    for title, head, body in sections(results, brief=True)[1:]:
+        label = f"tab:{_plain(results.study.name)}-{len(found) + 1}"
+        names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
+        lines = [["--" if cell == NONE else cell for cell in line] for line in body]
+        found.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
+    text = "\n\n".join(["% \\usepackage{booktabs}", *found])
+    outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
+    hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
+    return hint + text + "\n"
+
+
+def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
+    """Return how to read the table of a metric, and from how many runs it is."""
+    reference, names = comparison.reference_text(results), [name.partition("\n")[0] for name in head]
+    count = comparison.hypotheses(comparison.rows(results))
+    said = [
+        f"{results.study.title}: {title}.",
+        f"Median over seeds {spans(results.study.seeds)} [interval].",
+        f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
+        if f"difference to {reference}" in names
+        else "",
+        f"p: sign-flip test with Holm's correction over {count} comparisons." if "p" in names else "",
+        f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
+        f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
+        "Trained on a sample of the data." if results.study.samples else "",
+    ]
+    return " ".join(filter(None, said))
+
+
+def _plain(name: str) -> str:
+    """Return a name with other characters than ASCII letters and digits replaced by hyphens."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
 
 
 def to_json(results: Results) -> str:
@@ -66,6 +117,7 @@ def to_json(results: Results) -> str:
         "title": study.title,
         "compare": study.compare,
         "reference": in_full(study.reference),
+        "own": list(dict.fromkeys(_own(results))),
         **facts(results),
         "published": study.published.get("source"),
         "cut": study.cut,
@@ -78,6 +130,14 @@ def to_json(results: Results) -> str:
         "notes": list(study.notes),
     }
     return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _own(results: Results) -> Iterator[str]:
+    """Yield the compared values that are the user's activations, in full."""
+    key = results.study.compare
+    for group in results.groups:
+        if key in group.point and results.study.is_own(key, group.point[key]):
+            yield in_full(group.point[key])
 
 
 def _record(cell: Cell) -> dict[str, Any]:

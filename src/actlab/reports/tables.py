@@ -49,6 +49,11 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     return [(title, *filled(lines)) for title, lines in found]
 
 
+def own(results: Results) -> list[bool]:
+    """Return for each row of the table whether it is of an activation of the user, which is emphasised."""
+    return [results.study.has_own(group.point) for group in results.groups]
+
+
 def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows without the columns that are empty in every row."""
     head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from actlab.analysis import comparison, scoreboard, verdict
 from actlab.analysis.results import Results
-from actlab.analysis.scoreboard import Record
-from actlab.reports import tables
+from actlab.analysis.scoreboard import Board, Record
+from actlab.reports import effects, tables
 from actlab.reports.notes import footnotes
 
+MARK = "> "  # before the user's activations
 PIPE = 120  # characters: the widest single table in a pipe, which has no width
 _WIDEST = 10_000  # characters: wider than any table, to measure the width that a table needs
 
@@ -30,7 +31,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     """
     console = Console(file=file or sys.stdout, highlight=False)
     terminal = console.is_terminal
-    wide = _table(*tables.grid(results))
+    wide = _table(*tables.grid(results), tables.own(results))
     whole = _width_of(console, wide) <= (console.width if terminal else PIPE)
     printed: list[Text | Table] = [wide] if whole else narrow(results)
     if not terminal:
@@ -55,21 +56,31 @@ def narrow(results: Results) -> list[Text | Table]:
     found: list[Text | Table] = []
     for title, head, body in tables.sections(results, brief=True):
         found += [Text(f"\n{title}", style="bold")] if title else []
-        found.append(_table(head, body))
+        found.append(_table(head, body, tables.own(results)))
     return found
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
-    """Print each scoreboard: one line per task, with each activation's median and, in parentheses, its rank."""
+    """Print each scoreboard: the differences to the reference in each task, then medians with ranks."""
     console = Console(file=file or sys.stdout, highlight=False)
-    for board in scoreboard.boards(records):
-        head = ["task", *board.beaten]
+    boards = scoreboard.boards(records)
+    for board in boards:
+        _print_differences(console, board)
+    for line in effects.notes(boards):
+        console.print(Text(line), "", sep="\n", soft_wrap=not console.is_terminal)
+    for board in boards:
+        head = ["task", *(f"{MARK * (label in board.own)}{label}" for label in board.beaten)]
         body = []
         for task in board.tasks:
             where = ", ".join(filter(None, (task.point, task.column.name)))
             cells = (tables.place(task.places.get(unit), task.column) for unit in board.beaten)
             body.append([f"{task.record.table['study']}\n  {where}", *cells])
-        body.append(["others beaten", *(tables.share(value) for value in board.beaten.values())])
+        body.append(
+            [
+                "others beaten\n  mean of ranks over unlike tasks",
+                *(tables.share(value) for value in board.beaten.values()),
+            ]
+        )
         table = _table(head, body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))
@@ -80,12 +91,30 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
+def _print_differences(console: Console, board: Board) -> None:
+    """Print the differences of each task: a line for each activation, aligned over tasks."""
+    found = effects.compared(board)
+    names = {one.label: f"{MARK * one.own}{one.label}" for _, ones in found for one in ones}
+    texts = [[effects.text(one.difference, task.column) for one in ones] for task, ones in found]
+    widest = max(map(len, names.values()), default=0)
+    longest = max((len(text) for of in texts for text in of), default=0)
+    for (task, ones), of in zip(found, texts, strict=True):
+        what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
+        console.print(Text(effects.name(task), style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
+        for one, text in zip(ones, of, strict=True):
+            pairs = f"{effects.pairs([one])}{', chance' * one.place.guessing}"
+            line = f"  {names[one.label]:<{widest}}  {text:>{longest}}  {pairs}"
+            console.print(Text(line, style="bold" * one.own), soft_wrap=True)
+        console.print()
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[bool] = ()) -> Table:
+    """Return a table; the rows of the user's activations are bold, and marked for output without styles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, words in enumerate(head):
         table.add_column(Text(words), justify="left" if i == 0 else "right", overflow="fold")
-    for line in body:
-        table.add_row(*map(Text, line))
+    for line, mine in zip(body, own or [False] * len(body), strict=True):
+        table.add_row(*map(Text, [f"{MARK}{line[0]}", *line[1:]] if mine else line), style="bold" * mine)
     return table
 
 

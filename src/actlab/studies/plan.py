@@ -16,7 +16,16 @@ from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
-from actlab.config.keys import as_number, get_dotted, label, set_dotted, short
+from actlab.config.keys import (
+    as_number,
+    get_dotted,
+    is_third_party,
+    label,
+    plain_unit,
+    same,
+    set_dotted,
+    short,
+)
 from actlab.errors import ActlabError, unknown
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
@@ -26,6 +35,7 @@ _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time"
 MOST_RUNS, MAX_STACK = 20_000, 15
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
 BLOCK = "block"  # key of the block's name in a grid point
+UNIT = "activation"  # last part of the grid keys whose values are activations
 
 
 @dataclass(frozen=True)
@@ -202,6 +212,7 @@ class Study:
         tags: tags of the runs in loggers.
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
+        added: activations that the user added to the file's grid.
     """
 
     name: str
@@ -223,6 +234,7 @@ class Study:
     tags: tuple[str, ...] = ()
     tried: Mapping[str, int] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
+    added: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         """Set the default of ``compare``.
@@ -253,6 +265,18 @@ class Study:
         said = {self.select.metric: self.select.mode}
         said |= {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
         return {**{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
+
+    def is_own(self, key: str, value: Any) -> bool:
+        """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.
+
+        Figures and tables emphasise these.
+        """
+        known = (plain_unit(one) for one in self.added)
+        return short(key) == UNIT and (is_third_party(value) or any(same(plain_unit(value), x) for x in known))
+
+    def has_own(self, point: Mapping[str, Any]) -> bool:
+        """Return whether a grid point has an activation of the user; see `is_own`."""
+        return any(self.is_own(key, value) for key, value in point.items())
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -26,13 +26,12 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Probe, Selection, Stage, Study, other_length
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 _SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
 SMOKE_SEEDS = 2
 MOST_SEEDS = 10_000
-UNIT = "activation"  # last part of the grid keys that --activation extends
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
@@ -101,6 +100,7 @@ def load(
         reference_given=given,
         notes=tuple(file.notes),
         tags=tuple(file.tags),
+        added=tuple(units),
     )
 
 

@@ -24,7 +24,8 @@ def table(results: Results) -> dict[str, Any]:
     reference, base = comparison.reference_text(results), comparison.cost_base(results)
     names = short_names([*rows[0].point, *study.select.tune])
     compared = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
-    colours = style.colours(compared)
+    own = [study.has_own(row.point) for row in rows]
+    colours = style.colours(compared, {name for name, mine in zip(compared, own, strict=True) if mine})
     columns = [[row.cells[i] for row in rows] for i in range(len(results.columns))]
     return {
         "points": [names[key] for key in rows[0].point],
@@ -37,12 +38,13 @@ def table(results: Results) -> dict[str, Any]:
             {
                 **_trained(results, row),
                 "labels": [results.text(key, value) for key, value in row.point.items()],
+                "own": mine,
                 "colour": colours[whose],
                 "dark": style.on_dark(colours[whose]),
                 "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
                 "cost": [*tables.cost(row.cost, base).values()],
             }
-            for row, whose in zip(rows, compared, strict=True)
+            for row, whose, mine in zip(rows, compared, own, strict=True)
         ],
     }
 

@@ -12,8 +12,8 @@ from actlab.reports.panels import Line, Panel, Plot, limits
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
-    lines = [line for panel in plot.panels for line in panel.lines]
-    colours = style.colours(line.label for line in lines)
+    lines, own = plot.lines, plot.own
+    colours = style.colours((line.label for line in lines), own)
     kinds = {
         "held out": not all(line.of_training for line in lines),
         "training": any(line.of_training for line in lines),
@@ -23,7 +23,9 @@ def drawing(plot: Plot) -> dict[str, Any]:
     return {
         "name": plot.name,
         "caption": plot.caption,
-        "units": [{"label": x, "light": c, "dark": style.on_dark(c)} for x, c in colours.items()],
+        "units": [
+            {"label": x, "light": c, "dark": style.on_dark(c), "own": x in own} for x, c in colours.items()
+        ],
         "kinds": [kind for kind, drawn in kinds.items() if drawn],
         "panels": [_panel(panel) for panel in plot.panels],
     }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from actlab.analysis import scoreboard
-from actlab.analysis.scoreboard import Board, Read, Record
+from actlab.analysis.scoreboard import Board, Read, Record, Task
 from actlab.config.keys import short
 from actlab.errors import ActlabError
-from actlab.reports import style
+from actlab.reports import effects, forest, style
+from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
 from actlab.reports.tables import NONE, number, rank, share
@@ -42,7 +43,8 @@ def write(runs: Path, found: Read | None = None) -> Path:
     return rendering.write(
         "index.html",
         runs / page.INDEX,
-        boards=[_board(board) for board in boards],
+        boards=[_board(board, runs) for board in boards],
+        reading=effects.notes(boards),
         studies=[_study(record, record.folder in ranked) for record in records],
         notes=[*left_out, *scoreboard.common_notes(records)],
     )
@@ -70,10 +72,13 @@ def _href(record: Record) -> str | None:
     return f"{quote(record.folder.name)}/{page.NAME}" if found else None
 
 
-def _board(board: Board) -> dict[str, Any]:
-    colours = style.colours(board.beaten)
+def _board(board: Board, runs: Path) -> dict[str, Any]:
+    colours = style.colours(board.beaten, board.own)
+    files = [forest.stem(board) + suffix for suffix in (".svg", ".png", ".pdf")]
     return {
         "compare": short(board.compare),
+        "panels": [_panel(task, ones, colours) for task, ones in effects.compared(board)],
+        "files": [name for name in (*files, forest.CSV) if (runs / name).exists()],
         "notes": board.notes,
         "tasks": [
             {
@@ -88,6 +93,7 @@ def _board(board: Board) -> dict[str, Any]:
         "rows": [
             {
                 "unit": unit,
+                "own": unit in board.own,
                 "colour": colours[unit],
                 "dark": style.on_dark(colours[unit]),
                 "beaten": share(beaten),
@@ -95,6 +101,37 @@ def _board(board: Board) -> dict[str, Any]:
                 "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
             }
             for unit, beaten in board.beaten.items()
+        ],
+    }
+
+
+def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> dict[str, Any]:
+    """Return a task's differences, with positions in percent of the panel's axis."""
+    low, high = forest.limits(ones)
+
+    def at(value: float | None) -> float | None:
+        return None if value is None else round(100 * (value - low) / (high - low), 2)
+
+    return {
+        "name": effects.name(task),
+        "column": task.column.name,
+        "reference": task.reference,
+        "pairs": effects.pairs(ones),
+        "direction": effects.direction(task.column),
+        "zero": at(0.0),
+        "rows": [
+            {
+                "unit": one.label,
+                "own": one.own,
+                "colour": colours[one.label],
+                "dark": style.on_dark(colours[one.label]),
+                "text": effects.text(one.difference, task.column),
+                "chance": one.place.guessing,
+                "mean": at(one.difference.mean),
+                "low": at(one.difference.low),
+                "high": at(one.difference.high),
+            }
+            for one in ones
         ],
     }
 

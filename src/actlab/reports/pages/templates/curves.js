@@ -36,7 +36,7 @@
   }
 
   // Add the series in layers, so that medians are drawn on top: all bands, all published curves, all medians.
-  function layers(panel, colourOf) {
+  function layers(panel, colourOf, isOwn) {
     const tables = [], series = [{}], bands = [];
     const above = (v) => (panel.log && !(v > 0) ? null : v);  // a logarithmic axis has no 0
     const add = (line, what, xs, columns, options) => {
@@ -54,11 +54,11 @@
       const stroke = () => colourOf(line.label);
       add(line, "published", line.published[0], [line.published[1]], { stroke, width: 1.5, dash: DASHES.published });
     }
-    for (const line of panel.lines) {
+    for (const line of [...panel.lines].sort((a, b) => isOwn(a.label) - isOwn(b.label))) {
       const stroke = () => colourOf(line.label);
       const few = !panel.over_epochs && line.x.length <= 12;
       const points = { show: few || line.x.length === 1, size: 6, fill: stroke };
-      add(line, line.kind, line.x, [line.median], { stroke, width: 2, dash: DASHES[line.kind], points });
+      add(line, line.kind, line.x, [line.median], { stroke, width: isOwn(line.label) ? 3.5 : 2, dash: DASHES[line.kind], points });
     }
     return { data: uPlot.join(tables), series, bands };
   }
@@ -66,7 +66,8 @@
   function draw(figure, panel, place, state) {
     const units = new Map(figure.units.map((unit) => [unit.label, unit]));
     const colourOf = (label) => units.get(label)[dark.matches && !printing ? "dark" : "light"];
-    const { data, series, bands } = layers(panel, colourOf);
+    const isOwn = (label) => units.get(label).own;  // the user's activation: thick and on top
+    const { data, series, bands } = layers(panel, colourOf, isOwn);
     const visible = (line) => !state.units.has(line.label) && !state.kinds.has(line.kind);
     const shown = (s) => !state.units.has(s.line.label) && (s.what === "published"
       ? !state.kinds.has("published")

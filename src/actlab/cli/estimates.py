@@ -1,0 +1,99 @@
+"""Estimate the time that a study still needs, from updates timed on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.config.keys import canonical, without
+from actlab.engines import stages
+from actlab.engines.preparation import faults_of, measure_costs, updates_of
+from actlab.errors import ActlabError
+from actlab.studies.folders import RunFolder
+from actlab.studies.groups import groups
+from actlab.studies.plan import EPOCHS, Run, Study
+
+if TYPE_CHECKING:
+    from actlab.engines.processes import Child, Here
+
+UNKNOWN = "no time estimate: the model is not an actlab task, or the size of the data is unknown"
+
+
+class NoEstimateError(ActlabError):
+    """No run can be trained, or the number of updates is unknown."""
+
+
+class Timing(NamedTuple):
+    """Timed updates of a study.
+
+    Args:
+        study: the study, or one of its stages.
+        seconds: seconds per update, by canonical grid point without tuned keys.
+        updates: updates per epoch.
+    """
+
+    study: Study
+    seconds: Mapping[str, float]
+    updates: int
+
+    def of(self, runs: Sequence[Run]) -> float:
+        """Return the seconds that runs take one by one, for updates only; 0 for a run that was not timed."""
+        each = (self.seconds.get(_key(self.study, run.point), 0.0) * (run.epochs or 1) for run in runs)
+        return sum(each) * self.updates
+
+
+def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int) -> Timing:
+    """Time updates of each grid point.
+
+    Args:
+        study: a study, or a stage of one.
+        todo: runs of the study, at least one.
+        helper: the process that calls the study's code.
+        rounds: how often to time each grid point.
+
+    Raises:
+        NoEstimateError: if no run can be trained, or the number of updates is unknown.
+    """
+    faults = faults_of(todo, helper)
+    able = [run for run in todo if run.id not in faults]
+    if not able:
+        raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
+    measured = measure_costs(helper, able, study, study.select.tune, rounds=rounds)
+    seconds = {_key(study, one["point"]): one["seconds_per_update"] for one in measured if "failed" not in one}
+    updates = helper.call(updates_of, able[0])
+    if not seconds or updates is None:
+        raise NoEstimateError(UNKNOWN)
+    return Timing(study, seconds, updates)
+
+
+def remaining(study: Study, root: Path, helper: Child | Here, rounds: int) -> float:
+    """Return the seconds that the unfinished runs of all stages take one by one, for updates only.
+
+    Args:
+        study: the study with all its stages.
+        root: the study's folder.
+        helper: the process that calls the study's code.
+        rounds: how often to time each grid point.
+
+    Raises:
+        NoEstimateError: if no run can be trained, or the number of updates is unknown.
+    """
+    ready = stages.opened(study, root, False)
+    todo = [run for run in ready[-1].runs() if not RunFolder(root, run).finished]
+    later = study.stages[len(ready) :]
+    if not todo and not later:
+        return 0.0
+    timing = measure(ready[-1], todo or ready[-1].runs(), helper, rounds)
+    total = timing.of(todo)
+    for stage in later:  # one setting of each group, and the stage's own seeds and length
+        for group in groups(ready[0]):
+            run = group.settings[0].runs[0]
+            epochs = int(stage.settings.get(EPOCHS, run.epochs or 1))
+            each = timing.seconds.get(_key(timing.study, run.point), 0.0) * epochs * timing.updates
+            total += each * len(stage.seeds)
+    return total
+
+
+def _key(study: Study, point: Mapping[str, Any]) -> str:
+    return canonical(without(point, study.select.tune))

@@ -1,0 +1,141 @@
+"""Draw the differences of a scoreboard as a forest plot: a panel for each task, with its own axis and unit."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actlab.analysis.scoreboard import Board, Task
+from actlab.config.keys import short
+from actlab.reports import effects, style
+from actlab.reports.canvas import Axes, Figure, MaxNLocator, mpl
+from actlab.reports.effects import Effect
+from actlab.storage.files import write_atomically
+
+NAME, CSV = "scoreboard", "scoreboard.csv"
+_WIDTH = 6.75  # inches
+_ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
+
+
+def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = None) -> list[Path]:
+    """Write a forest plot for each board, as SVG and PNG or as PDF for a paper, and all differences as CSV.
+
+    Args:
+        boards: the boards; those without any difference are left out.
+        folder: output folder.
+        paper: width and font; None draws with title and caption.
+
+    Returns:
+        The files written; none without any difference.
+
+    Raises:
+        ActlabError: for a figure that is higher than a page of a paper.
+    """
+    drawn = [board for board in boards if effects.compared(board)]
+    if not drawn:
+        return []
+    files = [folder / CSV]
+    write_atomically(files[0], effects.to_csv(drawn))
+    for board in drawn:
+        with mpl.rc_context(paper.rc if paper else style.RC):
+            files += style.save(figure_of(board, paper), folder / stem(board), paper is not None)
+    return files
+
+
+def stem(board: Board) -> str:
+    """Return the name of a board's figure without suffix: ``scoreboard-activation``."""
+    return f"{NAME}-{''.join(c if c.isalnum() or c in '_-' else '_' for c in short(board.compare))}"
+
+
+def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
+    """Return the forest plot of a board with at least one difference."""
+    tasks = effects.compared(board)
+    width = paper.width if paper else _WIDTH
+    columns = min(len(tasks), 1 if width < _WIDTH else 2)
+    longest = max(len(one.label) for _, ones in tasks for one in ones)
+    wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
+    panels = [(task, ones, _title(task, ones, wide)) for task, ones in tasks]
+    rows = [panels[start : start + columns] for start in range(0, len(tasks), columns)]
+    heights = [max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row) for row in rows]
+    title = [] if paper else [f"Differences to {_references(tasks)}"]
+    caption = [] if paper else textwrap.wrap(caption_of(board), int(width * 20.5))
+    head, foot = 0.02 + 0.25 * len(title), 0.02 + (0.08 + 0.135 * len(caption)) * bool(caption)
+    height = head + sum(heights) + foot
+    if paper:
+        paper.check(stem(board), len(tasks), height)
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
+    axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+    colours = style.colours(board.beaten, board.own)
+    for ax, (task, ones, words) in zip(axes.flat, panels, strict=False):
+        ax.set_title("\n".join(words))
+        _draw_panel(ax, task, ones, colours)
+    for ax in list(axes.flat)[len(tasks) :]:
+        ax.set_visible(False)
+    style.add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
+    style.add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
+    return figure
+
+
+def caption_of(board: Board) -> str:
+    """Return how to read a forest plot."""
+    ones = [one for _, found in effects.compared(board) for one in found]
+    guess = "Crosses: no better than guessing." if any(one.place.guessing for one in ones) else ""
+    lacking = any(one.difference.low is None and one.difference.mean is not None for one in ones)
+    return " ".join(filter(None, [*effects.notes([board]), "Open circles: no interval." * lacking, guess]))
+
+
+def _references(tasks: Sequence[tuple[Task, Any]]) -> str:
+    """Return the references of tasks in words."""
+    found = list(dict.fromkeys(str(task.reference) for task, _ in tasks))
+    return found[0] if len(found) == 1 else "each task's reference"
+
+
+def _title(task: Task, ones: Sequence[Effect], wide: int) -> list[str]:
+    """Return the lines above a panel: the task; the quantity, what is subtracted and the number of pairs."""
+    said = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
+    return [*textwrap.wrap(effects.name(task), wide), *textwrap.wrap(said, wide)]
+
+
+def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> None:
+    """Draw the effects of a task from top to bottom, and mark the better side of zero."""
+    scale = 100.0 if task.column.in_percent else 1.0
+    ax.axvline(0, color=style.GREY, lw=0.8, zorder=1)
+    for y, one in enumerate(ones):
+        _draw_effect(ax, y, one, scale, colours[one.label])
+    ax.set_yticks(range(len(ones)), [one.label for one in ones])
+    for label, one in zip(ax.get_yticklabels(), ones, strict=True):
+        label.set_fontweight("bold" if one.own else "normal")
+    ax.set(ylim=(len(ones) - 0.4, -0.6), xlim=[scale * end for end in limits(ones)])
+    ax.set_xlabel(f"← {words}" if (words := effects.direction(task.column))[0] == "l" else f"{words} →")
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+.6g}".replace("-", "−") if value else "0")
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
+def _draw_effect(ax: Axes, y: int, one: Effect, scale: float, colour: str) -> None:
+    """Draw mean and interval of one activation; words where it has no mean."""
+    paired, thick = one.difference, 1.8 if one.own else 1.0
+    if one.own:
+        ax.axhspan(y - 0.45, y + 0.45, color=colour, alpha=0.1, lw=0, zorder=0)
+    if paired.mean is None:
+        ax.annotate("diverged: no mean difference", (0.03, y), xycoords=("axes fraction", "data"), va="center")
+        return
+    if paired.low is not None and paired.high is not None:
+        ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
+    marker = "x" if one.place.guessing else "o"
+    inside = "white" if paired.low is None and marker == "o" else colour
+    size = 3.6 + 1.4 * one.own
+    ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)
+
+
+def limits(ones: Sequence[Effect]) -> tuple[float, float]:
+    """Return limits of the x axis that contain 0, all means and all intervals."""
+    ends = [value for one in ones for value in one.difference[:3] if value is not None and math.isfinite(value)]
+    low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin

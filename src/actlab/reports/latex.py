@@ -1,0 +1,93 @@
+"""Tables in LaTeX, with the package booktabs; all text is escaped."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Sequence
+
+_SPECIAL = {
+    **{char: f"\\{char}" for char in "#$%&_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{char: f"${char}$" for char in "<>|"},
+    '"': r"\textquotedbl{}",
+    "+": "$+$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "…": r"\dots{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "∞": r"$\infty$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+    "§": r"\S{}",
+}
+_MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
+# Letters without a command: those that look like Latin ones.
+_LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
+
+
+def escaped(text: str) -> str:
+    r"""Return text as LaTeX prints it literally, with mathematical minus signs before numbers.
+
+    >>> print(escaped("gelu_tanh, -0.10 % & α"))
+    gelu\_tanh, $-$0.10 \% \& $\alpha$
+    """
+    return "".join(_SPECIAL.get(char) or _greek(char) for char in _MINUS.sub("−", text.replace("\n", " ")))
+
+
+def _greek(char: str) -> str:
+    """Return a Greek letter as a command, and any other character unchanged."""
+    name = unicodedata.name(char, "")
+    found = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", name)
+    if char in _LIKE_LATIN or not found:
+        return _LIKE_LATIN.get(char, char)
+    word = found[2].replace("LAMDA", "lambda").lower()
+    return f"$\\{word.capitalize() if found[1] == 'CAPITAL' else word}$"
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], bold: Collection[int], caption: str, label: str
+) -> str:
+    r"""Return a ``table`` environment with the first column left-aligned and the others right-aligned.
+
+    Args:
+        head: names of the columns.
+        rows: as many texts in each row as in ``head``.
+        bold: indices of rows whose first cell is bold.
+        caption: plain text.
+        label: name for ``\ref``, of letters, digits and ``:.-``.
+    """
+    lines = [[escaped(cell) for cell in row] for row in rows]
+    lines = [[f"\\textbf{{{row[0]}}}" if i in bold else row[0], *row[1:]] for i, row in enumerate(lines)]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{escaped(caption)}}}",
+            f"\\label{{{label}}}",
+            f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            r"\toprule",
+            _row([escaped(name) for name in head]),
+            r"\midrule",
+            *map(_row, lines),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _row(cells: Sequence[str]) -> str:
+    """Return a row; after the end of the row before, LaTeX would take a bare [ or * for an argument."""
+    first = f"{{}}{cells[0]}" if cells[0][:1] in ("[", "*") else cells[0]
+    return " & ".join([first, *cells[1:]]) + r" \\"

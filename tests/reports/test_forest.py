@@ -1,0 +1,189 @@
+"""The differences of the scoreboard: to GELU in each task, with intervals; printed, drawn and in files."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from actlab.analysis.scoreboard import Board, Record, Table, boards
+from actlab.reports import effects, forest, style
+from actlab.reports.canvas import mpl
+from actlab.reports.terminal import print_boards
+from drawn_texts import misplaced
+
+KEY, MINE = "model.activation", "./mine.py:Mine"
+Values = dict[str, list[float | None]]
+
+
+def table(name: str, values: Values, settings: int = 1, **column: Any) -> dict[str, Any]:
+    """A table as a study leaves it: one column with the values of each activation by seed."""
+    cell = {"metric": "test/error", "at": "last", "percent": True, "mode": "min", **column}
+    rows = []
+    for unit, found in values.items():
+        known = sorted(v for v in found if v is not None)
+        median = known[len(found) // 2] if len(found) // 2 < len(known) else None
+        of = {str(seed): value for seed, value in enumerate(found)}
+        columns = [{**cell, "n": len(found), "median": median, "values": of, "diverged": None in found}]
+        rows.append({"point": {KEY: unit}, "columns": columns, "settings": settings})
+    counts = {"planned": 9, "finished": 9, "diverged": 0, "reference": "relu", "own": [MINE]}
+    return {"study": name, "title": name, "compare": KEY, **counts, "rows": rows}
+
+
+def board_of(*tables: dict[str, Any]) -> Board:
+    (board,) = boards([Record(Path(one["study"]), cast(Table, one)) for one in tables])
+    return board
+
+
+def shifted(by: float) -> list[float | None]:
+    return [0.1 + 0.01 * seed + by for seed in range(6)]
+
+
+def six(**units: float) -> Values:
+    """Six seeds of activations that lie a given distance from 10 %."""
+    return {MINE if name == "mine" else name: shifted(by) for name, by in units.items()}
+
+
+def test_differences_are_to_gelu_whatever_a_study_refers_to() -> None:
+    board = board_of(table("a", six(relu=0.02, gelu_tanh=0.0, mine=-0.01)), table("b", six(relu=0, mine=0.01)))
+    one, other = effects.compared(board)
+    assert [task.reference for task, _ in (one, other)] == ["gelu_tanh", "relu"]
+    assert [(e.label, e.own, effects.text(e.difference, one[0].column)) for e in one[1]] == [
+        ("Mine", True, "-1.00 [-1.00, -1.00]"),
+        ("relu", False, "+2.00 [+2.00, +2.00]"),
+    ]
+    assert [(e.label, e.difference.pairs) for e in other[1]] == [("Mine", 6)]
+
+
+def test_only_seeds_that_both_have_are_pairs() -> None:
+    values = six(gelu=0.0, relu=0.01)
+    found = table("a", {**values, "relu": values["relu"][:4]})
+    (_, (one,)) = effects.compared(board_of(found))[0]
+    assert (one.difference.pairs, one.difference.low) == (4, None)
+    assert one.difference.mean == pytest.approx(0.01)
+    assert effects.pairs([one]) == "4 pairs"
+    assert any("Without interval: fewer than 6 pairs" in line for line in effects.notes([board_of(found)]))
+
+
+def test_a_diverged_run_leaves_no_mean() -> None:
+    diverged = [*shifted(0.0)[:5], None]
+    (_, (one,)) = effects.compared(board_of(table("a", {"gelu": shifted(0.0), "relu": diverged})))[0]
+    assert one.difference.mean is None
+    assert effects.text(
+        one.difference, effects.compared(board_of(table("a", six(gelu=0, relu=0))))[0][0].column
+    )
+    assert "diverged" in shown(table("a", {"gelu": shifted(0.0), "relu": diverged}))
+
+
+@pytest.mark.parametrize(("metric", "settings", "tested"), [("val/loss", 3, False), ("val/loss", 1, True)])
+def test_what_selected_the_settings_has_no_interval(metric: str, settings: int, tested: bool) -> None:
+    found = table("a", six(gelu=0.0, relu=0.01), settings, metric=metric)
+    (_, (one,)) = effects.compared(board_of(found))[0]
+    assert (one.difference.low is not None) == tested
+
+
+def test_tables_without_values_or_reference_have_no_differences(tmp_path: Path) -> None:
+    old = table("a", six(gelu=0.0, relu=0.01))
+    for row in old["rows"]:
+        del row["columns"][0]["values"]
+    board = board_of(old, table("b", six(elu=0.0, silu=0.01)))
+    assert effects.compared(board) == []
+    assert effects.notes([board]) == []
+    assert forest.write([board], tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def shown(*tables: dict[str, Any]) -> str:
+    text = io.StringIO()
+    print_boards([Record(Path(one["study"]), cast(Table, one)) for one in tables], text)
+    return text.getvalue()
+
+
+def test_the_terminal_shows_differences_first_and_says_what_the_mean_is_of() -> None:
+    text = shown(table("a", six(gelu=0.0, mine=-0.01)), table("b", six(gelu=0.0, mine=0.02), chance=0.05))
+    assert (
+        "a\n  test error % (last), difference to gelu; lower is better\n  > Mine  -1.00 [-1.00, -1.00]" in text
+    )
+    assert "+2.00 [+2.00, +2.00]  6 pairs, chance" in text
+    assert "The reference is no better than guessing in: b." in text
+    assert (
+        text.index("difference to gelu") < text.index("others beaten\n") if "others beaten\n" in text else True
+    )
+    assert "mean of ranks over unlike tasks" in text
+    assert "Others beaten is a mean of ranks over unlike tasks" in text
+
+
+def test_high_values_may_be_better() -> None:
+    found = table("a", six(gelu=0.0, relu=0.01), metric="test/accuracy", mode="max")
+    assert "difference to gelu; higher is better" in shown(found)
+    figure = forest.figure_of(board_of(found))
+    assert figure.axes[0].get_xlabel() == "higher is better →"
+
+
+def test_a_forest_plot_has_a_panel_for_each_task_in_its_own_unit() -> None:
+    values = {**six(gelu=0.0, relu=0.01, mine=-0.02), "elu": [*shifted(0.0)[:5], None]}
+    losses = six(gelu=0.0, relu=0.5, mine=1.0)
+    tables = (table("a", values), table("b", losses, metric="test/loss", percent=False), table("c", values))
+    board = board_of(*tables)
+    with mpl.rc_context(style.RC):
+        figure = forest.figure_of(board)
+    assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
+    errors, loss = figure.axes[:2]
+    assert errors.get_title(loc="left") == "a\ntest error % (last) − gelu, 6 pairs"
+    assert [label.get_text() for label in errors.get_yticklabels()] == ["Mine", "elu", "relu"]
+    assert errors.get_yticklabels()[0].get_fontweight() == "bold"
+    means = [line.get_xdata()[0] for line in errors.get_lines() if line.get_marker() == "o"]
+    assert means == pytest.approx([-2.0, 1.0])
+    assert "diverged: no mean difference" in [text.get_text() for text in errors.texts]
+    low, high = loss.get_xlim()
+    assert low < 0 < 1 < high < 1.2
+    colours = {line.get_color() for line in errors.get_lines() if line.get_marker() == "o"}
+    assert style._OWN[0] in colours
+    assert "Open circles" not in forest.caption_of(board)
+
+
+@pytest.mark.parametrize("paper", [None, style.Paper(1, "serif"), style.Paper(2, "sans")])
+def test_no_labels_of_a_forest_plot_overlap(paper: style.Paper | None) -> None:
+    long = "a_study_with_quite_a_long_name_of_its_own"
+    board = board_of(*(table(f"{long}_{n}", six(gelu=0.0, relu=1e-5, mine=-2e-5, elu=3e-5)) for n in range(3)))
+    with mpl.rc_context(paper.rc if paper else style.RC):
+        figure = forest.figure_of(board, paper)
+        assert not misplaced(figure)
+
+
+def leave(runs: Path, *tables: dict[str, Any]) -> None:
+    for one in tables:
+        (runs / one["study"]).mkdir(parents=True)
+        (runs / one["study"] / "table.json").write_text(json.dumps(one))
+
+
+def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> None:
+    leave(tmp_path, table("a", six(gelu=0.0, relu=1 / 30, mine=-0.01)))
+    outcome = cli("report", "--runs-dir", tmp_path, "--paper", 1)
+    assert outcome.code == 0, outcome.err
+    names = [f"scoreboard-activation.{kind}" for kind in ("svg", "png", "pdf")]
+    assert [Path(line).name for line in outcome.out.split()] == ["scoreboard.csv", *names, "index.html"]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "scoreboard.csv").read_text())))
+    assert [(row["activation"], row["reference"], row["pairs"]) for row in rows] == [
+        ("Mine", "gelu", "6"),
+        ("relu", "gelu", "6"),
+    ]
+    assert math.isclose(float(rows[1]["difference"]), 1 / 30)
+    page = (tmp_path / "index.html").read_text()
+    assert all(f'href="{name}"' in page for name in [*names, "scoreboard.csv"])
+    assert "-1.00 [-1.00, -1.00]" in page
+    assert '<tr class="own"' in page
+    assert "difference to gelu; lower is better; 6 pairs" in page
+    again = (tmp_path / "scoreboard-activation.pdf").read_bytes()
+    assert cli("report", "--runs-dir", tmp_path, "--paper", 1).code == 0
+    assert (tmp_path / "scoreboard-activation.pdf").read_bytes() == again
+
+
+def test_a_forest_higher_than_a_page_is_one_line(cli: Any, tmp_path: Path) -> None:
+    leave(tmp_path, *(table(f"t{n}", six(gelu=0.0, relu=0.01)) for n in range(9)))
+    outcome = cli("report", "--runs-dir", tmp_path, "--paper", 1)
+    assert outcome.code == 2
+    assert "'scoreboard-activation' has 9 panels" in outcome.err

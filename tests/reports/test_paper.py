@@ -1,0 +1,168 @@
+"""Tables and figures for a paper, and how a user's activation stands out in them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actlab.errors import ActlabError
+from actlab.reports import figures, style, table_files, tables
+from actlab.reports.canvas import mpl
+from actlab.reports.latex import escaped
+from actlab.reports.pages.drawings import drawing
+from actlab.reports.plots import read
+from actlab.reports.terminal import print_table
+from drawn_texts import misplaced
+
+MINE = ["./mine.py:My_unit"]
+
+
+def cells_of(text: str) -> list[list[list[str]]]:
+    """The rows of each table, read strictly: balanced braces, no bare special character, equal columns."""
+    plain = re.sub(r"\\\\(?=\n)", "", re.sub(r"(?m)^%.*", "", text))
+    depth = 0
+    for char in re.sub(r"\\[{}]", "", plain):
+        depth += (char == "{") - (char == "}")
+        assert depth >= 0
+    assert depth == 0
+    assert plain.count("$") % 2 == plain.count(r"\$") % 2
+    assert not re.search(r"(?<!\\)[#%_^~<>|\"]|(?<!\\)&(?! )", re.sub(r"\$[<>|]\$|\{table\}", "", plain))
+    found = []
+    for columns, body in re.findall(r"\\begin\{tabular\}\{(\w+)\}\n(.*?)\\end\{tabular\}", text, re.S):
+        lines = [line for line in body.splitlines() if not re.fullmatch(r"\\(top|mid|bottom)rule", line)]
+        assert all(line.endswith(r" \\") for line in lines)
+        rows = [line.removesuffix(r" \\").split(" & ") for line in lines]
+        assert {len(row) for row in rows} == {len(columns)}
+        found.append(rows)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == len(found)
+    return found
+
+
+def test_a_latex_table_has_median_interval_difference_and_p(written: Any) -> None:
+    text = table_files.to_latex(written(overrides=["seeds=7"], activations=MINE))
+    assert text.startswith("% \\usepackage{booktabs}\n")
+    errors, losses = cells_of(text)
+    assert errors[0] == ["activation", "dropout", "median", "difference to relu", "p (Holm)"]
+    assert errors[1] == ["gelu\\_tanh", "0", "2.30 [2.00, 2.60]", "$-$2.00 [$-$2.00, $-$2.00]", "0.094"]
+    assert [row[0] for row in errors if "textbf" in row[0]] == [r"\textbf{My\_unit}"] * 2
+    assert losses[0][3] == "published (ours - it)"
+    assert "Median over seeds 0--6 [interval]. Difference to relu: mean of pairs" in text
+    assert "with Holm's correction over 6 comparisons" in text
+
+
+def test_text_of_users_is_escaped_in_latex(written: Any) -> None:
+    def hostile(text: str) -> str:
+        text = text.replace("title: A study of units", r"title: '50 % & #1 of \textbf{x}_$y ~ ^ < > | \" {'")
+        return text.replace("relu, elu]", "relu, '[elu] & more']")
+
+    text = table_files.to_latex(written(edit=hostile))
+    tables_found = cells_of(text.replace(r"\& more", "and more"))
+    assert tables_found[0][-1][0] == "{}[elu] and more"
+    assert r"50 \% \& \#1 of \textbackslash{}textbf\{x\}\_\$y \textasciitilde{} \textasciicircum{} $<$" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("-0.10 [-1e-05, +2.0]", r"$-$0.10 [$-$1e-05, $+$2.0]"),
+        ("gelu-2 ± ∞", r"gelu-2 $\pm$ $\infty$"),
+        ("α Λ Β Ω ο", r"$\alpha$ $\Lambda$ B $\Omega$ o"),
+        ("0–4, ‘é’ “x”", "0--4, `é' ``x''"),
+    ],
+)
+def test_characters_in_latex(text: str, latex: str) -> None:
+    assert escaped(text) == latex
+
+
+def test_latex_of_other_scripts_says_which_engine_it_needs(written: Any) -> None:
+    loaded = written(edit=lambda text: text.replace("A study", "研究"))
+    assert table_files.to_latex(loaded).startswith("% XeLaTeX or LuaLaTeX only, because of: 研 究")
+
+
+def test_show_prints_latex(cli: Any, written: Any, tmp_path: Path) -> None:
+    written()
+    words = ("study", "show", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
+    outcome = cli(*words, "--latex")
+    assert outcome.code == 0, outcome.err
+    assert len(cells_of(outcome.out)) == 2
+    assert cli(*words, "--latex", "--csv").code == 2
+
+
+@pytest.mark.parametrize(("columns", "font", "width"), [(1, "serif", 3.25), (2, "sans", 6.75)])
+def test_a_figure_for_a_paper_has_its_width_and_true_fonts(
+    cli: Any, written: Any, tmp_path: Path, columns: int, font: str, width: float
+) -> None:
+    loaded = written(activations=MINE)
+    words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
+    outcome = cli(*words, "--activation", *MINE, "--paper", columns, "--font", font)
+    assert outcome.code == 0, outcome.err
+    file = loaded.root / "figures" / "curves.pdf"
+    assert f"{file}\n  caption: Lines: median of 2 runs" in outcome.out
+    content = file.read_bytes()
+    assert f"/MediaBox [ 0 0 {72 * width:g} ".encode() in content
+    assert {"serif": b"STIXGeneral-Regular", "sans": b"DejaVuSans"}[font] in content
+    assert b"/FontFile2" in content  # TrueType, embedded
+    assert b"/Type3" not in content
+    assert b"CreationDate" not in content
+    paper = style.Paper(columns, font)  # type: ignore[arg-type]
+    with mpl.rc_context(paper.rc):
+        (plot,) = read(loaded)
+        drawn = figures.figure_of(loaded, plot, paper)
+        assert not misplaced(drawn)
+    assert loaded.study.title not in {text.get_text() for text in drawn.texts}
+
+
+def test_a_font_alone_is_one_line(cli: Any, written: Any, tmp_path: Path) -> None:
+    written()
+    words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
+    outcome = cli(*words, "--font", "serif")
+    assert outcome.code == 2
+    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in outcome.err
+
+
+def test_a_users_activation_is_thick_and_on_top(written: Any) -> None:
+    loaded = written(activations=MINE)
+    (plot,) = read(loaded)
+    assert plot.own == {"My_unit"}
+    lines = figures.figure_of(loaded, plot).axes[1].get_lines()
+    mine = max(lines, key=lambda line: line.get_zorder())
+    assert mine.get_color() == style._OWN[0]
+    assert mine.get_linewidth() > 1.5 * min(line.get_linewidth() for line in lines)
+    assert lines[-1] is mine
+    units = {unit["label"]: unit["own"] for unit in drawing(plot)["units"]}
+    assert units == {"gelu_tanh": False, "relu": False, "elu": False, "My_unit": True}
+
+
+def test_a_users_activation_is_marked_in_tables(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = written(activations=[*MINE, "relu"])  # the user asks for relu by name
+    assert tables.own(loaded) == [False, False, True, True, False, False, True, True]
+    print_table(loaded)
+    starts = re.findall(r"(?m)^> (\w+) ", capsys.readouterr().out)
+    assert set(starts) == {"relu", "My_unit"}
+    markdown = table_files.to_markdown(loaded)
+    assert "| **My_unit** |" in markdown
+    assert "| gelu_tanh |" in markdown
+
+
+def test_activations_of_the_user_have_colours_of_their_own() -> None:
+    found = style.colours(["gelu", "mine", "other", "third", "further"], {"mine", "other", "third"})
+    assert len(set(found.values())) == 5
+    assert [found["mine"], found["other"]] == [*style._OWN]
+    assert found["further"] == style.colours(["gelu", "further"])["further"]
+    assert style.colours(["silu"], {"silu"}) == style.colours(["silu"])
+
+
+def test_more_panels_than_a_column_holds_are_in_pairs(written: Any) -> None:
+    def four(text: str) -> str:
+        first = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
+        return text.replace(first, first + first.replace("plain", "b") + first.replace("plain", "c"))
+
+    loaded, paper = written(edit=four), style.Paper(1, "sans")
+    with mpl.rc_context(paper.rc):
+        (plot,) = read(loaded)
+        drawn = figures.figure_of(loaded, plot, paper)
+        assert drawn.axes[0].get_subplotspec().get_gridspec().ncols == 2
+        assert not misplaced(drawn)
+    with pytest.raises(ActlabError, match=r"has 12 panels and would be 1\d\.\d inches high, but a page has 9:"):
+        figures.figure_of(loaded, type(plot)(plot.name, plot.panels * 3, ""), paper)
