@@ -48,7 +48,7 @@ def test_a_latex_table_has_median_interval_difference_and_p(written: Any) -> Non
     assert [row[0] for row in errors if "textbf" in row[0]] == [r"\textbf{My\_unit}"] * 2
     assert losses[0][3] == "published (ours - it)"
     assert "Median over seeds 0--6 [interval]. Difference to relu: mean of pairs" in text
-    assert "with Holm's correction over 6 comparisons" in text
+    assert "corrected by Holm over 6 comparisons" in text
 
 
 def test_text_of_users_is_escaped_in_latex(written: Any) -> None:

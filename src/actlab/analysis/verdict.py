@@ -102,7 +102,7 @@ def needs(results: Results, size: float) -> list[str]:
         found.append(
             f"{_name(results, row)}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
             f"{reference} takes {number} (standard deviation {_size(spread, column)}, "
-            f"{_plural(len(differences), 'pair')} so far, {_corrections(results)})"
+            f"{_plural(len(differences), 'pair')} so far, {corrections(results)})"
         )
     return found
 
@@ -133,7 +133,7 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
     so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
     return (
         f"No verdict against {comparison.reference_text(results)} from {number} of runs. With "
-        f"{_corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
+        f"{corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
         f"--seeds {needed} trains the missing runs." + (f" So far {so_far}." if so_far else "")
     )
 
@@ -150,7 +150,7 @@ def _last_tested(row: TableRow) -> Cell:
     return [cell for cell in row.cells if cell.planned and cell.column.tests][-1]
 
 
-def _corrections(results: Results) -> str:
+def corrections(results: Results) -> str:
     """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
     count = _plural(comparison.hypotheses(results), "comparison")
     return f"{count} and {results.looks + 1} looks" if results.looks else count

@@ -71,14 +71,13 @@ def to_latex(results: Results) -> str:
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
     """Return how to read the table of a metric, and from how many runs it is."""
     reference, names = comparison.reference_text(results), [name.partition("\n")[0] for name in head]
-    count = comparison.hypotheses(comparison.rows(results))
     said = [
         f"{results.study.title}: {title}.",
         f"Median over seeds {spans(results.study.seeds)} [interval].",
         f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
         if f"difference to {reference}" in names
         else "",
-        f"p: sign-flip test with Holm's correction over {count} comparisons." if "p" in names else "",
+        f"p: sign-flip test, corrected by Holm over {verdict.corrections(results)}." if "p" in names else "",
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
         f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
         "Trained on a sample of the data." if results.study.samples else "",
