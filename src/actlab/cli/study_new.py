@@ -11,6 +11,7 @@ from typing import Any
 
 from actlab.config.keys import as_list
 from actlab.errors import ActlabError
+from actlab.storage.files import regular
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
 from actlab.studies import schema
@@ -86,7 +87,7 @@ def _header(path: Path, like: str | None) -> Iterator[str]:
 
 def _shipped(name: str) -> str:
     """Return the text of a study that ships with actlab, with the names of base configs instead of paths."""
-    text = (resource(STUDIES) / f"{name}.yaml").read_text(encoding="utf-8")
+    text = regular(resource(STUDIES) / f"{name}.yaml").read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     opening = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     kept = [line for line in lines[:opening] if not line.startswith(("# yaml-language-server", "# Command:"))]
