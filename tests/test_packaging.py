@@ -19,7 +19,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FALLBACK = PYPROJECT["tool"]["hatch"]["version"]["fallback-version"]
-RUNTIME = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["workspaces"]]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"], *EXTRAS["tune"]]
 
 
 def run(*words: object, cwd: Path) -> str:
@@ -207,6 +208,4 @@ def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound(text):
 
 
 def test_build_requirements_are_installed_with_dev():
-    assert set(PYPROJECT["build-system"]["requires"]) <= set(
-        PYPROJECT["project"]["optional-dependencies"]["dev"]
-    )
+    assert set(PYPROJECT["build-system"]["requires"]) <= set(EXTRAS["dev"])
