@@ -112,6 +112,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     )
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
+    assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()
     assert "settings<br>" in page.read_text()
     assert "was chosen</h2>" not in page.read_text()  # the comparison chose nothing
 

@@ -218,10 +218,10 @@ class Tuning:
         tune = tuple(key for key in self.mine.space if _is_config(key))
         found = replace(
             self._study(points),
-            title=f"{self.study.title}, tuned",
             seeds=self.fresh,
             select=replace(self.study.select, tune=tune),
             probes=self.study.probes,
+            figures=({"name": "curves", "lines": self.key, "y": {self.study.select.metric: None}},),
             reference=self.reference.unit({}),
             reference_given=True,
             notes=tuple(notes),
@@ -234,10 +234,11 @@ class Tuning:
         """Return a study of grid points, without what only applies to the study file's own grid."""
         (block,) = self.study.blocks
         settings = {**block.settings, **(self.study.stages[-1].settings if self.study.stages else {})}
-        stem = self.study.name.removesuffix(SMOKE_SUFFIX)
+        stem, (mine, reference) = self.study.name.removesuffix(SMOKE_SUFFIX), self.sides
         return replace(
             self.study,
             name=f"{stem}-tuned{SMOKE_SUFFIX * self.study.smoke}",
+            title=f"{mine.name} tuned against {reference.name} in {stem}",
             blocks=tuple(
                 Block({**block.grid, **{key: [value] for key, value in point.items()}}, block.base, settings)
                 for point in points
