@@ -65,6 +65,7 @@ ONLY_IN = {
     "soundfile": {"datamodules.speech.recordings"},
     "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
+    "optuna": {"engines.tuning"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}
 NUMBERS, YAML = {"numpy", "scipy", "pandas"}, {"yaml"}

@@ -1,7 +1,6 @@
 """Each example runs as a script, and the README of the folder lists it."""
 
 import ast
-import importlib.util
 import os
 import re
 import shlex
@@ -18,7 +17,6 @@ STUDIES = sorted(FOLDER.glob("*.yaml"))
 NOTEBOOKS = [path for path in SCRIPTS if path.read_text(encoding="utf-8").count("\n# %%\n")]
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 PATIENCE = 240  # seconds on a busy machine
-OPTIONAL = {"sweep_optuna": "optuna"}
 
 
 def stem(path):
@@ -48,7 +46,7 @@ def commands(path):
 
 
 def test_the_readme_lists_each_example():
-    assert len(SCRIPTS) >= 5
+    assert len(SCRIPTS) >= 4
     assert STUDIES
     assert NOTEBOOKS
     listed = re.findall(r"\]\((\w+\.(?:py|yaml))\)", README)
@@ -85,9 +83,6 @@ def test_each_cell_of_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
 def test_each_example_runs(path, tmp_path):
     """As a script; then by the command in its docstring, which finds all of its runs finished."""
-    needed = OPTIONAL.get(path.stem)
-    if needed and not importlib.util.find_spec(needed):
-        pytest.skip(f"{path.name} requires {needed}: pip install 'actlab[tune]'")
     assert run(sys.executable, path, cwd=tmp_path)
     finished = len(list(tmp_path.rglob("result.json")))
     assert finished

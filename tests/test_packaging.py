@@ -1,6 +1,7 @@
 """The wheel is complete, its version is the git tag's or the fallback, and constraints match pyproject.toml."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FALLBACK = PYPROJECT["tool"]["hatch"]["version"]["fallback-version"]
-RUNTIME = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["workspaces"]]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"], *EXTRAS["tune"]]
 
 
 def run(*words: object, cwd: Path) -> str:
@@ -28,7 +30,7 @@ def run(*words: object, cwd: Path) -> str:
         key: value for key, value in os.environ.items() if key != "PYTHONPATH" and not key.startswith("GIT_")
     }
     done = subprocess.run(
-        [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240
+        [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -234,6 +236,23 @@ def test_constraints_hold_each_dependency_and_the_lowest_its_lower_bound(text):
 
 
 def test_build_requirements_are_installed_with_dev():
-    assert set(PYPROJECT["build-system"]["requires"]) <= set(
-        PYPROJECT["project"]["optional-dependencies"]["dev"]
-    )
+    assert set(PYPROJECT["build-system"]["requires"]) <= set(EXTRAS["dev"])
+
+
+@pytest.mark.slow  # fifteen seeds of five activations: some minutes
+def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, tmp_path):
+    page = (ROOT / "docs" / "guide" / "first_answer.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.M | re.S)
+    (program,) = (text for language, text in blocks if language == "python")
+    (tmp_path / "my_activation.py").write_text(program)
+    said = {}
+    for text in (text for language, text in blocks if language in ("sh", "bash")):
+        for line in text.splitlines():
+            said[line] = run("bash", "-c", f'export PATH="{installed}:$PATH"; {line}', cwd=tmp_path)
+    (table,) = (text for line, text in said.items() if "--html" in line)
+    assert "75 of 75 runs finished" in table
+    assert re.search(r"^MyActivation: (better|worse|no significant difference)", table, re.M)
+    assert (tmp_path / "runs/demo/figures/curves.pdf").is_file()
+    assert "\\textbf{MyActivation}" in (tmp_path / "table.tex").read_text()
+    assert any("test/error" in text for text in said.values())
+    assert "[1000 rows x 12 columns]" in [*said.values()][-1]

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Stopped as stop:
         how = (
             "the same command resumes"
-            if args[:1] in (["study"], ["scoreboard"])
+            if args[:1] in (["study"], ["scoreboard"], ["tune"])
             else "--ckpt_path last resumes"
         )
         print(f"actlab: stopped; {how}", file=sys.stderr)

@@ -4,6 +4,7 @@ FITS = ("fit", "validate", "test", "predict")
 COMMANDS = {
     **dict.fromkeys(FITS, "actlab.cli.fit"),
     "study": "actlab.cli.study",
+    "tune": "actlab.cli.tune",
     "scoreboard": "actlab.cli.scoreboard",
     "report": "actlab.cli.report",
     "data": "actlab.cli.data",
@@ -18,6 +19,7 @@ usage: actlab COMMAND …
   study new | plan | status | run | show | report | clean | wandb | schema
                                     many runs:        actlab study run gelu_mnist_classifier --smoke
   check                             one activation:   actlab check ./mine.py:Mine
+  tune                              its parameters:   actlab tune demo --activation elu --search alpha=0.1..3
   scoreboard                        on six tasks:     actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch | check         the data:         actlab data check timit FOLDER

@@ -61,7 +61,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
         if faults.get(unit):
             continue
         report("trying", unit, f"activation {name}" if run.unit else run.id)
-        if run.unit and unit not in faults and (reason := _fault_of_creation(run.unit)):
+        if run.unit and unit not in faults and (reason := fault_of_creation(run.unit)):
             faults[unit] = f"activation {name} fails: {reason}"
             continue
         try:
@@ -85,7 +85,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
     return faults
 
 
-def _fault_of_creation(unit: activations.Spec) -> str | None:
+def fault_of_creation(unit: activations.Spec) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
         with Calling():

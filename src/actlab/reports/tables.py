@@ -84,7 +84,9 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
         f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star if key in row.chosen else ""
         for key in tune
     }
-    line["settings\ntried"] = settings(row, comparison.reference_text(results)) if tune else ""
+    line["settings\ntried"] = (
+        settings(row, comparison.reference_text(results)) if shows_settings(results) else ""
+    )
     return {**line, "runs": count(row)}
 
 
@@ -101,6 +103,11 @@ def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
 def _ratio(cost: Mapping[str, Any] | None, name: str) -> str:
     found = (cost or {}).get(name)
     return "" if found is None else f"{found:.2f}"
+
+
+def shows_settings(results: Results) -> bool:
+    """Return whether the table has a column of numbers of settings: some were tried here or before."""
+    return bool(results.study.select.tune or results.study.tried)
 
 
 def settings(row: TableRow, reference: str) -> str:

@@ -61,7 +61,7 @@ def load(
     file = schema.checked(read_mapping(path, piped=True), path)
     changes = dict(map(_assignment, overrides))
     if "seeds" in changes:
-        _seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
+        seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
     seeds = changes.pop("seeds", None)
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
     units = [activation(text) for text in activations]
@@ -224,16 +224,24 @@ def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, 
             file's first seed.
         smoke: return only the first `SMOKE_SEEDS` seeds.
     """
-    seeds = _seed_list(value)
+    seeds = seed_list(value)
     if isinstance(override, int) and not isinstance(override, bool):
-        number = len(_seed_list(override))
+        number = len(seed_list(override))
         seeds = seeds[:number] if number <= len(seeds) else tuple(range(seeds[0], seeds[0] + number))
     elif override is not None:
-        seeds = _seed_list(override)
+        seeds = seed_list(override)
     return seeds[:SMOKE_SEEDS] if smoke else seeds
 
 
-def _seed_list(value: Any) -> tuple[int, ...]:
+def seed_list(value: Any) -> tuple[int, ...]:
+    """Return seeds given as their number, as a range such as ``5-19`` or as a list.
+
+    Raises:
+        ActlabError: for any other value, or for a seed given twice.
+
+    >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
+    ((0, 1, 2), (5, 6, 7), (4, 2))
+    """
     seeds: Sequence[Any] = value if isinstance(value, list) else ()
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
         first, last = map(int, value.split("-"))

@@ -30,6 +30,7 @@ def table(results: Results) -> dict[str, Any]:
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],
+        "settings": tables.shows_settings(results),
         "reference": reference,
         "base": base,
         "costs": any(row.cost for row in rows),

@@ -17,13 +17,14 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     """Return medians of the selection metric, each shaded from its row's worst to its best.
 
     Returns:
-        None for a study with only one setting, or before any run has ended.
+        None for a study without a grid point of several settings, or before any run has ended.
 
     Raises:
         ActlabError: if the selection metric is not a validation metric, or was not recorded.
     """
     settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
-    if len(settings) < 2 or not results.results:
+    several = any(len(group.settings) > 1 for group in results.groups)
+    if not several or len(settings) < 2 or not results.results:
         return None
     return {
         "metric": results.study.select.metric,

@@ -1,0 +1,232 @@
+"""Search settings with Optuna on validation data: several trials at once, resumed after a kill."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.analysis import results
+from actlab.config.keys import canonical
+from actlab.engines.preparation import helper_for
+from actlab.engines.processes import EndedError, Report
+from actlab.engines.running import Engine, run
+from actlab.errors import ActlabError
+from actlab.storage.files import DamagedError
+from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Study
+from actlab.studies.tuning import Choices, Range, Side, Tuning
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
+
+BATCH = 5  # trials of an activation that are proposed, then trained, at once
+FILE = "optuna.log"  # in the study's folder
+
+
+class Trial(NamedTuple):
+    """A setting that was or will be trained.
+
+    Args:
+        side: the activation.
+        number: counted from 0 for each activation.
+        values: of the activation's search space.
+        value: median over seeds of the best value of the selection metric; infinite if that diverged, nan
+            before the runs have ended.
+    """
+
+    side: Side
+    number: int
+    values: Mapping[str, Any]
+    value: float = math.nan
+
+
+def require_optuna() -> None:
+    """Import Optuna, and let it print warnings only.
+
+    Raises:
+        ActlabError: if it is not installed.
+    """
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "optuna":
+            raise
+        raise ActlabError(
+            "`actlab tune` requires the package optuna, which is not installed. Install the extra `tune`: "
+            "pip install 'actlab[tune]'."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Search:
+    """The trials of one activation, proposed by Optuna's TPE sampler and kept in a file of the study's folder.
+
+    The file holds one Optuna study for each combination of activation, its code, data, base config, seeds and
+    search space. A search whose combination has changed starts from scratch.
+
+    Args:
+        tuning: the search of both activations.
+        side: the activation.
+        root: the study's folder.
+
+    Raises:
+        DamagedError: if the file is damaged.
+    """
+
+    def __init__(self, tuning: Tuning, side: Side, root: Path) -> None:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+
+        self.side = side
+        file = root / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(JournalFileBackend(str(file))),
+                study_name=f"{side.name} {_digest(tuning, side)}",
+                direction="maximize" if tuning.study.select.mode == "max" else "minimize",
+                load_if_exists=True,
+            )
+        except (ValueError, KeyError) as error:
+            raise DamagedError(f"{file} is damaged: delete it; a new search reuses finished runs") from error
+
+    def _trials(self, state: str) -> list[FrozenTrial]:
+        from optuna.trial import TrialState
+
+        return self._study.get_trials(states=[TrialState[state]])
+
+    @property
+    def finished(self) -> int:
+        """Number of finished trials."""
+        return len(self._trials("COMPLETE"))
+
+    @property
+    def tried(self) -> int:
+        """Number of different settings of the finished trials; 1 if nothing is searched."""
+        return len({canonical(self.side.rounded(t.params)) for t in self._trials("COMPLETE")}) or 1
+
+    def propose(self, number: int) -> list[Trial]:
+        """Return up to ``number`` trials to train: first those that were interrupted, then new ones."""
+        from optuna.trial import TrialState
+
+        found = []
+        for trial in self._trials("RUNNING"):
+            if trial.params.keys() == self.side.space.keys():
+                found.append(self._trial(trial.number, trial.params))
+            else:  # the process was killed while Optuna recorded the proposal
+                self._study.tell(trial.number, state=TrialState.FAIL)
+        self._study.sampler = _sampler(len(self._study.trials))
+        distributions = {key: _distribution(space) for key, space in self.side.space.items()}
+        while len(found) < number:
+            asked = self._study.ask(distributions)
+            found.append(self._trial(asked.number, asked.params))
+        return found[:number]
+
+    def tell(self, trial: Trial, value: float) -> Trial:
+        """Record the value of a trial and return the trial with it."""
+        self._study.tell(trial.number, value)
+        return trial._replace(value=value)
+
+    @property
+    def best(self) -> Trial:
+        """The best of the finished trials; the only setting, without a value, if nothing is searched."""
+        if not self.finished:
+            return Trial(self.side, 0, {})
+        best = self._study.best_trial
+        return self._trial(best.number, best.params)._replace(value=self._study.best_value)
+
+    def _trial(self, number: int, params: Mapping[str, Any]) -> Trial:
+        return Trial(self.side, number, self.side.rounded(params))
+
+
+def _sampler(trials: int) -> BaseSampler:
+    """Return the sampler, seeded by the number of trials so that a resumed search does not repeat proposals."""
+    from optuna.exceptions import ExperimentalWarning
+    from optuna.samplers import TPESampler
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # Optuna 4: constant_liar
+        return TPESampler(seed=trials, constant_liar=True)
+
+
+def _distribution(space: Range | Choices) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(space, Choices):
+        return CategoricalDistribution(space.values)
+    if space.whole:
+        return IntDistribution(int(space.low), int(space.high), log=space.log)
+    return FloatDistribution(space.low, space.high, log=space.log)
+
+
+def _digest(tuning: Tuning, side: Side) -> str:
+    """Return the digest of everything that changes the values of an activation's trials."""
+    study = tuning.trials([tuning.point(side.unit(side.first), side.first)])
+    space = {key: repr(part) for key, part in side.space.items()}
+    text = canonical([[run.identity for run in study.runs()], space, study.select.metric, study.select.mode])
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def train(tuning: Tuning, searches: Sequence[Search], trials: int, root: Path) -> Iterator[list[Trial]]:
+    """Train the missing trials of all searches, some of each at once, and yield them after each batch.
+
+    Args:
+        tuning: the search of both activations.
+        searches: their searches.
+        trials: number of trials that each search will have.
+        root: the study's folder.
+
+    Raises:
+        ActlabError: if a run fails, or is being trained by another process.
+    """
+    while batch := [(s, t) for s in searches for t in s.propose(max(0, min(BATCH, trials - s.finished)))]:
+        points = [tuning.point(trial.side.unit(trial.values), trial.values) for _, trial in batch]
+        run(tuning.trials(points), root, Engine())
+        values = [_value(tuning.trials([point]), root) for point in points]
+        yield [search.tell(trial, value) for (search, trial), value in zip(batch, values, strict=True)]
+
+
+def _value(study: Study, root: Path) -> float:
+    """Return the median over seeds of the best value of the selection metric at the only setting of a study."""
+    for one in study.runs():
+        folder = RunFolder(root, one)
+        if failure := folder.failure:
+            raise ActlabError(failure)
+        if not folder.finished:
+            raise ActlabError(
+                f"{one.id} is being trained by another process: repeat the command when it has ended"
+            )
+    loaded = results.load(study, root)
+    (group,) = loaded.groups
+    return loaded.scores(group.settings)[0]
+
+
+def faults_of_creation(tuning: Tuning) -> tuple[str | None, str | None]:
+    """Return why the activation cannot be created with searched values, and why not as given.
+
+    Returns:
+        None in place of each fault that it does not have.
+    """
+    units = [tuning.mine.unit(tuning.mine.first), tuning.mine.unit({})]
+    study = tuning.trials([tuning.point(units[0], tuning.mine.first)])
+    with helper_for(study) as helper:
+        try:
+            first, given = helper.call(_try_to_create, units)
+        except EndedError as ended:
+            raise ActlabError(
+                f"activation {tuning.mine.name} cannot be tried: the process {ended.how}"
+            ) from ended
+    return first, given
+
+
+def _try_to_create(report: Report, units: Sequence[Any]) -> list[str | None]:
+    """Called in a helper by `faults_of_creation`."""
+    from actlab.engines.activation_trial import fault_of_creation
+
+    return [fault_of_creation(unit) for unit in units]

@@ -1,0 +1,304 @@
+"""``actlab tune``: a search on validation data, then a comparison on fresh seeds."""
+
+import json
+import math
+import re
+import sys
+
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import get_all_study_summaries, load_study
+
+from actlab.engines import running, tuning
+from actlab.engines.processes import Here
+from actlab.studies import reading
+from actlab.studies.tuning import plan
+
+STUDY = """\
+title: A tiny study
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 1
+  trainer.limit_train_batches: 2
+  model.network.hidden: [8]
+grid:
+  model.activation: [relu, gelu]
+seeds: 1
+table: [{metric: test/error, at: last, percent: true}, {metric: val/loss, at: best}]
+"""
+LR = "model.optimizer.lr"
+MINE = """\
+import torch
+
+
+def needy(x, slope: float):
+    return x * torch.sigmoid(slope * x)
+
+
+def broken(x, slope=1.0):
+    if x.shape[0] > 7:
+        raise RuntimeError("out of order")
+    return x * slope
+"""
+STAGES = """\
+select: {tune: [model.network.dropout]}
+stages:
+  - {name: choose, seeds: 1}
+  - {name: compare, seeds: 1-2, set: {data.batch_size: 250}}
+"""
+
+
+@pytest.fixture
+def tune(cli, tmp_path, monkeypatch):
+    """Run ``actlab tune`` on the tiny study; by default three trials of ELU's alpha, and two fresh seeds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    words = ("--activation", "elu", "--trials", "3", "--fresh", "2")
+    return lambda *more: cli("tune", "tiny.yaml", *words, *more)
+
+
+@pytest.fixture
+def without_page(tmp_path, monkeypatch):
+    """Leave out figures and page, which take a second."""
+    monkeypatch.setattr("actlab.cli.study_output.write", lambda *_, **__: [tmp_path / "report.html"])
+
+
+def trials_of(tmp_path):
+    """Each activation's trials as Optuna keeps them, by the first word of the study's name."""
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "runs/tiny-tuned/optuna.log")))
+    names = [summary.study_name for summary in get_all_study_summaries(storage)]
+    return {name.split()[0]: load_study(study_name=name, storage=storage).trials for name in names}
+
+
+def results_of(tmp_path):
+    """``result.json`` of each run."""
+    return [json.loads(path.read_text()) for path in (tmp_path / "runs/tiny-tuned").glob("*/result.json")]
+
+
+def validation_loss(result):
+    return result["final"]["val/loss"]  # of one epoch, so also the best
+
+
+def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tune, tmp_path):
+    outcome = tune("--search", "alpha=0.1..3", "--search", f"{LR}=1e-4..1e-2", "--reference", "gelu")
+    assert outcome.code == 0, outcome.err
+    trials = trials_of(tmp_path)
+    assert {name: len(found) for name, found in trials.items()} == {"elu": 3, "gelu": 3}
+    assert all(trial.params.keys() == {"alpha", LR} for trial in trials["elu"])
+    assert all(trial.params.keys() == {LR} for trial in trials["gelu"])
+    search = [result for result in results_of(tmp_path) if result["seed"] == 0]
+    fresh = [result for result in results_of(tmp_path) if result["seed"] != 0]
+    assert len(search) == 6
+    assert sorted(result["seed"] for result in fresh) == [100, 100, 100, 101, 101, 101]
+    for name, found in trials.items():
+        (best,) = [t for t in found if t.value == min(t.value for t in found)]
+        rates = {r["point"][LR] for r in fresh if json.dumps(r["point"]["model.activation"]).count(name)}
+        assert rates == {float(f"{best.params[LR]:.4g}")}
+        for trial in found:
+            assert trial.value in map(validation_loss, search)
+    table = json.loads((tmp_path / "runs/tiny-tuned/table.json").read_text())
+    assert [row["settings"] for row in table["rows"]] == [3, 3, 3]
+    assert [row["reference_settings"] for row in table["rows"]] == [3, 3, None]
+    assert outcome.out.count(": val/loss 0.") + outcome.out.count(": val/loss 2.") >= 8
+    assert (
+        "Tuned on seed 0, which this table does not use: elu tried 3 settings (alpha 0.1 to 3 on a log"
+        in outcome.out
+    )
+    assert (
+        "elu without chosen arguments: arguments as given; config keys as chosen for the tuned" in outcome.out
+    )
+    page = tmp_path / "runs/tiny-tuned/report.html"
+    assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
+    assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()
+    assert "settings<br>" in page.read_text()
+    assert "was chosen</h2>" not in page.read_text()  # the comparison chose nothing
+
+
+def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune, tmp_path, without_page):
+    outcome = tune("--search", "alpha=[0.5, 2.0]", "--reference", "elu")
+    assert outcome.code == 0, outcome.err
+    assert "elu: 3 settings (alpha one of 0.5, 2)" in outcome.out
+    assert "elu: 1 setting\n" in outcome.out
+    assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +2 ", outcome.out)
+    assert "Rows that tried another number of settings than elu show both numbers" in outcome.out
+    runs = {(json.dumps(r["point"]["model.activation"]), r["seed"]) for r in results_of(tmp_path)}
+    assert {seed for name, seed in runs if name == '"elu"'} == {100, 101}
+
+
+def test_a_search_that_was_killed_resumes(tune, tmp_path, monkeypatch, without_page):
+    words = ("--search", "alpha=0.1..3", "--trials", "4")
+    monkeypatch.setattr(tuning, "BATCH", 2)
+    begun, run_stage = [], running.run_stage
+
+    def killed(study, *rest):
+        begun.append(study)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return run_stage(study, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "run_stage", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tune(*words)
+    before = trials_of(tmp_path)["elu"]
+    assert [trial.state.name for trial in before] == ["COMPLETE", "COMPLETE", "RUNNING", "RUNNING"]
+    outcome = tune(*words)
+    assert outcome.code == 0, outcome.err
+    assert "4 settings (alpha 0.1 to 3 on a log scale), 2 of them finished" in outcome.out
+    after = trials_of(tmp_path)["elu"]
+    assert [trial.params for trial in after] == [trial.params for trial in before]
+    assert [trial.value for trial in after[:2]] == [trial.value for trial in before[:2]]
+    assert len({trial.params["alpha"] for trial in after}) == 4
+    again = tune(*words, "--trials", "1")  # fewer than there are
+    assert "trial 1" not in again.out
+    assert "8 runs" not in again.out
+    assert ", 0 to run" in again.out
+
+
+def test_a_change_of_the_study_starts_another_search(tune, tmp_path, monkeypatch):
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "run_stage", killed)
+    changes = (
+        [],
+        [],
+        ["--trials", "4"],
+        ["--seeds", "2"],
+        ["--set", f"{LR}=0.01"],
+        ["--search", f"{LR}=1e-3..1e-2"],
+    )
+    for more in changes:
+        with pytest.raises(KeyboardInterrupt):
+            tune("--search", "alpha=0.1..3", "--reference", "gelu", *more)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "runs/tiny-tuned/optuna.log")))
+    found = [one for one in get_all_study_summaries(storage) if one.study_name.startswith("elu")]
+    assert [one.n_trials for one in found] == [4, 3, 3, 3]  # the first three starts are of one search
+
+
+def test_a_trial_that_diverges_is_the_worst(tune, tmp_path, without_page):
+    outcome = tune("--search", f"{LR}=[1e-3, 1e+30]", "--reference", "gelu", "--trials", "5", "--fresh", "1")
+    assert outcome.code == 0, outcome.err
+    assert "lr 1e+30: diverged" in outcome.out
+    assert any(math.isinf(trial.value) for found in trials_of(tmp_path).values() for trial in found)
+    assert {r["point"][LR] for r in results_of(tmp_path) if r["seed"] == 100} == {1e-3}
+    outcome = tune("--search", f"{LR}=[1e+29, 1e+30]", "--reference", "gelu", "--trials", "1")
+    assert (outcome.code, "all trials of elu diverged" in outcome.err) == (2, True)
+
+
+def test_an_own_activation_needs_no_default_and_fails_with_its_message(
+    tune, tmp_path, without_page, monkeypatch
+):
+    for module in (running, tuning):
+        monkeypatch.setattr(module, "helper_for", lambda study: Here())  # a process takes seconds to start
+    (tmp_path / "mine.py").write_text(MINE)
+    words = ("--search", "slope=0.5..2.0", "--trials", "1", "--fresh", "1")
+    needy = tune("--activation", "./mine.py:needy", *words)
+    assert needy.code == 0, needy.err
+    assert "without needy as given: " in needy.out
+    assert len({json.dumps(r["point"]) for r in results_of(tmp_path) if r["seed"] == 100}) == 2
+    broken = tune("--activation", "./mine.py:broken", *words)
+    assert broken.code == 2
+    assert "out of order" in broken.err.splitlines()[-1]
+    assert "comparing" not in broken.out
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--search", "alpha"], ["'alpha'", "LOW..HIGH"]),
+        (["--search", "alpha=1"], ["'alpha=1'", "LOW..HIGH"]),
+        (["--search", "alpha=3..1"], ["'alpha=3..1'", "lower one first"]),
+        (["--search", "alpha=0..inf"], ["finite"]),
+        (["--search", "alpha=a..b"], ["'alpha=a..b'", "numbers"]),
+        (["--search", "alpha=[1]"], ["two values"]),
+        (["--search", "alpha=[1, 1.0]"], ["given twice"]),
+        (["--search", "alpha=[[1], [2]]"], ["[1] cannot be searched"]),
+        (["--search", "alpha=1..2", "--search", "alpha=2..3"], ["alpha is given twice"]),
+        (["--search", "name=[relu, elu]"], ["'name'"]),
+        (["--search", "slope=1..2"], ["parameter of elu 'slope'", "Allowed: alpha"]),
+        (["--search", "model.optimizer.lrr=0.1..1"], ["'lrr'", "'lr'"]),
+        (["--search", "model.activation.alpha=0.1..1"], ["alone"]),
+        (["--search", "model.activation=[relu, elu]"], ["alone"]),
+        (
+            ["--search", "alpha=1..2", "--seeds", "100-102", "--fresh", "102-104"],
+            ["--fresh 102-104", "seed 102"],
+        ),
+        (["--search", "alpha=1..2", "--fresh", "few"], ["'few'"]),
+        (["--search", "alpha=1..2", "--trials", "0"], ["--trials 0"]),
+        (["--search", f"{LR}=0.1..1", "--reference", "elu"], ["also the reference"]),
+        (["--search", "alpha=1..2", "--set", "model.activatoin=relu"], ["'activatoin'", "'activation'"]),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_trained(tune, tmp_path, words, parts):
+    outcome = tune(*words)
+    assert outcome.code == 2
+    (line,) = outcome.err.strip().splitlines()
+    assert all(part in line for part in parts), line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_fresh_seeds_begin_at_100_or_above_those_of_the_search():
+    for seeds, fresh, expected in (
+        ("3", "2", (100, 101)),
+        ("98-102", "3", (103, 104, 105)),
+        ("3", "7-8", (7, 8)),
+    ):
+        study = reading.load("demo", overrides=[f"seeds={seeds}"])
+        assert plan(study, "silu", "gelu", {}, fresh).fresh == expected
+
+
+UNTUNABLE = {
+    "seeds: 1": (
+        "seeds: 1\nselect: {metric: test/error}",
+        "'select: metric: test/error' is not a validation metric",
+    ),
+    "[relu, gelu]": ("[relu]\n  model.network.dropout: [0.0, 0.5]", "2 values of model.network.dropout"),
+    "model.activation: [relu, gelu]": ("model.optimizer.lr: [0.1]", "cannot be tuned"),
+    "grid:\n  model.activation: [relu, gelu]": (
+        "blocks: [{grid: {model.activation: [relu]}}, {name: b, grid: {model.activation: [elu]}}]",
+        "cannot be tuned",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "change"), UNTUNABLE.items(), ids=["metric", "grid", "activation", "blocks"])
+def test_a_study_that_cannot_be_tuned_is_rejected(tune, tmp_path, text, change):
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace(text, change[0]))
+    outcome = tune("--search", "alpha=0.1..3")
+    assert outcome.code == 2
+    assert change[1] in outcome.err
+
+
+def test_a_damaged_file_of_trials_is_named(tune, tmp_path, without_page):
+    words = ("--search", "alpha=0.1..3", "--trials", "1", "--fresh", "1")
+    tune(*words)
+    file = tmp_path / "runs/tiny-tuned/optuna.log"
+    file.write_text("{\n" + file.read_text())
+    outcome = tune(*words)
+    assert outcome.code == 2
+    assert "optuna.log is damaged: delete it" in outcome.err
+    file.unlink()
+    outcome = tune(*words)
+    assert outcome.code == 0
+    assert "1 runs, 1 finished, 0 to run" in outcome.out
+
+
+def test_a_study_with_stages_is_tuned_at_the_settings_of_its_last_stage(tune, tmp_path, without_page):
+    grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
+    outcome = tune("--search", "alpha=0.1..3", "--trials", "1", "--fresh", "1")
+    assert outcome.code == 0, outcome.err
+    configs = [path.read_text() for path in (tmp_path / "runs").rglob("config.yaml")]
+    assert configs
+    assert all("batch_size: 250" in config for config in configs)
+
+
+def test_without_optuna_the_extra_is_named(tune, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    outcome = tune("--search", "alpha=0.1..3")
+    assert outcome.code == 2
+    assert "pip install 'actlab[tune]'" in outcome.err
