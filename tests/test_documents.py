@@ -76,7 +76,7 @@ def test_links_lead_somewhere(document):
 def test_configs_and_studies_named_in_the_readme_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     configs = re.findall(r"configs/\w+\.yaml", text)
-    studies = re.findall(r"actlab study \w+ (\w+)", text)
+    studies = re.findall(r"actlab study \w+ (\w+)(?![\w.])", text)
     missing = [name for name in configs if not (ROOT / name).exists()]
     missing += [name for name in studies if not (ROOT / "configs" / "studies" / f"{name}.yaml").exists()]
     assert missing == []

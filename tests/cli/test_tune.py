@@ -163,7 +163,7 @@ def test_a_change_of_the_study_starts_another_search(tune, tmp_path, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "run_stage", killed)
-    changes = (
+    changes: tuple[list[str], ...] = (
         [],
         [],
         ["--trials", "4"],

@@ -11,8 +11,8 @@ from typing import Any
 from actlab.config.keys import canonical, check_order, label, plain_unit, same, short, yaml_value
 from actlab.errors import ActlabError
 from actlab.studies.groups import groups
-from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Study
-from actlab.studies.reading import UNIT, seed_list
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Study
+from actlab.studies.reading import seed_list
 
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
