@@ -53,7 +53,7 @@ MAY_IMPORT = {
         *("engines", "analysis", "reports", "studies", "experiments", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"cli", "engines", "reports", "analysis", "studies", "errors"},
+    "api": {"engines", "reports", "analysis", "studies", "errors"},
     "__main__": {"cli", "runtime", "errors", ""},
 }
 

@@ -99,9 +99,9 @@ def run_study(
     >>> list(found.table["activation"]), found.failed
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
-    from actlab.cli.study_output import keep
     from actlab.engines.checking import check
     from actlab.engines.running import Engine, run
+    from actlab.reports.output import keep
 
     plan = _plan(study, changes)
     for line in check(plan):
@@ -262,7 +262,7 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
 
 
 def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
-    from actlab.cli.study_output import load
+    from actlab.engines.stages import load
 
     return StudyResults(tuple(load(plan, root)), failed)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
-from actlab.cli import study_output
+from actlab.reports import output
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, study, write
 
@@ -26,7 +26,7 @@ def finish(root: Path, plan: Study) -> results.Results:
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
     found = results.load(plan, root)
-    study_output.keep([found], root)
+    output.keep([found], root)
     return found
 
 

@@ -63,7 +63,7 @@ def tune(cli, tmp_path, monkeypatch):
 @pytest.fixture
 def without_page(tmp_path, monkeypatch):
     """Leave out figures and page, which take a second."""
-    monkeypatch.setattr("actlab.cli.study_output.write", lambda *_, **__: [tmp_path / "report.html"])
+    monkeypatch.setattr("actlab.reports.output.write", lambda *_, **__: [tmp_path / "report.html"])
 
 
 def trials_of(tmp_path):

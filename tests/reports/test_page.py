@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from actlab.cli import study_output
-from actlab.reports import style, table_files
+from actlab.reports import output, style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
@@ -279,12 +278,12 @@ def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any,
 
 def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written: Any) -> None:
     loaded = written()
-    study_output.write([loaded], loaded.root, html=True)
+    output.write([loaded], loaded.root, html=True)
     old = {
         path: path.read_bytes() for path in loaded.root.rglob("*.*") if path.suffix in {".html", ".csv", ".md"}
     }
     more = written(overrides=["seeds=3"])
-    study_output.keep([more], more.root)
+    output.keep([more], more.root)
     assert all(path.read_bytes() != content for path, content in old.items())
     assert "36" in Page(more.root / study.NAME).text()
 
@@ -297,15 +296,15 @@ def test_figures_are_drawn_anew_where_a_probe_is(written: Any) -> None:
         return text.replace("figures:\n", f"{probe}figures:\n")
 
     loaded = written(edit=probed)
-    study_output.write([loaded], loaded.root)
+    output.write([loaded], loaded.root)
     curves = loaded.root / "curves.csv"
     curves.write_text("old")
-    study_output.keep([loaded], loaded.root)
+    output.keep([loaded], loaded.root)
     assert curves.read_text() == "old"
     probe = loaded.root / loaded.runs[0].id / "probes" / "noise.parquet"
     write_probe(probe, [], ["asked"], [])
     os.utime(probe, (1e10, 1e10))
-    study_output.keep([loaded], loaded.root)
+    output.keep([loaded], loaded.root)
     assert curves.read_text() != "old"
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis.statistics import FEWEST
-from actlab.cli import estimates, study_output
+from actlab.cli import estimates
 from actlab.config.keys import get_dotted
+from actlab.engines import stages
 from actlab.engines.checking import check
 from actlab.engines.preparation import helper_for
 from actlab.engines.running import Engine, run
@@ -93,11 +94,13 @@ def main(argv: Sequence[str]) -> int:
     for study in studies:
         check(study)
     tell_time(studies, runs)
+    from actlab.reports import output
+
     failed = 0
     for study in studies:
         root = runs / study.name
         failed += run(study, root, Engine())
-        study_output.write(study_output.load(study, root), root, html=True)
+        output.write(stages.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import forest
     from actlab.reports.pages import index

@@ -12,6 +12,7 @@ from actlab.cli import study_new, study_output
 from actlab.cli.loggers import logger_factory, unlogged
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
+from actlab.engines import stages
 from actlab.engines.checking import check
 from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
 from actlab.engines.running import Engine, ignored, run
@@ -214,7 +215,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
         chosen = {LEFT_OVER} | ({FAILED} if args.failed else set()) | ({OTHERS} if args.others else set())
         clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
-        study_output.dashboards(study_output.load(study, root, args.stage)[-1], args.entity, args.project)
+        study_output.dashboards(stages.load(study, root, args.stage)[-1], args.entity, args.project)
     else:
         _show(study, root, args)
     return 0
@@ -222,7 +223,7 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
 
 def _show(study: Study, root: Path, args: Namespace) -> None:
     """Run ``show`` or ``report``."""
-    opened = study_output.load(study, root, args.stage)
+    opened = stages.load(study, root, args.stage)
     if args.command == "report":
         folder, paper = study_output.folder_of(study, root, args.stage), study_output.paper_of(args)
         study_output.report(opened, folder, args.html)
@@ -236,11 +237,13 @@ def _show(study: Study, root: Path, args: Namespace) -> None:
 
 def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
     """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
+    from actlab.reports import output  # imported lazily: loads templates and figures
+
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
     failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
-    opened = study_output.load(study, root, args.stage)
+    opened = stages.load(study, root, args.stage)
     study_output.show(opened[-1])
     if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
         print(f"\nnote: {line}")
@@ -250,7 +253,7 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         if args.logger == W_AND_B:
             study_output.publish(opened[-1], folder, written)
     else:
-        study_output.keep(opened, folder)
+        output.keep(opened, folder)
     if args.activations and args.seeds is None and not study.stages:
         study_output.suggest(opened[-1], ["study", *argv], args.reference)
     return int(failed > 0)

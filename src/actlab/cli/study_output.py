@@ -7,40 +7,18 @@ import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actlab.analysis import results
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import pairs_needed
 from actlab.engines import stages
 from actlab.errors import ActlabError
-from actlab.storage.files import regular
 from actlab.studies.plan import Study
-from actlab.studies.probe_files import file_of
 
 if TYPE_CHECKING:
     from actlab.reports.style import Paper
-
-
-def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
-    """Load the results of all open stages, or of the stages up to a given one; the last one is shown.
-
-    Args:
-        study: the study.
-        root: the study's folder.
-        stage: name of the last stage; None for all open stages.
-
-    Raises:
-        ActlabError: if the stage is unknown or not open.
-    """
-    opened = stages.opened(study, root) if stage is None else stages.until(study, root, stage)
-    *before, last = [results.load(one, root) for one in opened]
-    if stage is None and (line := stages.unopened(study, root, opened)):
-        last = replace(last, left_out=(*last.left_out, line))
-    return [*before, last]
 
 
 def detection(study: Study, root: Path, stage: str | None, size: float) -> list[str]:
@@ -53,7 +31,7 @@ def detection(study: Study, root: Path, stage: str | None, size: float) -> list[
 
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
-    found = verdict.needs(load(study, root, stage)[-1], size)
+    found = verdict.needs(stages.load(study, root, stage)[-1], size)
     if not found:
         raise ActlabError(
             "--detect needs two finished pairs of runs with the reference, and a ranked test quantity: run the "
@@ -189,56 +167,11 @@ def folder_of(study: Study, root: Path, stage: str | None) -> Path:
     return root if stage in (None, last) else root / str(stage)
 
 
-def keep(opened: Sequence[Results], folder: Path) -> None:
-    """Write ``table.json``, from which ``actlab report`` reads the study and its values.
-
-    If the table or probe results have changed, existing figures and pages are stale and written again.
-    """
-    from actlab.reports import curve_table, table_files
-
-    before = folder / "table.json"
-    if (
-        before.is_file()
-        and regular(before).read_bytes() == table_files.to_json(opened[-1]).encode()
-        and not _probed_since(opened[-1], folder / curve_table.NAME)
-    ):
-        return
-    if opened[-1].results and (folder / "values.csv").exists():
-        from actlab.reports.pages.study import NAME
-
-        write(opened, folder, html=(folder / NAME).exists())
-    else:
-        table_files.write(opened[-1], folder, ["table.json"])
-
-
-def _probed_since(shown: Results, file: Path) -> bool:
-    """Return whether a probe ran after a file was written; figures may show it even if no table does."""
-    written = file.stat().st_mtime if file.exists() else math.inf
-    probes = [probe.name for probe in shown.study.probes]
-    files = (file_of(shown.root / run.id, name) for run in shown.runs for name in probes)
-    return any(probed.stat().st_mtime > written for probed in files if probed.exists())
-
-
 def report(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; print and return their paths."""
-    written = write(opened, folder, html)
+    from actlab.reports import output  # imported lazily: loads templates and figures
+
+    written = output.write(opened, folder, html)
     for path in written:
         print(path)
-    return written
-
-
-def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
-    """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
-    from actlab.reports import curve_table, figures, table_files
-
-    last = opened[-1]
-    written = [
-        *table_files.write(last, folder),
-        curve_table.write(last, folder),
-        *figures.draw(last, folder / "figures"),
-    ]
-    if html:
-        from actlab.reports.pages import study as page
-
-        written.append(page.write(opened, folder))
     return written

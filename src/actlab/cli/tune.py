@@ -10,7 +10,7 @@ from typing import Any
 from actlab.analysis.points import in_words
 from actlab.analysis.results import check_selection
 from actlab.cli import study_output
-from actlab.engines import tuning
+from actlab.engines import stages, tuning
 from actlab.engines.checking import check
 from actlab.engines.running import Engine, run
 from actlab.engines.tuning import Search, Trial
@@ -152,6 +152,8 @@ def compare(asked: Tuning, searches: Sequence[Search], root: Path, without_untun
     Returns:
         1 if runs failed, else 0.
     """
+    from actlab.reports import output  # imported lazily: loads templates and figures
+
     mine, theirs = searches
     points, tried = [_point(asked, mine.best)], [mine.tried]
     if asked.untuned is not None and without_untuned:
@@ -164,9 +166,9 @@ def compare(asked: Tuning, searches: Sequence[Search], root: Path, without_untun
     study = asked.comparison(points, tried, _notes(asked, searches, len(points) > 2))
     print(f"comparing on fresh {_seeds(asked.fresh)}")
     failed = run(study, root, Engine())
-    opened = study_output.load(study, root)
+    opened = stages.load(study, root)
     study_output.show(opened[-1])
-    *_, page = study_output.write(opened, root, html=True)
+    *_, page = output.write(opened, root, html=True)
     print(f"\ntable, figures and page: {page}")
     return int(failed > 0)
 

@@ -105,6 +105,24 @@ def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
     return None
 
 
+def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
+    """Load the results of all open stages, or of the stages up to a given one; the last one is shown.
+
+    Args:
+        study: the study.
+        root: the study's folder.
+        stage: name of the last stage; None for all open stages.
+
+    Raises:
+        ActlabError: if the stage is unknown or not open.
+    """
+    ready = opened(study, root) if stage is None else until(study, root, stage)
+    *before, last = [results.load(one, root) for one in ready]
+    if stage is None and (line := unopened(study, root, ready)):
+        last = replace(last, left_out=(*last.left_out, line))
+    return [*before, last]
+
+
 def _first(study: Study, stage: Stage) -> Study:
     """Return the first stage as a study: the whole grid, with the settings of the stage."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)

@@ -1,0 +1,52 @@
+"""Files of a study's results: table, curves, figures and page, written together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from actlab.analysis.results import Results
+from actlab.reports import curve_table, figures, table_files
+from actlab.reports.pages import study as page
+from actlab.storage.files import regular
+from actlab.studies.probe_files import file_of
+
+
+def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
+    """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
+    last = opened[-1]
+    written = [
+        *table_files.write(last, folder),
+        curve_table.write(last, folder),
+        *figures.draw(last, folder / "figures"),
+    ]
+    if html:
+        written.append(page.write(opened, folder))
+    return written
+
+
+def keep(opened: Sequence[Results], folder: Path) -> None:
+    """Write ``table.json``, from which ``actlab report`` reads the study and its values.
+
+    If the table or probe results have changed, existing figures and pages are stale and written again.
+    """
+    before = folder / "table.json"
+    if (
+        before.is_file()
+        and regular(before).read_bytes() == table_files.to_json(opened[-1]).encode()
+        and not _probed_since(opened[-1], folder / curve_table.NAME)
+    ):
+        return
+    if opened[-1].results and (folder / "values.csv").exists():
+        write(opened, folder, html=(folder / page.NAME).exists())
+    else:
+        table_files.write(opened[-1], folder, ["table.json"])
+
+
+def _probed_since(shown: Results, file: Path) -> bool:
+    """Return whether a probe ran after a file was written; figures may show it even if no table does."""
+    written = file.stat().st_mtime if file.exists() else math.inf
+    probes = [probe.name for probe in shown.study.probes]
+    files = (file_of(shown.root / run.id, name) for run in shown.runs for name in probes)
+    return any(probed.stat().st_mtime > written for probed in files if probed.exists())
