@@ -29,7 +29,8 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> 
         remedy: further text at the end of the message.
     """
     allowed = sorted(allowed)
-    near = get_close_matches(value, allowed, n=3, cutoff=0.5)
+    lowered = {name.lower(): name for name in reversed(allowed)}
+    near = [lowered[name] for name in get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
     return ActlabError(f"unknown {kind} {_shorten(value)!r}{hint}{listing}{' ' + remedy if remedy else ''}")
@@ -88,6 +89,11 @@ class Parser(argparse.ArgumentParser):
         if examples:
             options["epilog"] = "\n".join([_EXAMPLES, *(f"  {example}" for example in examples)])
         super().__init__(*args, **{"formatter_class": _Help, **options})
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            kind = "/".join(action.option_strings) or f"command of {self.prog}"
+            raise unknown(kind, str(value), map(str, action.choices))
 
     def error(self, message: str) -> NoReturn:
         """Raise `ActlabError`."""

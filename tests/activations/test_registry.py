@@ -250,6 +250,11 @@ def test_a_file_of_the_user(unit_file: Path, monkeypatch: pytest.MonkeyPatch) ->
             "./activation_forms.py:Swash",
             "unknown attribute of .*activation_forms.py 'Swash'; did you mean 'Swish'",
         ),
+        (
+            "./activation_forms.py",
+            "is a file: add the class or function in it, as in .*activation_forms.py:MyAct",
+        ),
+        ("GELU", "did you mean 'gelu'"),
         ("./activation_forms.py:Odd", "needs a value for 'width'"),
         ("./activation_forms.py:slope", "needs a value for 'channels'"),
         ("./activation_forms.py:shared", "is an instance of ReLU, which layers cannot share"),

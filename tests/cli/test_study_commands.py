@@ -335,3 +335,9 @@ def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
     outcome = cli("study", "clean", "tiny.yaml", "--others")
     assert outcome.code == 2
     assert "the runs of stage compare are not known before it opens" in outcome.err
+
+
+def test_an_unknown_command_is_named_with_the_nearest(cli):
+    outcome = cli("study", "rn", "demo")
+    assert outcome.code == 2
+    assert "unknown command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new" in outcome.err

@@ -46,8 +46,9 @@ def test_known_numbers():
         ("Infinite", "output", "returned non-finite values"),
         ("Constant", "gradient", "zero"),
         ("Mixes", "output", "declares 'elementwise = True', but its output for one sample depends on other"),
+        ("LearnsATensor", "gradient", "learns a tensor of shape (1,) that is not in the optimiser"),
         ("Infinitesimal", "gradient", "non-finite for finite inputs"),
-        ("Raises", "output", "fails: ValueError: not today"),
+        ("Raises", "output", "raises ValueError: not today"),
     ],
 )
 def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row, text):
@@ -63,7 +64,7 @@ def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row
     [
         ("Exponential", "wide inputs", "not finite, first at x = "),
         ("Centres", "course", "not a function of one number"),
-        ("Untraceable", "torch.compile", "fails: "),
+        ("Untraceable", "torch.compile", "raises "),
         ("WrongGradient", "gradient against differences", "differs from the difference quotient"),
     ],
 )

@@ -37,6 +37,15 @@ class Centres(nn.Module):
         return x - x.mean(0, keepdim=True)
 
 
+class LearnsATensor(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.ones(1, requires_grad=True)
+
+    def forward(self, x):
+        return self.slope * x
+
+
 class Infinitesimal(nn.Module):
     def forward(self, x):
         return torch.where(x > 0, x, torch.sqrt(0 * x))

@@ -53,7 +53,7 @@ def the(tmp_path, pattern):
 def test_a_run_of_another_study_is_taken_over(second, tmp_path):
     outcome = second("run")
     assert outcome.code == 0, outcome.err
-    assert f"1 runs copied from {tmp_path}/runs/first" in outcome.out
+    assert f"1 run copied from {tmp_path}/runs/first" in outcome.out
     assert "4 runs, 1 finished, 3 to run" in outcome.out
     ours, theirs = the(tmp_path, "second/elu-seed1-*"), the(tmp_path, "first/elu-dropout0-seed1-*")
     assert ours.name.rpartition("-")[2] == theirs.name.rpartition("-")[2]

@@ -235,7 +235,8 @@ def test_blocks_with_bases_of_their_own(study, tmp_path):
         for run in plan.runs()
     }
     assert widths == {"narrow": [8], "wide": [32]}
-    rows = [line.split()[:3] for line in outcome.out.splitlines() if line.startswith(("narrow", "wide"))]
+    lines = [line.removeprefix("> ") for line in outcome.out.splitlines()]  # > marks the user's activation
+    rows = [line.split()[:3] for line in lines if line.startswith(("narrow", "wide"))]
     assert rows == [
         ["narrow", "relu", "0"],
         ["narrow", "elu", "0"],

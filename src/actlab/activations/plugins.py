@@ -142,7 +142,8 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
             f"{label} is an instance of {type(target).__name__}, which layers cannot share; name its class"
         )
     if not callable(target) or (isinstance(target, type) and not issubclass(target, nn.Module)):
-        raise ActlabError(f"{label} is {target!r}, neither an nn.Module class nor a function")
+        what = "a class" if isinstance(target, type) else f"of type {type(target).__name__}"
+        raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
     missing = _check_params(label, target, params)
     if not isinstance(target, type) and (missing is None or _accepts_input(target, missing)):
         return _wrap_function(label, target, params, missing)

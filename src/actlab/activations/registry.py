@@ -89,6 +89,10 @@ def entry(name: str) -> Entry:
     >>> entry("elu").parameters, entry("soi").stochastic
     ({'alpha': 1.0}, True)
     """
+    if name.endswith(".py"):
+        raise ActlabError(
+            f"activation {name!r} is a file: add the class or function in it, as in {name}:MyActivation"
+        )
     if name not in _ENTRIES:
         remedy = "Or give an importable name: package.module:Unit or ./my_unit.py:Unit."
         raise unknown("activation", name, _ENTRIES, remedy)

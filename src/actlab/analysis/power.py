@@ -19,7 +19,10 @@ MOST_PAIRS = 100_000
 
 
 def fewest_pairs(hypotheses: int = 1) -> int:
-    """Return the fewest pairs for which this module's answers hold.
+    """Return the fewest pairs for which the power of the t-test is accurate for the sign-flip test.
+
+    Args:
+        hypotheses: number of comparisons that share the level of 0.05.
 
     >>> fewest_pairs(), fewest_pairs(12)
     (9, 12)

@@ -237,10 +237,11 @@ def _tie_groups(sizes: Array, off: Array) -> Array:
 
 
 def rounding(a: Sequence[float], b: Sequence[float]) -> Array:
-    """Return, for each pair, how far float32 rounding may move its difference from an equal one or from 0.
+    """Return a tolerance for each pair: differences closer than this count as equal, or as 0.
 
-    Runs record float32, which rounds each value by up to 2⁻²⁴ of itself. Therefore three more errors out of
-    10,000 do not always give the same difference.
+    Runs record float32, which rounds each value by up to 2⁻²⁴ of itself. So differences that are exactly equal,
+    such as three more errors out of 10,000 in two pairs, may differ in their last digits. The tolerance is 2⁻²²
+    times the larger absolute value of a pair; infinite values count as 0.
 
     >>> (rounding([0.5, math.inf, 2.0], [0.25, 1.0, 4.0]) * 2**22).tolist()
     [0.5, 1.0, 4.0]

@@ -15,10 +15,15 @@ BATCHES = (
 
 
 def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Restore the integers among the arguments `BATCHES` of a parsed Trainer section, in place.
+    """Set the arguments `BATCHES` back to int, in place, if the parser has converted an int to a float.
 
-    Lightning accepts an int or a float. Which type the parser tries first depends on earlier imports, because
-    Python keeps one object for both orders of a union. The int 1 could become 1.0, the whole epoch.
+    The parser may convert the int 1 (one batch) to the float 1.0 (the whole epoch): Python caches
+    ``Union[int, float]`` and ``Union[float, int]`` as one object, so the order in which the parser tries the
+    types depends on earlier imports.
+
+    Args:
+        trainer: the parsed ``trainer`` section, which is changed.
+        given: the same section before parsing; values from the command line may be text.
     """
     for key in BATCHES:
         value = given.get(key)

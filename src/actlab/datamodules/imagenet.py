@@ -160,7 +160,10 @@ class ImageNetDataModule(TensorDataModule):
         return mean_image(train, self.workers, cache_folder(self.cache_dir))
 
     def load(self, device: torch.device) -> None:
-        """Select the validation images; only the mean image, if not cached, requires decoding here."""
+        """Create the three datasets, which decode their images on access.
+
+        The mean image is read from the cache, or computed from the training images.
+        """
         mean, val = self._mean(), self.encoded["val"]
         chosen, left = self._split_validation(len(val))
 

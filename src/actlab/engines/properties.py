@@ -24,6 +24,7 @@ from actlab.errors import ActlabError, described
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import stack
+from actlab.tasks.building import fault_of_learning
 
 SHAPE = (64, 24)
 WIDE = 1e4  # largest input of the wide range
@@ -77,7 +78,7 @@ def _tried(name: str, function: Callable[[Make], Any], make: Make, required: boo
     except (_ViolationError, ActlabError) as violation:
         return Property(name, str(violation), False, required)
     except Exception as error:  # third-party code may raise anything
-        return Property(name, f"fails: {described(error, 120)}", False, required)
+        return Property(name, f"raises {described(error, 120)}", False, required)
     return Property(name, text, True if required else None, required)
 
 
@@ -117,7 +118,10 @@ def _output(make: Make) -> str:
 
 
 def _gradient(make: Make) -> str:
-    gradient = gradient_of(make(), _normal())
+    unit, x = make(), _normal()
+    if fault := fault_of_learning(unit(x).sum(), {id(parameter) for parameter in unit.parameters()}):
+        raise _ViolationError(fault)
+    gradient = gradient_of(unit, x)
     _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")
     _require(bool(gradient.any()), "zero: the layers below cannot learn")
     return f"nonzero for {100 * float((gradient != 0).float().mean()):.0f} % of normal inputs"
@@ -340,7 +344,7 @@ def _costs(make: Make) -> Iterator[Property]:
     try:
         mine, *others = _timed([make, *(partial(create, name) for name in COMPARED)], x)
     except Exception as error:  # third-party code may raise anything
-        yield Property("time and memory", f"fails: {described(error, 120)}", False)
+        yield Property("time and memory", f"raises {described(error, 120)}", False)
         return
     for name, one in zip(COMPARED, others, strict=True):
         text = f"{mine[0] / one[0]:.2f} times its time"

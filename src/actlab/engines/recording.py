@@ -255,7 +255,13 @@ def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
-    """Pass all values of a run, including those of earlier starts, to a logger that has ``log_summary``."""
+    """Call a logger's ``log_summary(values, diverged)`` at the end of a run; skip loggers without this method.
+
+    Args:
+        logger: a logger of the run.
+        rows: all rows of the run, also those recorded before a resume; rows with a condition are left out.
+        diverged: whether the run diverged.
+    """
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
         for row in rows:

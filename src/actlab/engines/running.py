@@ -69,18 +69,30 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     if line := notice(root):
         raise ActlabError(f"{line}, or use another folder of runs")
     if only is not None:
-        return run_stage(stages.until(study, root, only)[-1], root, engine)
+        return run_stage(stages.until(study, root, only)[-1], root, engine, only)
     number = failed = 0
     while number < len(ready := stages.opened(study, root)):
-        failed += sum(run_stage(stage, root, engine) for stage in ready[number:])
+        names = [stage.name for stage in study.stages] or [""]
+        for stage, name in zip(ready[number:], names[number:], strict=False):  # later stages open later
+            failed += run_stage(stage, root, engine, name)
         number = len(ready)
     if number < len(study.stages):
         print(f"stage {study.stages[number].name} starts when all runs of the stages before it have ended")
     return failed
 
 
-def run_stage(study: Study, root: Path, engine: Engine) -> int:
-    """Train the unfinished runs of one stage and evaluate its probes; return how many of both failed."""
+def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
+    """Train the unfinished runs of one stage and evaluate its probes.
+
+    Args:
+        study: the stage as a study, or a study without stages.
+        root: the study's folder.
+        engine: how runs are executed.
+        name: of the stage, for the printed line; empty without stages.
+
+    Returns:
+        Number of runs and evaluations that failed.
+    """
     runs = study.runs()
     for run in runs:
         RunFolder(root, run).tidy()
@@ -90,9 +102,10 @@ def run_stage(study: Study, root: Path, engine: Engine) -> int:
             looks.record(study, root)
             taken = reuse.take(todo, root)
         for name, number in taken.items():
-            print(f"{number} runs copied from {root.parent / name}")
+            print(f"{number} run{'s' * (number != 1)} copied from {root.parent / name}")
         todo = unfinished(todo, root)
-    print(f"{study.name}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
+    where = f"{study.name}, stage {name}" if name else study.name
+    print(f"{where}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if line := ignored(runs, root):
         print(line)
     if not todo and not study.probes and not uncosted(study, root):
@@ -176,7 +189,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault, number in Counter(faults.values()).items():
-        print(f"{fault}; its {number} run{'s are' if number > 1 else ' is'} left out")
+        print(f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out")
     todo = [run for run in todo if run.id not in faults]
     if not todo:
         return len(faults)
@@ -186,7 +199,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     for line in found.said:
         print(line)
     sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
-    stacks = f", {sum(sizes)} of them in {len(sizes)} stack{'s' * (len(sizes) != 1)}" if sizes else ""
+    some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
+    stacks = f"{some} in {len(sizes)} stack{'s' * (len(sizes) != 1)}" if sizes else ""
     workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
     print(f"training {len(todo)} run{'s' * (len(todo) != 1)}{stacks}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:

@@ -136,7 +136,10 @@ def _dropout(p: float) -> list[nn.Module]:
 
 
 def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
-    """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
+    """Return a residual block of the GELU paper (§3.5).
+
+    Its branch is convolution → activation → dropout → convolution → activation → batch norm.
+    """
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
     return block

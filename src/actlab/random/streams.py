@@ -163,9 +163,15 @@ class Uniform(nn.Module):
         return fused(function)((elements, keys[0], keys[1]), x, *args)
 
     def position(self, x: Tensor) -> tuple[Tensor, int]:
-        """Return the keys of the next draw, int32 ``(2, R, 1)``, and the number of each run's first element.
+        """Return the keys of the next draw, and the offset of this process's slice in the global batch.
 
-        Without a stream the keys come from torch's own generator, for one run.
+        Without a stream the keys come from torch's own generator, for one run, and the offset is 0.
+
+        Args:
+            x: the input at this site, with the elements of this process for all R runs.
+
+        Returns:
+            Keys, int32 ``(2, R, 1)``, and the offset in elements, the same for every run.
         """
         if self.stream is None:
             words = torch.randint(-(2**31), 2**31, (2, 1, 1), device=x.device)

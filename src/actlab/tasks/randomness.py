@@ -37,7 +37,11 @@ def draws_from_torch(module: nn.Module) -> bool:
 
 
 def drawing(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the outermost parts of a network that may draw from torch's global generator, each once."""
+    """Yield each module whose own ``forward`` may draw from torch's global generator; see `draws_from_torch`.
+
+    Containers such as ``nn.Sequential`` do not draw; their children are searched. Modules inside a yielded
+    module are not searched. A module that occurs several times is yielded once.
+    """
     seen: set[int] = set()
 
     def _outermost(part: nn.Module) -> Iterator[nn.Module]:
