@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from actlab.__main__ import main
+from actlab.analysis import results
 from actlab.engines import cost
 from actlab.storage.files import read_json
 from actlab.studies import reading
@@ -110,6 +111,21 @@ def test_cost_is_measured_for_every_unit_against_the_reference(study, tmp_path):
     # kept for the backward of one batch: the images, the hidden layer, the log-probabilities and the labels
     least = 500 * (784 * 4 + 8 * 4 + 10 * 4 + 8)
     assert least <= costs["relu"]["bytes_kept"] <= least + 500 * (8 * 4 + 10 * 4 + 8) + 64
+
+
+def test_costs_of_a_table_were_measured_together(study, tmp_path):
+    """A ratio of times from two moments would show how busy the machine was."""
+    few = ["--set", "model.optimizer.lr=1e-2", "--set", "seeds=1"]
+    for activations in ("[relu,elu]", "[relu,silu]", "[relu,elu,silu]"):
+        assert study("run", *few, "--set", f"model.activation={activations}").code == 0
+    found = reading.load("tiny.yaml", overrides=["model.activation=[relu,elu,silu]", "seeds=1", few[1]])
+    costs = results.load(found, tmp_path / "runs/tiny").costs
+    assert [entry["compared"] for entry in costs] == ["relu", "elu", "silu"]  # type: ignore[typeddict-item]
+    assert len({entry["measured"] for entry in costs}) == 1
+    file = tmp_path / "runs/tiny/cost.json"
+    before = file.read_bytes()
+    assert study("run", *few).code == 0  # relu and elu alone: the first measurement still has both
+    assert file.read_bytes() == before
 
 
 def test_a_kill_while_costs_are_measured_leaves_them_to_the_next_start(study, tmp_path, monkeypatch):

@@ -131,6 +131,14 @@ def costs(root: Path) -> list[Cost]:
     return [entry for entry in entries if entry["run"] in runs]
 
 
+def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
+    """Return the entries of each measurement, the last one first: only times taken in turns can be compared."""
+    found: dict[str | None, list[Cost]] = {}
+    for cost in costs:
+        found.setdefault(cost.get("measured"), []).append(cost)
+    return [*found.values()][::-1]
+
+
 def _recorded(folder: RunFolder, entry: Mapping[str, Any] | None, outdated: Container[str]) -> Recorded:
     """Return the series of a run; read its rows only if its result is too old to contain summaries."""
     found = Recorded(folder.metrics, {}, {})

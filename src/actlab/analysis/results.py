@@ -280,7 +280,8 @@ def load(study: Study, root: Path) -> Results:
     costed = not study.reference
     try:
         ids = {run.id for run in runs}
-        costs = [cost for cost in reading.costs(root) if cost["run"] in ids]
+        known = [cost for cost in reading.costs(root) if cost["run"] in ids]
+        costs = max(reading.timed_together(known), key=len, default=[])
         costed = costed or bool(costs)
     except DamagedError as error:
         left_out.append(str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def measure(
         - ``compared``: label of the compared value; ``point`` and ``run``: what was measured
         - ``seconds_per_update``: forward, backward and optimiser step on one batch; ``relative_to_reference``
         - ``bytes_kept``: memory kept for the backward pass; ``bytes_relative``, to the reference
+        - ``measured``: when, the same for all grid points that were timed in turns
         - ``hardware``; ``rounds``: number of rounds that were timed
         - ``seconds_in_parts``: the fastest update in each fifth of the rounds
         - ``machine``: how busy the machine was (`state_of_machine`)
@@ -72,7 +74,7 @@ def measure(
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)):
         trials = _timed(built, updates, rounds)
-    machine = state_of_machine(trials.values())
+    machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
     bases = {
         canonical(without(first[name].point, beside)): trial
@@ -80,10 +82,11 @@ def measure(
         if same(first[name].point.get(key), reference)
     }
     other = next(iter((*bases.values(), *trials.values())), None)
-    return [
+    entries = (
         _entry(run, key, trials.get(name), bases.get(canonical(without(run.point, beside)), other), machine)
         for name, run in first.items()
-    ]
+    )
+    return [{**entry, "measured": now} for entry in entries]
 
 
 def _entry(
@@ -227,7 +230,6 @@ def write(costs: Sequence[dict[str, Any]], root: Path, kept: Iterable[Mapping[st
     Args:
         costs: entries returned by `measure`.
         root: the study's folder.
-        kept: earlier entries, such as those of an earlier stage; entries of the same runs are replaced.
+        kept: earlier entries, such as those of an earlier stage.
     """
-    measured = {cost["run"] for cost in costs}
-    write_sealed(root / COSTS, [*(cost for cost in kept if cost["run"] not in measured), *costs])
+    write_sealed(root / COSTS, [*kept, *costs])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import looks
-from actlab.analysis.reading import costs
+from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, is_rate, priced
 from actlab.engines import reuse, stages
 from actlab.engines.preparation import (
@@ -137,13 +137,13 @@ def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:
-    """Return the finished runs if the cost of one of their grid points is not measured; else an empty list.
+    """Return the finished runs unless the costs of all their grid points were measured together.
 
     Points that differ only in a learning rate have the same cost.
     """
     if not study.reference:
         return []
-    known = {entry["run"] for entry in _costs(root)}
+    together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(root))]
     finished = {run.id: run for run in study.runs() if RunFolder(root, run).finished}
     alike: dict[str, set[str]] = {}
     for number, group in enumerate(groups(study)):
@@ -151,8 +151,9 @@ def uncosted(study: Study, root: Path) -> list[Run]:
             alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set()).update(
                 r.id for r in setting.runs
             )
-    unknown = any(runs & finished.keys() and not runs & known for runs in alike.values())
-    return list(finished.values()) if unknown else []
+    wanted = [runs for runs in alike.values() if runs & finished.keys()]
+    known = not wanted or any(all(runs & timed for runs in wanted) for timed in together)
+    return [] if known else list(finished.values())
 
 
 def _costs(root: Path) -> list[Cost]:

@@ -61,6 +61,7 @@ class Measured(TypedDict):
 
     run: str
     point: Point
+    measured: NotRequired[str]
     seconds_per_update: Annotated[float, Gt(0)]
     bytes_kept: Annotated[float, Gt(0)]
     relative_to_reference: NotRequired[float]
@@ -74,6 +75,7 @@ class Unmeasured(TypedDict):
 
     run: str
     point: Point
+    measured: NotRequired[str]
     failed: Literal[True]
 
 
