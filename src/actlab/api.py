@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from actlab.reports.canvas import Figure
 
 Activation = str | Mapping[str, Any] | Callable[..., Any]
-"""A name, ``package.module:Unit``, ``./file.py:Unit``, a name with parameters, or a class or function."""
+"""A name, ``package.module:Name``, ``./file.py:Name``, a name with parameters, or a class or function."""
 
 
 def load_study(
@@ -44,7 +44,7 @@ def load_study(
         seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves.
         reference: the activation that the others are tested against.
         settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``. The value
-            of a grid key may be a list: ``{"model.activation": ["gelu", MyUnit]}`` replaces the compared ones.
+            of a grid key may be a list: ``{"model.activation": ["gelu", Mine]}`` replaces the compared ones.
         smoke: run on samples, in seconds.
 
     Returns:

@@ -14,7 +14,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.random.streams import Uniform
 
 Spec = str | Mapping[str, Any]
-"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Unit``, ``./file.py:Unit``."""
+"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``."""
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def entry(name: str) -> Entry:
             f"activation {name!r} is a file: add the class or function in it, as in {name}:MyActivation"
         )
     if name not in _ENTRIES:
-        remedy = "Or give an importable name: package.module:Unit or ./my_unit.py:Unit."
+        remedy = "Or give an importable name: package.module:Name or ./file.py:Name."
         raise unknown("activation", name, _ENTRIES, remedy)
     return _ENTRIES[name]
 
@@ -104,7 +104,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
 
     Args:
         spec: a name, or a mapping of ``name`` and parameters. A name is registered (`names`) or importable:
-            ``package.module:Unit``, ``./my_unit.py:Unit`` (relative to the current folder), where ``Unit`` is
+            ``package.module:Name``, ``./file.py:Name`` (relative to the current folder), where ``Name`` is
             a module class, a function that returns a module, or a function tensor → tensor.
         params: further parameters; they override parameters of the mapping.
 

@@ -79,7 +79,7 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
 
     Args:
         model: any model; not a task of actlab, whose config names the activation.
-        old: a name, a mapping of name and parameters, ``package.module:Unit``, ``./my_unit.py:Unit``, a class
+        old: a name, a mapping of name and parameters, ``package.module:Name``, ``./file.py:Name``, a class
             or a function.
         new: the same; called once per place.
         example: an input of the model: a tensor, or a tuple of positional arguments.

@@ -33,7 +33,7 @@ def parser() -> Parser:
     found.add_argument(
         "activation",
         metavar="NAME",
-        help="a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+        help="a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
     )
     return found
 

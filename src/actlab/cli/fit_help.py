@@ -32,7 +32,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
 {what} A config is complete, and each of its keys is an option.
 
   -c, --config CONFIG           a YAML file, or a config that ships with actlab (below); later ones override
-  --model.activation NAME       a registered activation (below), package.module:Unit or ./file.py:Unit
+  --model.activation NAME       a registered activation (below), package.module:Name or ./file.py:Name
   --data.dataset DATASET        a hub id, or a folder in the hub's layout
   --data.sample true            use the sample that ships with actlab
   --trainer.max_epochs N        number of epochs
@@ -55,7 +55,7 @@ More options:
 
 Examples:
   actlab {command} -c mnist_classifier --data.sample true --model.activation gelu{more}
-  actlab {command} -c mnist_classifier --data.dataset FOLDER --model.activation ./my_unit.py:MyUnit{more}
+  actlab {command} -c mnist_classifier --data.dataset FOLDER --model.activation ./file.py:Name{more}
 """
 
 

@@ -53,9 +53,9 @@ def parser() -> Parser:
         "without CIFAR. --budget paper: the full studies whose data is given. The time is estimated before "
         "training starts.",
         examples=[
-            "actlab scoreboard --activation ./my_unit.py:MyUnit",
+            "actlab scoreboard --activation ./my_activation.py:MyActivation",
             "actlab scoreboard --activation silu --activation '{name: elu, alpha: 0.5}'",
-            "actlab scoreboard --activation ./my_unit.py:MyUnit --budget hours --data mnist=FOLDER",
+            "actlab scoreboard --activation ./my_activation.py:MyActivation --budget hours --data mnist=FOLDER",
         ],
     )
     found.add_argument(
@@ -64,7 +64,7 @@ def parser() -> Parser:
         required=True,
         dest="activations",
         metavar="NAME",
-        help="your activation: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+        help="your activation: a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
     )
     found.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
     found.add_argument(

@@ -49,7 +49,7 @@ EXAMPLES = {
     "status": ["actlab study status demo", "actlab study status demo --smoke"],
     "run": [
         "actlab study run demo --report",
-        "actlab study run demo --activation ./my_unit.py:MyUnit",
+        "actlab study run demo --activation ./my_activation.py:MyActivation",
         "actlab study run gelu_mnist_classifier --smoke",
         "actlab study run gelu_mnist_classifier --set data.dataset=FOLDER",
         "actlab study run mine.yaml --set 'model.optimizer.lr=[1e-3, 1e-4]' --set seeds=3",
@@ -138,7 +138,7 @@ def _add_study(sub: ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         dest="activations",
-        help="add an activation to the grid: a name, package.module:Unit, ./file.py:Unit, "
+        help="add an activation to the grid: a name, package.module:Name, ./file.py:Name, "
         "'{name: elu, alpha: 0.5}'",
     )
     sub.add_argument(

@@ -29,7 +29,7 @@ set:
   trainer.max_epochs: 5
   trainer.val_check_interval: 1.0  # validate once an epoch
 grid:
-  model.activation: [relu, gelu, elu]  # names (`actlab activations` lists them), or package.module:MyUnit
+  model.activation: [relu, gelu, elu]  # names (`actlab activations` lists them), or package.module:Name
   model.optimizer.lr: [1.0e-3, 3.0e-3]
 compare: model.activation
 reference: relu

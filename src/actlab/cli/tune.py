@@ -31,7 +31,7 @@ def parser() -> Parser:
         "too, with as many trials. The same command resumes a search that was stopped.",
         examples=[
             "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu",
-            "actlab tune demo --activation ./my_unit.py:MyUnit --search slope=0.1..3 "
+            "actlab tune demo --activation ./my_activation.py:MyActivation --search slope=0.1..3 "
             "--search model.optimizer.lr=1e-4..1e-2",
         ],
     )
@@ -42,7 +42,7 @@ def parser() -> Parser:
         "--activation",
         required=True,
         metavar="NAME",
-        help="the activation to tune: a name, package.module:Unit, ./file.py:Unit, '{name: elu, alpha: 0.5}'",
+        help="the activation to tune: a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
     )
     found.add_argument(
         "--search",

@@ -14,7 +14,7 @@ from actlab.storage.mappings import parse
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
-_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Unit
+_UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
@@ -100,7 +100,7 @@ def class_of(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyUnit``, ``0.001``.
+    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``.
 
     >>> label({"name": "elu", "alpha": 0.5})
     'elu(alpha=0.5)'
@@ -190,7 +190,7 @@ def is_third_party(value: Any) -> bool:
 
 
 def located(value: Any) -> Any:
-    """Make the paths of ``file.py:Unit`` absolute, also in nested values."""
+    """Make the paths of ``file.py:Name`` absolute, also in nested values."""
 
     def absolute(leaf: Any) -> Any:
         file, colon, unit = leaf.rpartition(":") if isinstance(leaf, str) else ("", "", "")

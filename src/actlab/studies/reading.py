@@ -268,6 +268,6 @@ def _assignment(override: str) -> tuple[str, Any]:
 
 
 def activation(text: str) -> Any:
-    """Parse an activation (a name, a mapping or ``./file.py:Unit``) and make its path absolute."""
+    """Parse an activation (a name, a mapping or ``./file.py:Name``) and make its path absolute."""
     spec = yaml_value(text)
     return {**spec, "name": located(spec.get("name"))} if isinstance(spec, dict) else located(spec)

@@ -42,7 +42,7 @@ class Task(Training, ABC):
     (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``.
 
     Args:
-        activation: a registry name, ``package.module:Unit``, ``./file.py:Unit``, or
+        activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
             ``{name: elu, alpha: 0.5}``.
         network: builds the network from (activation factory, number of outputs, input shape).
         num_outputs: number of outputs K.
