@@ -57,9 +57,13 @@ def main(argv: Sequence[str]) -> int:
         table.add_row(one.name, Text(word, style=colour), one.text)
         if len(found) == len(properties.REQUIRED):
             table.add_section()
-    if not console.is_terminal:
+    if console.is_terminal:
+        console.print(table)
+    else:
         console.width = 160
-    console.print(table)
+        with console.capture() as captured:
+            console.print(table)
+        console.print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     console.print(_NOTE)
     if failed := properties.failures(found):
         console.print(f"Studies reject this activation: {', '.join(failed)}.")

@@ -53,7 +53,7 @@ class Property(NamedTuple):
 
 
 def measure(spec: Spec) -> Iterator[Property]:
-    """Yield the properties of an activation.
+    """Yield the properties of an activation; the requirements only, if it violates one.
 
     Args:
         spec: the activation, as in studies.
@@ -63,8 +63,10 @@ def measure(spec: Spec) -> Iterator[Property]:
     """
     make = activations.factory(spec)
     make()
-    for name, function in REQUIRED.items():
-        yield _tried(name, function, make, required=True)
+    required = [_tried(name, function, make, required=True) for name, function in REQUIRED.items()]
+    yield from required
+    if failures(required):
+        return  # most other rows would repeat the same fault
     for name, function in INFORMATION.items():
         yield _tried(name, function, make)
     yield from _costs(make)
