@@ -73,6 +73,20 @@ class Late(nn.Module):
         return torch.where(x > 0, x, self.a * x)
 
 
+class Single(nn.Module):
+    """Can be created once, so not in a network after it was tried alone."""
+
+    created = 0
+
+    def __init__(self):
+        super().__init__()
+        Single.created += 1
+        assert Single.created == 1, "one is enough"
+
+    def forward(self, x):
+        return x.relu()
+
+
 class Centred(nn.Module):
     """Declares to be elementwise, which it is not."""
 

@@ -91,11 +91,20 @@ def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path):
         (tmp_path / f"bent{name}.py").write_text(f"{text}        return x.relu()\n")
     units = [word for name in declared for word in ("--activation", f"./bent{name}.py:Bent{name}")]
     found = study("run", *units).out.splitlines()
-    hints = {line.split()[1]: line for line in found if "is called separately for each run" in line}
-    assert hints.keys() == {"Benta", "Bentb"}
-    assert "'elementwise = True' and 'stochastic = False' on the class" in hints["Benta"]
-    assert "'elementwise = True' on the class" in hints["Bentb"]
-    assert not any("activation relu" in line for line in found)
+    (both,) = (line for line in found if line.startswith("called separately for each run: Benta."))
+    (one,) = (line for line in found if line.startswith("called separately for each run: Bentb."))
+    assert "set 'elementwise = True' and 'stochastic = False' on its class" in both
+    assert "If the activation mixes no elements, set 'elementwise = True' on its class" in one
+    assert sum("called separately" in line for line in found) == 2
+
+
+def test_an_activation_that_no_network_can_hold_leaves_the_others_to_be_trained(study, program):
+    program("failing_activations")
+    outcome = study("run", "--activation", "./failing_activations.py:Single")
+    assert outcome.code == 1, outcome.err
+    assert "activation Single fails in the network: " in outcome.out
+    assert "one is enough" in outcome.out
+    assert "2 of 4 runs finished" in outcome.out
 
 
 def test_what_no_checkpoint_would_keep_is_named(study, program):

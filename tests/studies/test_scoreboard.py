@@ -80,7 +80,7 @@ def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_
 def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatch, tmp_path):
     """One second an update, ten updates an epoch: an epoch is 10 s."""
     study = scoreboard.paper("gelu_mnist_classifier", ["silu"], "/m")
-    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: {})
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper, hints: {})
     timed = {run.id: {"point": run.point, "seconds_per_update": 1.0} for run in study.runs()}
     monkeypatch.setattr(estimates, "measure_costs", lambda *given, rounds: [*timed.values()])
 

@@ -55,7 +55,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int
     Raises:
         NoEstimateError: if no run can be trained, or the number of updates is unknown.
     """
-    faults = faults_of(todo, helper)
+    faults = faults_of(todo, helper, hints=False)
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))

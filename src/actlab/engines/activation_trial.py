@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from torchmetrics import Metric
 
 from actlab import activations, experiments
 from actlab.callbacks import refuse_averaging
-from actlab.config.keys import canonical, label
+from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
 from actlab.engines.preparation import updates_per_epoch
@@ -37,7 +38,9 @@ SLOW = 1000  # times as slow as ReLU
 
 
 @threads(1)  # a few samples: more threads only wait for each other
-def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> dict[str, str | None]:
+def try_units(
+    report: Report, runs: Sequence[Run], known: Mapping[str, str], hints: bool = True
+) -> dict[str, str | None]:
     """Try each activation once, and build one run for each value of each grid key.
 
     Print a hint when a declaration would speed up training, and a warning about state that no checkpoint saves.
@@ -47,6 +50,7 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
         runs: runs of one study.
         known: faults found earlier, by activation (see `actlab.config.keys.canonical`). These activations are
             skipped.
+        hints: whether to print hints and warnings.
 
     Returns:
         The fault of each activation; None if it has none.
@@ -55,34 +59,70 @@ def try_units(report: Report, runs: Sequence[Run], known: Mapping[str, str]) -> 
         ActlabError: if a config is invalid, apart from its activation.
     """
     faults: dict[str, str | None] = {**known}
+    undeclared: dict[tuple[str, ...], list[str]] = {}
     for run in of_each_value(runs):
         signals.check()
         unit, name = canonical(run.unit), label(run.unit)
         if faults.get(unit):
             continue
         report("trying", unit, f"activation {name}" if run.unit else run.id)
-        if run.unit and unit not in faults and (reason := fault_of_creation(run.unit)):
-            faults[unit] = f"activation {name} fails: {reason}"
-            continue
-        try:
-            experiment = experiments.build(run.config)
-        except RunError as error:
-            faults[unit] = f"activation {name} fails: {error}"
-            continue
-        if unit not in faults:
-            hints, before = [hint_of(experiment, name)], held_outside(experiment.task)
-            sites = sites_of(experiment.task)
-            faults[unit] = fault = fault_of(experiment, name)
-            hints.append(None if fault else time_hint(experiment, sites, run.epochs or 1, name))
-            hints += [
-                f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts "
-                "without it. Register it as a buffer (register_buffer) or return it from get_extra_state."
-                for where, content in held_outside(experiment.task).items()
-                if content != before.get(where, content)
-            ]
-            if not fault:
-                print(*filter(None, hints), sep="\n", end="\n" * any(hints))
+        experiment = _built(run, name)
+        if isinstance(experiment, str):
+            faults[unit] = experiment
+        elif unit not in faults:
+            missing = undeclared_by(experiment)
+            faults[unit], advice = _tried(experiment, run, name)
+            if hints and not faults[unit]:
+                undeclared.setdefault(missing, []).append(name)
+                print(*advice, sep="\n", end="\n" * bool(advice))
+    for missing, names in undeclared.items():
+        if missing:
+            print(_declaration_hint(names, missing))
     return faults
+
+
+def _built(run: Run, name: str) -> Experiment | str:
+    """Return the experiment of a run, or the fault of its activation.
+
+    Raises:
+        ActlabError: if the experiment cannot be built with another activation either.
+    """
+    if run.unit and (reason := fault_of_creation(run.unit)):
+        return f"activation {name} fails: {reason}"
+    try:
+        return experiments.build(run.config)
+    except RunError as error:
+        return f"activation {name} fails: {error}"
+    except ActlabError as error:
+        if not (run.unit and _builds_with_relu(run)):
+            raise
+        return f"activation {name} fails in the network: {error}"
+
+
+def _builds_with_relu(run: Run) -> bool:
+    config = copy.deepcopy(run.config)
+    set_dotted(config, "model.activation", "relu")
+    try:
+        experiments.build(config)
+    except ActlabError:
+        return False
+    return True
+
+
+def _tried(experiment: Experiment, run: Run, name: str) -> tuple[str | None, list[str]]:
+    """Return the fault of an activation (see `fault_of`), and advice about its time and state."""
+    before, sites = held_outside(experiment.task), sites_of(experiment.task)
+    if fault := fault_of(experiment, name):
+        return fault, []
+    return None, [
+        *time_hint(experiment, sites, run.epochs or 1, name),
+        *(
+            f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts without "
+            "it. Register it as a buffer (register_buffer) or return it from get_extra_state."
+            for where, content in held_outside(experiment.task).items()
+            if content != before.get(where, content)
+        ),
+    ]
 
 
 def fault_of_creation(unit: activations.Spec) -> str | None:
@@ -111,8 +151,8 @@ def sites_of(task: pl.LightningModule) -> Sites:
     return found
 
 
-def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> str | None:
-    """Return how long a run would take if an activation is `SLOW` times slower than ReLU; else None.
+def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> list[str]:
+    """Return how long a run would take if an activation is `SLOW` times slower than ReLU; else an empty list.
 
     Args:
         experiment: an experiment with the activation.
@@ -123,11 +163,11 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> s
     mine = sum(_seconds(unit, x) for unit, x in sites.values())
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
     if mine <= SLOW * relu:  # also without sites
-        return None
+        return []
     size, updates = getattr(experiment.data, "batch_size", SAMPLES), updates_per_epoch(experiment) or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
     run = duration(step * updates * epochs)
-    return f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {run} for one run"
+    return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {run} for one run"]
 
 
 def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
@@ -235,20 +275,25 @@ def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if found is None else found
 
 
-def hint_of(experiment: Experiment, name: str) -> str | None:
-    """Return a hint when a declaration would enable faster training, in one line; None if none is missing.
-
-    Args:
-        experiment: an experiment with the activation.
-        name: name of the activation, for the message.
-    """
+def undeclared_by(experiment: Experiment) -> tuple[str, ...]:
+    """Return which declarations would enable faster training, ``elementwise`` and ``stochastic`` at most."""
     units = experiment.task.units if isinstance(experiment.task, Task) else []
-    said = {"elementwise": "'elementwise = True'", "stochastic": "'stochastic = False'"}
-    if not units or not (missing := activations.left_open(units[0])):
-        return None
+    return tuple(activations.left_open(units[0])) if units else ()
+
+
+_DECLARATIONS = {
+    "elementwise": ("mixes no elements", "'elementwise = True'"),
+    "stochastic": ("draws no random numbers", "'stochastic = False'"),
+}
+
+
+def _declaration_hint(names: Sequence[str], missing: Sequence[str]) -> str:
+    """Return one line about the activations that lack the same declarations."""
+    properties = " and ".join(_DECLARATIONS[name][0] for name in missing)
+    declarations = " and ".join(_DECLARATIONS[name][1] for name in missing)
     return (
-        f"activation {name} is called separately for each run, because it may be random or mix elements. If it "
-        f"is neither, set {' and '.join(said[one] for one in missing)} on the class or function to train faster"
+        f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
+        f"{declarations} on its class or function to train faster"
     )
 
 

@@ -146,12 +146,13 @@ def arrange(
     return Arranged(packed.jobs, chosen, single, [*said, *reasons])
 
 
-def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
+def faults_of(runs: Sequence[Run], helper: Child | Here, hints: bool = True) -> dict[str, str]:
     """Try each activation, and build one run for each value of each grid key, before training.
 
     Args:
         runs: runs of one study.
         helper: the process that builds and tries them.
+        hints: whether to print hints about declarations, state and time.
 
     Returns:
         Faults by run id, for activations that can be built but not trained, or that end their process.
@@ -167,7 +168,7 @@ def faults_of(runs: Sequence[Run], helper: Child | Here) -> dict[str, str]:
     while True:
         try:
             faults = helper.call(
-                try_units, runs, ended, on=lambda kind, *unit: tried.append((unit[0], unit[1]))
+                try_units, runs, ended, hints, on=lambda kind, *unit: tried.append((unit[0], unit[1]))
             )
             return {run.id: fault for run in runs if (fault := faults.get(canonical(run.unit)))}
         except EndedError as how:
