@@ -72,6 +72,13 @@ def test_an_activation_a_thousand_times_slower_than_relu_is_named_with_its_time(
     assert "for one run" in line
 
 
+def test_an_activation_that_cannot_be_timed_is_trained(study, program):
+    program("failing_activations")
+    outcome = study("run", "--activation", "./failing_activations.py:Timid")
+    assert outcome.code == 0, outcome.err
+    assert "4 of 4 runs finished" in outcome.out
+
+
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program):
     program("failing_activations")
     units = [word for unit in BROKEN for word in ("--activation", f"./failing_activations.py:{unit}")]

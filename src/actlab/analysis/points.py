@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from actlab.config.keys import in_full, label, same
@@ -79,3 +79,22 @@ def printers(points: Iterable[Mapping[str, Any]]) -> Text:
             values.setdefault(key, []).append(value)
     by_key = {key: printer(found) for key, found in values.items()}
     return lambda key, value: by_key[key](value) if key in by_key else label(value)
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "pair"), plural(3, "pair")
+    ('1 pair', '3 pairs')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others.
+
+    >>> few(["a", "b", "c", "d", "e"]), few(["a"])
+    ('a, b, c and 2 more', 'a')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

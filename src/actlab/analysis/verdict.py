@@ -18,7 +18,7 @@ from actlab.analysis import comparison
 from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.looks import factor
-from actlab.analysis.points import short_names
+from actlab.analysis.points import plural, short_names
 from actlab.analysis.power import LEVEL, MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import p_text, pairs_needed
@@ -56,9 +56,10 @@ def verdicts(results: Results) -> list[Verdict]:
     """
     if results.study.smoke:
         return []
-    found = []
+    found, strict = [], comparison.strictness(results)
     for row, cell in _tested(results):
-        what, text = outcome(cell, comparison.strictness(results)), _sentence(results, cell)
+        what = outcome(cell, strict)
+        text = _sentence(results, cell, what, strict)
         if what != "too few pairs":
             text = f"{_name(results, row)}: {text}"
         if what not in ("too few pairs", "diverged") and cell is _last_tested(row):
@@ -102,7 +103,7 @@ def needs(results: Results, size: float) -> list[str]:
         found.append(
             f"{_name(results, row)}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
             f"{reference} takes {number} (standard deviation {_size(spread, column)}, "
-            f"{_plural(len(differences), 'pair')} so far, {corrections(results)})"
+            f"{plural(len(differences), 'pair')} so far, {corrections(results)})"
         )
     return found
 
@@ -115,7 +116,7 @@ def lines(results: Results) -> list[str]:
     said = [one.text for one in found if one.outcome != "too few pairs"]
     if said and results.looks:
         said.append(
-            f"The study was extended after {_plural(results.looks, 'verdict')} on fewer seeds. Adding seeds "
+            f"The study was extended after {plural(results.looks, 'verdict')} on fewer seeds. Adding seeds "
             "until a difference is significant finds one too often, so p-values are multiplied by "
             f"{factor(results.looks)}."
         )
@@ -128,7 +129,7 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
     """Return how many pairs there are and how many a verdict needs."""
     needed = pairs_needed(comparison.strictness(results), LEVEL)
     pairs = sorted({one.pairs for one in verdicts})
-    number = _plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
+    number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
     begun = [one for one in verdicts if one.pairs]
     so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
     return (
@@ -152,7 +153,7 @@ def _last_tested(row: TableRow) -> Cell:
 
 def corrections(results: Results) -> str:
     """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
-    count = _plural(comparison.hypotheses(results), "comparison")
+    count = plural(comparison.hypotheses(results), "comparison")
     return f"{count} and {results.looks + 1} looks" if results.looks else count
 
 
@@ -172,11 +173,10 @@ def _cost(results: Results, row: TableRow) -> str:
     )
 
 
-def _sentence(results: Results, cell: Cell) -> str:
+def _sentence(results: Results, cell: Cell, verdict: Outcome, strictness: int) -> str:
     """Return a verdict in words, without the activation's name."""
     column, paired, reference = cell.column, cell.paired, comparison.reference_text(results)
-    strict = comparison.strictness(results)
-    what, pairs, verdict = _quantity(column), _plural(paired.pairs, "pair"), outcome(cell, strict)
+    what, pairs = _quantity(column), plural(paired.pairs, "pair")
     if verdict == "too few pairs":
         return what if paired.mean is None else f"{_signed(paired.mean, column)} {what}"
     if paired.mean is None or paired.low is None or paired.high is None or cell.p_holm is None:
@@ -200,7 +200,7 @@ def _sentence(results: Results, cell: Cell) -> str:
             f"equivalent to {reference} within {_size(cell.margin, column)} in {what} ({span}; {pairs}; two "
             f"one-sided tests, p = {p_text(cell.p_equivalent)} after {corrected})."
         )
-    return f"no significant difference to {reference} in {what} ({span}; {tested}).{_outlook(cell, strict)}"
+    return f"no significant difference to {reference} in {what} ({span}; {tested}).{_outlook(cell, strictness)}"
 
 
 def _outlook(cell: Cell, strictness: int) -> str:
@@ -231,12 +231,3 @@ def _size(value: float, column: Column) -> str:
 
 def _signed(value: float, column: Column, unit: bool = True) -> str:
     return f"{'−' if value < 0 else '+'}{_size(value, column) if unit else column.text(abs(value))}"
-
-
-def _plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> _plural(1, "pair"), _plural(3, "pair")
-    ('1 pair', '3 pairs')
-    """
-    return f"{number} {noun}{'s' * (number != 1)}"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from actlab.engines import properties
 from actlab.errors import Parser
-from actlab.studies.reading import activation
+from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}
 _NOTE = """\
@@ -33,7 +33,7 @@ def parser() -> Parser:
     found.add_argument(
         "activation",
         metavar="NAME",
-        help="a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
+        help=ACTIVATION_FORMS,
     )
     return found
 

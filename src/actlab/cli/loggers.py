@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.points import in_words, printer
+from actlab.analysis.points import few, in_words, printer
 from actlab.config.keys import canonical, label
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
-
-_NAMED = 3  # runs named in a message
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,9 @@ def unlogged(runs: Sequence[Run], root: Path) -> str:
     names = [name for name in finished if not has_id(root / name)]
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
         f"{len(names)} of {len(finished)} finished runs have no log, because they were trained without "
-        f"--logger: {', '.join(names[:_NAMED])}{more}. Use another --runs-dir to train and log them again."
+        f"--logger: {few(names)}. Use another --runs-dir to train and log them again."
     )
 
 

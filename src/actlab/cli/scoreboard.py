@@ -23,7 +23,7 @@ from actlab.engines.preparation import helper_for
 from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.studies.plan import EPOCHS, Study
-from actlab.studies.reading import load
+from actlab.studies.reading import ACTIVATION_FORMS, load
 
 TASKS = {  # study → required dataset
     "gelu_mnist_classifier": "mnist",
@@ -64,7 +64,7 @@ def parser() -> Parser:
         required=True,
         dest="activations",
         metavar="NAME",
-        help="your activation: a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
+        help=f"your activation: {ACTIVATION_FORMS}",
     )
     found.add_argument("--budget", choices=BUDGETS, default="minutes", help="default: minutes")
     found.add_argument(

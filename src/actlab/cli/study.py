@@ -20,7 +20,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
 from actlab.studies import schema
 from actlab.studies.plan import MAX_STACK, Study
-from actlab.studies.reading import load
+from actlab.studies.reading import ACTIVATION_FORMS, load
 from actlab.studies.renaming import notice
 
 ENGINES = ("auto", "sequential")
@@ -138,8 +138,7 @@ def _add_study(sub: ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         dest="activations",
-        help="add an activation to the grid: a name, package.module:Name, ./file.py:Name, "
-        "'{name: elu, alpha: 0.5}'",
+        help=f"add an activation to the grid: {ACTIVATION_FORMS}",
     )
     sub.add_argument(
         "--reference", metavar="NAME", help="the activation to test against and to which costs are relative"

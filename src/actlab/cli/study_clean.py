@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from actlab.analysis.points import plural
 from actlab.engines import cleaning
 from actlab.engines.cleaning import FAILED, KINDS, LEFT_OVER, OTHERS, Item
 from actlab.reports.captions import spans
@@ -74,12 +75,11 @@ def _about(items: Sequence[Item], root: Path) -> str:
         return f"{first.path.relative_to(root)}: {first.about}"
     seeds = spans([item.seed for item in items if item.seed is not None])
     finished = sum(item.finished for item in items)
-    number = f"{len(items)} run{'s' * (len(items) > 1)}"
-    return f"{first.about}: {number} with seed {seeds}, {finished} finished"
+    return f"{first.about}: {plural(len(items), 'run')} with seed {seeds}, {finished} finished"
 
 
 def _count(items: Collection[object]) -> str:
-    return f"{len(items)} folder{'s' * (len(items) != 1)}"
+    return plural(len(items), "folder")
 
 
 def _bytes(items: Sequence[Item]) -> str:

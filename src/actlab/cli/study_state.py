@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from actlab.analysis.points import few, plural
 from actlab.cli import estimates
 from actlab.engines import stages
 from actlab.engines.preparation import helper_for
@@ -19,7 +20,6 @@ from actlab.studies.plan import Run, Study
 from actlab.studies.probe_files import file_of, record_of
 from actlab.studies.states import DAMAGED, FAILED, INTERRUPTED, KINDS, MISSING, OVER, RUNNING, State, state_of
 
-_NAMED = 3  # runs named in a line of `status`
 _DAY = 24 * 3600
 States = Mapping[str, State]  # by run id
 
@@ -101,7 +101,7 @@ def show_status(study: Study, root: Path, again: str, only: str | None = None) -
     states = {name: state_of(RunFolder(root, run)) for name, run in runs.items()}
     now = time.time()
     names = [only] if only else [stage.name for stage in study.stages[: len(ready)]]
-    print(f"{study.name}: {_runs(len(runs))} in {root}\n")
+    print(f"{study.name}: {plural(len(runs), 'run')} in {root}\n")
     for line in _table(names or ["all"], [[states[r.id] for r in stage.runs()] for stage in ready], now):
         print(line.rstrip())
     print()
@@ -145,9 +145,7 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
         if state.kind not in (FINISHED, MISSING):
             alike.setdefault((state.kind, _detail(state, runs[name], now)), []).append(name)
     for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
-        names = alike[kind, detail]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        yield f"{kind}{detail}: {', '.join(names[:_NAMED])}{more}"
+        yield f"{kind}{detail}: {few(alike[kind, detail])}"
 
 
 def _detail(state: State, run: Run, now: float) -> str:
@@ -170,10 +168,10 @@ def _next(states: States, waiting: bool, again: str) -> str:
     """Return what to do next, with the command that does it."""
     count = Counter(state.kind for state in states.values())
     verbs = {INTERRUPTED: "resumes", MISSING: "starts", FAILED: "tries again"}
-    todo = ", ".join(f"{verb} {_runs(count[kind])}" for kind, verb in verbs.items() if count[kind])
+    todo = ", ".join(f"{verb} {plural(count[kind], 'run')}" for kind, verb in verbs.items() if count[kind])
     if count[RUNNING]:
         share = f"; `{again}` in another terminal takes a share of the others" if todo else ""
-        return f"wait for {_runs(count[RUNNING])} in training{share}"
+        return f"wait for {plural(count[RUNNING], 'run')} in training{share}"
     if todo:
         return f"`{again}` {todo}"
     if count[DAMAGED]:
@@ -182,7 +180,3 @@ def _next(states: States, waiting: bool, again: str) -> str:
         return f"`{again}` starts the next stage"
     diverged = f" ({count[DIVERGED]} diverged)" if count[DIVERGED] else ""
     return f"all runs have ended{diverged}; `{again} --report` completes probes and draws the figures"
-
-
-def _runs(number: int) -> str:
-    return f"{number} run{'s' * (number != 1)}"

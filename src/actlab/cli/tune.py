@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis.points import in_words
+from actlab.analysis.points import in_words, plural
 from actlab.analysis.results import check_selection
 from actlab.cli import study_output
 from actlab.engines import stages, tuning
@@ -16,7 +16,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.tuning import Search, Trial
 from actlab.errors import ActlabError, Parser
 from actlab.reports.captions import spans
-from actlab.studies.reading import activation, load
+from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.tuning import Side, Tuning, parse_space, plan
 
 TRIALS, FRESH = 20, "15"
@@ -42,7 +42,7 @@ def parser() -> Parser:
         "--activation",
         required=True,
         metavar="NAME",
-        help="the activation to tune: a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'",
+        help=f"the activation to tune: {ACTIVATION_FORMS}",
     )
     found.add_argument(
         "--search",
@@ -192,7 +192,7 @@ def _notes(asked: Tuning, searches: Sequence[Search], with_untuned: bool) -> Ite
 def _settings(side: Side, number: int) -> str:
     """Return a number of settings and the search space in words: ``20 settings (alpha 0.1 to 3)``."""
     space = ", ".join(f"{key} {part}" for key, part in side.space.items())
-    return f"{number} setting{'s' * (number != 1)}" + (f" ({space})" if space else "")
+    return plural(number, "setting") + (f" ({space})" if space else "")
 
 
 def _text(trial: Trial, metric: str) -> str:

@@ -112,7 +112,7 @@ def _builds_with_relu(run: Run) -> bool:
 def _tried(experiment: Experiment, run: Run, name: str) -> tuple[str | None, list[str]]:
     """Return the fault of an activation (see `fault_of`), and advice about its time and state."""
     before, sites = held_outside(experiment.task), sites_of(experiment.task)
-    if fault := fault_of(experiment, name):
+    if fault := fault_of(experiment, name, sites):
         return fault, []
     return None, [
         *time_hint(experiment, sites, run.epochs or 1, name),
@@ -160,7 +160,11 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> l
         epochs: of one run.
         name: name of the activation, for the message.
     """
-    mine = sum(_seconds(unit, x) for unit, x in sites.values())
+    try:
+        with torch.random.fork_rng(devices=[]), Calling():
+            mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
+    except Exception:  # third-party code may raise anything; in training it fails by name
+        return []
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
     if mine <= SLOW * relu:  # also without sites
         return []
@@ -201,7 +205,7 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
     return found
 
 
-def fault_of(experiment: Experiment, name: str) -> str | None:
+def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
     The activation must keep the shape and dtype of its input, return finite values for finite inputs, have a
@@ -211,6 +215,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
     Args:
         experiment: a newly built experiment. Do not use it afterwards: the trial adds hooks and gradients.
         name: name of the activation, for the message.
+        sites: the result of `sites_of` for this experiment; by default called here.
 
     Raises:
         ActlabError: if a callback averages weights; see `actlab.callbacks.refuse_averaging`.
@@ -221,7 +226,7 @@ def fault_of(experiment: Experiment, name: str) -> str | None:
         return None
     batch = tuple(tensor[:SAMPLES] for tensor in first_batch(experiment.data))
     known = {name for name, _ in task.network.named_parameters()}
-    sites = sites_of(task)
+    sites = sites_of(task) if sites is None else sites
     for unit in task.units:
         unit.register_forward_hook(lambda unit, inputs, output: check_call(unit, inputs[0], output))
     try:

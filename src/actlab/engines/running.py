@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import looks
+from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, is_rate, priced
 from actlab.engines import reuse, stages
@@ -102,7 +103,7 @@ def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
             looks.record(study, root)
             taken = reuse.take(todo, root)
         for name, number in taken.items():
-            print(f"{number} run{'s' * (number != 1)} copied from {root.parent / name}")
+            print(f"{plural(number, 'run')} copied from {root.parent / name}")
         todo = unfinished(todo, root)
     where = f"{study.name}, stage {name}" if name else study.name
     print(f"{where}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
@@ -201,9 +202,9 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
         print(line)
     sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
     some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
-    stacks = f"{some} in {len(sizes)} stack{'s' * (len(sizes) != 1)}" if sizes else ""
+    stacks = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
     workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
-    print(f"training {len(todo)} run{'s' * (len(todo) != 1)}{stacks}{workplace}", flush=True)
+    print(f"training {plural(len(todo), 'run')}{stacks}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:
         if found.settings.jobs > 1 and len(found.jobs) > 1:
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger)

@@ -32,6 +32,7 @@ SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batc
 _SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
 SMOKE_SEEDS = 2
 MOST_SEEDS = 10_000
+ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
