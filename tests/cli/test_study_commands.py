@@ -15,9 +15,9 @@ import yaml
 from actlab.__main__ import main
 from actlab.cli import study_new
 from actlab.engines import packing
-from actlab.storage.files import scratch, write_sealed
+from actlab.storage.files import HOST, scratch, write_sealed
 from actlab.storage.resources import names_in
-from actlab.studies import reading, schema
+from actlab.studies import reading, schema, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
 
@@ -162,7 +162,7 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     hours_ago = time.time() - 3 * 3600
     for file in first.path.rglob("*"):
         os.utime(file, (hours_ago, hours_ago))
-    with holding(root, [first.run]):  # leaves its file
+    with holding(root, [first.run.id]):  # and so the stack of all four
         running = cli("study", "status", "tiny.yaml").out
     before = snapshot(root)
     outcome = cli("study", "status", "tiny.yaml")
@@ -173,9 +173,9 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     assert f"failed (returned float64 for float32): {third.run.id}\n" in outcome.out
     assert f"diverged: {fourth.run.id}\n" in outcome.out
     assert "resumes 1 run, starts 1 run, tries again 1 run" in outcome.out
-    assert {"running": "1", "interrupted": "0"}.items() <= counts(running)["all"].items()
+    assert {"running": "2", "interrupted": "0", "missing": "0"}.items() <= counts(running)["all"].items()
     assert f"running at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in running
-    assert "next: wait for 1 run in training; `actlab study run tiny.yaml`" in running
+    assert "next: wait for 2 runs in training; `actlab study run tiny.yaml`" in running
     plan = cli("study", "plan", "tiny.yaml").out
     assert [line.split("  ")[0] for line in plan.splitlines()[:4]] == [
         "epoch 1 of 2",
@@ -234,17 +234,19 @@ def test_a_finished_study_has_nothing_to_delete(cli, root):
     outcome = cli("study", "clean", "tiny.yaml", "--failed", "--others", "--yes")
     assert outcome.code == 0, outcome.err
     assert outcome.out == "nothing to delete\n"
-    assert snapshot(root).keys() - {root / ".deciding.lock"} == before.keys() - {root / ".deciding.lock"}
+    assert snapshot(root) == before
 
 
 def test_clean_deletes_what_killed_processes_left(cli, root):
     first = next(iter(folders(root).values()))
-    half = first.path / ".metrics.parquet.0123abcd.partial"
+    half = first.path / f".metrics.parquet.{HOST}.0123abcd.partial"
     half.mkdir()
     (half / "content").write_bytes(bytes(5_000))
     state = root / "stacks" / "0123abcd"
     state.mkdir(parents=True)
     (state / "last.ckpt").write_bytes(bytes(1_000_000))
+    of_another_host = root / ".table.json.node-7.0123abcd.partial"
+    of_another_host.mkdir()
     with scratch(root, "table.json") as written:
         (written / "content").touch()
         listed = cli("study", "clean", "tiny.yaml").out
@@ -257,13 +259,14 @@ def test_clean_deletes_what_killed_processes_left(cli, root):
         assert "deleted 2 folders" in cli("study", "clean", "tiny.yaml", "--yes").out
         assert (written / "content").exists()
     assert not half.exists()
+    assert of_another_host.exists()
     assert not state.exists()
     assert all(folder.finished for folder in folders(root).values())
 
 
 def test_the_state_of_an_unfinished_stack_is_kept(cli, root):
     whole = packing.stack(study().runs(), threads=1)
-    packing.write_stacks(root, [whole])
+    stacks.write(root, [{"id": whole.id, "members": [run.id for run in whole.runs], "threads": 1}])
     state = whole.checkpoint(root)
     state.parent.mkdir(parents=True, exist_ok=True)
     state.touch()
@@ -281,12 +284,15 @@ def test_failed_runs_are_deleted_where_asked_for(cli, root):
     listed = cli("study", "clean", "tiny.yaml", "--yes").out
     assert "failed (runs that the next start tries again, from their last checkpoint): 2 folders" in listed
     assert "kept without --failed" in listed
-    with holding(root, [second.run]):
+    with holding(root, [second.run.id]):  # and so the stack of all four
         outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert f"{first.run.id}: failed after epoch 1" in outcome
-    assert "left alone: 1 folder" in outcome
-    assert not first.path.exists()
+    assert "left alone: 2 folders" in outcome
     assert second.failed
+    second.try_again()
+    outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
+    assert f"{first.run.id}: failed after epoch 1" in outcome
+    assert not first.path.exists()
+    assert second.path.exists()
     assert all(folder.finished for folder in others)
 
 

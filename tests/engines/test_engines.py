@@ -318,7 +318,7 @@ def test_the_user_may_limit_the_size(study, tmp_path):
 def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     wanted = [run for run in study().runs() if run.point["model.activation"] == "relu"]
     jobs = packing.pack(wanted, tmp_path).jobs
-    with holding(tmp_path, jobs[0].runs[:1]) as held:
+    with holding(tmp_path, [jobs[0].runs[0].id]) as held:
         assert held
         left = queue.work(jobs, tmp_path, ignore)
     assert left == jobs[:1]

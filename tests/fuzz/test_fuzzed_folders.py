@@ -171,7 +171,7 @@ def killed(study, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(progress.Display, "__call__", stop)
             for first in (False, True):  # the second start finds the first job's runs held by another
-                begun = [run for run in runs if (root / run.id).exists()] if first else []
+                begun = [run.id for run in runs if (root / run.id).exists()] if first else []
                 calls = iter([0, 1, 2] if "sequential" not in words else [0])
                 with holding(root, begun):
                     assert study("run", "--runs-dir", folder / "runs", *words).code == 128 + 15

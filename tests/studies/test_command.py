@@ -272,7 +272,7 @@ def test_runs_of_another_process_are_left_to_it(finished, tmp_path):
     runs = reading.load(str(tmp_path / "tiny.yaml")).runs()
     for path in tmp_path.glob("runs/tiny/elu-*/result.json"):
         path.unlink()
-    with holding(tmp_path / "runs/tiny", [run for run in runs if run.point["model.activation"] == "elu"]):
+    with holding(tmp_path / "runs/tiny", [run.id for run in runs if run.point["model.activation"] == "elu"]):
         outcome = finished("run")
     assert outcome.code == 0, outcome.err
     assert "4 runs are being trained by another process" in outcome.out

@@ -1,4 +1,4 @@
-"""``actlab study plan | run | status | show | report | clean FILE``: the runs of a study file."""
+"""``actlab study plan | run | status | show | report | unlock | clean FILE``: the runs of a study file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import logger_factory, unlogged
-from actlab.cli.study_clean import clean
+from actlab.cli.study_clean import clean, unlock
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import stages
 from actlab.engines.checking import check
@@ -18,7 +18,7 @@ from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
 from actlab.engines.running import Engine, ignored, run
 from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
-from actlab.studies import schema
+from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, load
 from actlab.studies.renaming import notice
@@ -34,6 +34,7 @@ COMMANDS = {
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",
+    "unlock": "list the lock files that killed processes left in a shared folder, and delete them with --yes",
     "clean": "list what the study's folder no longer needs, and delete it with --yes",
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
@@ -65,6 +66,7 @@ EXAMPLES = {
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
     "clean": ["actlab study clean demo", "actlab study clean demo --failed --others --yes"],
+    "unlock": ["actlab study unlock demo", "actlab study unlock demo --yes"],
     "wandb": ["actlab study wandb demo --entity ME --project actlab"],
     "schema": ["actlab study schema > schema.json"],
 }
@@ -87,9 +89,9 @@ def parser() -> Parser:
         choices=names_in(study_new.STUDIES),
         help="copy a study that ships with actlab; default: a small study on samples",
     )
-    for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
+    for name in ("plan", "status", "run", "show", "report", "unlock", "clean", "wandb"):
         _add_study(subs[name])
-        if name != "clean":  # the runs of all stages belong to the study
+        if name not in ("unlock", "clean"):  # the runs of all stages belong to the study
             subs[name].add_argument(
                 "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
             )
@@ -113,6 +115,7 @@ def parser() -> Parser:
         help="also runs that this plan lacks: other seeds, settings, data or code",
     )
     subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
+    subs["unlock"].add_argument("--yes", action="store_true", help="delete the lock files that are listed")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     study_output.add_paper_options(subs["report"])
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
@@ -166,6 +169,12 @@ def _add_run_options(sub: ArgumentParser) -> None:
         help="number of training processes, one thread each; default: one per core, 1 in short studies",
     )
     sub.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for runs that other processes train, and train them if these end: for several machines that "
+        "share DIR",
+    )
+    sub.add_argument(
         "--max-stack",
         type=int,
         default=MAX_STACK,
@@ -210,6 +219,8 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
         show_status(study, root, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
     elif args.command == "run":
         return run_and_show(study, root, args, argv)
+    elif args.command == "unlock":
+        unlock(root, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "clean":
         chosen = {LEFT_OVER} | ({FAILED} if args.failed else set()) | ({OTHERS} if args.others else set())
         clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
@@ -241,18 +252,20 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
-    failed = run(study, root, Engine(args.engine == "auto", args.max_stack, loggers, args.jobs), args.stage)
-    opened = stages.load(study, root, args.stage)
-    study_output.show(opened[-1])
-    if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
-        print(f"\nnote: {line}")
-    folder = study_output.folder_of(study, root, args.stage)
-    if args.report or args.html:
-        written = study_output.report(opened, folder, args.html)
-        if args.logger == W_AND_B:
-            study_output.publish(opened[-1], folder, written)
-    else:
-        output.keep(opened, folder)
-    if args.activations and args.seeds is None and not study.stages:
-        study_output.suggest(opened[-1], ["study", *argv], args.reference)
+    engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs, args.wait)
+    failed = run(study, root, engine, args.stage)
+    with locks.alone(root, locks.WRITING):
+        opened = stages.load(study, root, args.stage)
+        study_output.show(opened[-1])
+        if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
+            print(f"\nnote: {line}")
+        folder = study_output.folder_of(study, root, args.stage)
+        if args.report or args.html:
+            written = study_output.report(opened, folder, args.html)
+            if args.logger == W_AND_B:
+                study_output.publish(opened[-1], folder, written)
+        else:
+            output.keep(opened, folder)
+        if args.activations and args.seeds is None and not study.stages:
+            study_output.suggest(opened[-1], ["study", *argv], args.reference)
     return int(failed > 0)

@@ -1,7 +1,8 @@
-"""Text of ``actlab study clean``: what a study's folder no longer needs."""
+"""Text of ``actlab study clean`` and ``unlock``: what a study's folder no longer needs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from actlab.analysis.points import plural
 from actlab.engines import cleaning
 from actlab.engines.cleaning import FAILED, KINDS, LEFT_OVER, OTHERS, Item
 from actlab.reports.captions import spans
-from actlab.studies.locks import is_held
+from actlab.studies import locks, stacks
 from actlab.studies.plan import Study
 
 _MEANING = {
@@ -36,7 +37,7 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
     found = cleaning.find(study, root)
     if OTHERS in kinds:
         cleaning.check_others(study, root, found)
-    busy = {item.path for item in found if any(is_held(root, name) for name in item.runs)}
+    busy = {item.path for item in found if any(locks.is_held(root, name) for name in item.runs)}
     free = [item for item in found if item.path not in busy]
     for kind in KINDS:
         for line in _listing(kind, [item for item in free if item.kind == kind], kind in kinds, root):
@@ -54,6 +55,34 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
         print(f"deleted {_count(gone)}, {_bytes(gone)}")
         for item in left:
             print(f"left alone: {item.path}, which another process trains")
+
+
+def unlock(root: Path, sure: bool, again: str) -> None:
+    """List the soft locks in a study's folder, and free them if ``sure``.
+
+    Args:
+        root: the study's folder.
+        sure: whether to free them.
+        again: the command without ``--yes``.
+    """
+    found = locks.claims(root)
+    sizes = Counter(entry.get("lock", entry["id"]) for entry in stacks.read(root) for _ in entry["members"])
+    for claim in found:
+        what = f"stack of {sizes[claim.lock]} runs" if claim.lock in sizes else claim.lock
+        state = "has ended" if claim.ended else "may still train"
+        print(f"{what}: process {claim.process} on {claim.host} {state}")
+    if not found:
+        soft = locks.is_soft(root)
+        print("no locks" if soft else f"no lock files: locks in {root} end with their processes")
+    elif not sure:
+        print(
+            f"nothing has been freed: `{again} --yes` frees {plural(len(found), 'lock')}. A run whose process "
+            "still trains would then be trained twice"
+        )
+    else:
+        for claim in found:
+            locks.unlock(root, claim)
+        print(f"freed {plural(len(found), 'lock')}")
 
 
 def _listing(kind: str, items: Sequence[Item], chosen: bool, root: Path) -> Iterator[str]:

@@ -18,9 +18,9 @@ from actlab.config.keys import canonical, label
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, is_abandoned, read_json, regular, scratch
+from actlab.studies import locks, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Placed
-from actlab.studies.locks import deciding, holding_names
 from actlab.studies.plan import SEED, Run, Study
 
 LEFT_OVER, FAILED, OTHERS = "left over", "failed", "others"
@@ -95,9 +95,9 @@ def delete(items: Sequence[Item], root: Path) -> list[Item]:
     Each item is renamed before its files are deleted, so that a kill leaves no half of a run.
     """
     left = []
-    with deciding(root):
+    with locks.alone(root, locks.DECIDING):
         for item in items:
-            with holding_names(root, item.runs) as held:
+            with locks.holding(root, item.runs) as held:
                 if not held or (item.kind == FAILED and not _is_failed(item.path)):
                     left.append(item)
                     continue
@@ -133,9 +133,7 @@ def _stacks(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
     kept = [path for path in sorted((root / "stacks").glob("[!.]*")) if any(path.glob("*"))]
     if not kept:
         return
-    from actlab.engines.packing import entries  # loads torch
-
-    members = {entry["id"]: entry["members"] for entry in entries(root)}
+    members = {entry["id"]: entry["members"] for entry in stacks.read(root)}
     for path in kept:
         runs = tuple(members.get(path.name, ()))
         if all((root / name / "result.json").exists() for name in runs):

@@ -7,6 +7,7 @@ missing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -32,7 +33,7 @@ from actlab.stacking.task import stacked_quantity
 from actlab.storage import checkpoints, series
 from actlab.studies import probe_files
 from actlab.studies.folders import Row, RunFolder
-from actlab.studies.locks import holding
+from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Probe, Run
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
@@ -44,19 +45,19 @@ _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_
 def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
     """Return each probe with the finished runs on which it has not been evaluated yet."""
     finished = [run for run in runs if RunFolder(root, run).finished]
-    found = []
-    for probe in probes:
-        left = [
-            run
-            for run in finished
-            if not probe_files.answers(probe_files.file_of(root / run.id, probe.name), *_request(probe, run))
-        ]
-        if left:
-            found.append((probe, left))
-    return found
+    found = ((probe, _without(probe, finished, root)) for probe in probes)
+    return [(probe, left) for probe, left in found if left]
 
 
-def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Callable[[str], None]) -> int:
+def _without(probe: Probe, runs: Iterable[Run], root: Path) -> list[Run]:
+    """Return the runs on which a probe has not been evaluated yet."""
+    files = ((run, probe_files.file_of(root / run.id, probe.name)) for run in runs)
+    return [run for run, file in files if not probe_files.answers(file, *_request(probe, run))]
+
+
+def execute(
+    runs: Sequence[Run], root: Path, probes: Sequence[Probe], say: Callable[[str], None], wait: bool = False
+) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
     Args:
@@ -64,6 +65,7 @@ def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Calla
         root: the study's folder.
         probes: probes of the study.
         say: called with a line for each checkpoint that is missing and each evaluation that failed.
+        wait: whether to wait for runs that other processes evaluate, and to evaluate them if these end.
 
     Returns:
         Number of evaluations that failed; the next start of the study tries them again.
@@ -71,17 +73,33 @@ def execute(runs: Sequence[Run], root: Path, probes: Iterable[Probe], say: Calla
     Raises:
         ActlabError: if a probe cannot be created.
     """
-    failed = 0
-    for probe, left in missing(runs, root, probes):
-        evaluate = made(probe)
-        for group in _groups(left, root):
-            for part in packing.even_parts(group, TOGETHER):
-                signals.check()
-                with holding(root, part) as held:
-                    if held and (fault := _fault_of(probe, evaluate, part, root, say)):
-                        say(f"probe {probe.name} failed on {len(part)} runs such as {part[0].id}: {fault}")
-                        failed += 1
-    return failed
+    failed: list[list[str]] = []  # probe and ids of runs
+    while True:
+        busy = False
+        for probe, left in missing(runs, root, probes):
+            tried = {name for which, *names in failed if which == probe.name for name in names}
+            free = [run for run in left if run.id not in tried]
+            for group in _groups(free, root):
+                for part in packing.even_parts(group, TOGETHER):
+                    names = [run.id for run in part]
+                    with holding(root, names) as held:
+                        busy = busy or not held
+                        if held and not _succeeds(probe, part, root, say):
+                            failed.append([probe.name, *names])
+        if not busy or not wait:
+            return len(failed)
+        signals.check()
+        time.sleep(PAUSE)
+
+
+def _succeeds(probe: Probe, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> bool:
+    """Evaluate a probe on some runs, whose locks are held; say why if that fails."""
+    signals.check()
+    runs = _without(probe, part, root)  # others may have been evaluated meanwhile
+    fault = _fault_of(probe, made(probe), runs, root, say) if runs else None
+    if fault:
+        say(f"probe {probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
+    return not fault
 
 
 def _fault_of(

@@ -12,35 +12,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
-from typing_extensions import TypedDict
 
 from actlab import experiments
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import SMALL, threads_for
-from actlab.engines.settings import Settings, Threads
+from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.stacking import task as stacking
 from actlab.storage.files import read_json, write_sealed
+from actlab.studies import locks, stacks
 from actlab.studies.folders import RunFolder
-from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run
+from actlab.studies.stacks import Stack
 
-FILE, TRIALS = "stacks.json", "trials.json"
+TRIALS = "trials.json"
 _RETRY = "delete it; the trials of stacks are then run again"
-
-
-class Stack(TypedDict):
-    """An entry of ``stacks.json``."""
-
-    id: Annotated[str, Field(pattern="^[0-9a-f]+$")]
-    members: list[str]
-    threads: Threads
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,11 @@ def pack(
     free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
     settings = settings or Settings()
     new, reasons = form_stacks(free, root, max_stack, settings) if stacked else ([], [])
-    write_stacks(root, [*known, *new])
+    stacks.write(root, map(_entry, new))
+    busy = {job.id for job in new if any(locks.is_locked(root, run.id) for run in job.runs)}
+    if busy:  # another process began to train members alone, before it could see the stacks
+        stacks.write(root, (), without=busy)
+        new = [job for job in new if job.id not in busy]
     placed |= {run.id for job in new for run in job.runs}
     jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
     alone = [Job(run.id, (run,), settings.threads) for run in runs if run.id in unfinished - placed]
@@ -112,7 +106,7 @@ def form_stacks(
     runs: Iterable[Run], root: Path, max_stack: int, settings: Settings
 ) -> tuple[list[Job], list[str]]:
     """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
-    stacks: list[Job] = []
+    found: list[Job] = []
     reasons: dict[str, None] = {}
     tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _RETRY) if (root / TRIALS).exists() else {}
     groups = compatibility.similar(runs)
@@ -130,8 +124,8 @@ def form_stacks(
             size = for_all(len(group), max_stack, settings.jobs, len(groups))
             parts = [part for part in even_parts(group, size) if len(part) > 1]
             threads = [settings.threads or threads_for(len(part) * samples) for part in parts]
-            stacks += map(stack, parts, threads)
-    return stacks, list(reasons)
+            found += map(stack, parts, threads)
+    return found, list(reasons)
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -184,13 +178,18 @@ def for_all(members: int, size: int, jobs: int, groups: int) -> int:
 
 
 def halve(job: Job, root: Path) -> list[Job]:
-    """Replace a stack that did not fit into memory by two jobs, also in ``stacks.json``."""
+    """Replace a stack that did not fit into memory by two, also in ``stacks.json``; they keep its lock."""
     parts = even_parts(job.runs, math.ceil(len(job.runs) / 2))
-    halves = [stack(p, job.threads) if len(p) > 1 else Job(p[0].id, tuple(p), job.threads) for p in parts]
-    with deciding(root):
-        write_stacks(root, [half for half in halves if len(half.runs) > 1], instead_of=job.id)
+    halves = [stack(part, job.threads) for part in parts]
+    with locks.alone(root, locks.DECIDING):
+        lock = stacks.locks(root, [job.runs[0].id])[0]
+        stacks.write(root, ({**_entry(half), "lock": lock} for half in halves), without=[job.id])
     job.checkpoint(root).unlink(missing_ok=True)
     return halves
+
+
+def _entry(job: Job) -> Stack:
+    return {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
 
 
 def stack(members: Sequence[Run], threads: int) -> Job:
@@ -210,40 +209,16 @@ def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[J
     Raises:
         ActlabError: if a stack contains an unfinished run and a run that is not among ``runs``.
     """
-    path = root / FILE
     by_id = {run.id: run for run in runs}
     jobs = []
-    for entry in entries(root):
+    for entry in stacks.read(root):
         missing = [member for member in entry["members"] if member not in by_id]
         if missing and unfinished & set(entry["members"]):
             raise ActlabError(
-                f"stack {entry['id']} in {path} contains {missing[0]}, which this study no longer has: run the "
-                "study with the settings of its first start, or in another --runs-dir"
+                f"stack {entry['id']} in {root / stacks.FILE} contains {missing[0]}, which this study no "
+                "longer has: run the study with the settings of its first start, or in another --runs-dir"
             )
         if not missing:
             members = tuple(by_id[member] for member in entry["members"])
             jobs.append(Job(entry["id"], members, entry["threads"]))
     return jobs
-
-
-def write_stacks(root: Path, stacks: Sequence[Job], instead_of: str = "") -> None:
-    """Add stacks to ``stacks.json``; keep its entries, also of other settings, except for ``instead_of``."""
-    path = root / FILE
-    known = [entry for entry in entries(root) if entry["id"] != instead_of]
-    ids = {entry["id"] for entry in known}
-    fresh = [
-        {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
-        for job in stacks
-        if job.id not in ids
-    ]
-    write_sealed(path, [*known, *fresh])
-
-
-def entries(root: Path) -> list[Stack]:
-    """Return the entries of ``stacks.json``; ids must be hexadecimal, so that no path leaves the folder.
-
-    Raises:
-        DamagedError: if the file is damaged.
-    """
-    path, remedy = root / FILE, "delete it; finished runs stay, unfinished stacks start from scratch"
-    return read_json(path, list[Stack], remedy) if path.exists() else []

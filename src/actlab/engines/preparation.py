@@ -72,23 +72,25 @@ def _measure(
     return cost.measure(runs, key, reference, tuned, rounds=rounds)
 
 
-def evaluate(helper: Child | Here, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
+def evaluate(
+    helper: Child | Here, runs: Sequence[Run], root: Path, probes: Sequence[Probe], wait: bool = False
+) -> int:
     """Evaluate probes in a helper; return the number of evaluations that failed."""
     from actlab.engines.processes import EndedError
 
     try:
-        failed: int = helper.call(_evaluate, runs, root, probes)
+        failed: int = helper.call(_evaluate, runs, root, probes, wait)
     except EndedError as ended:
         print(f"the process that evaluated probes {ended.how}; start the study again for the remaining probes")
         return 1
     return failed
 
 
-def _evaluate(report: Report, runs: Sequence[Run], root: Path, probes: Sequence[Probe]) -> int:
+def _evaluate(report: Report, runs: Sequence[Run], root: Path, probes: Sequence[Probe], wait: bool) -> int:
     """Called in the helper by `evaluate`."""
     from actlab.engines.evaluation import execute
 
-    return execute(runs, root, probes, print)
+    return execute(runs, root, probes, print, wait)
 
 
 class Arranged(NamedTuple):

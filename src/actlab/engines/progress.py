@@ -81,7 +81,7 @@ class Display:
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
-        if self.fractions.get(run.id) == fraction:
+        if self.fractions.get(run.id, fraction) == fraction:  # or a finished member of a stack
             return
         self.fractions[run.id] = fraction
         done = sum(self.fractions.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,7 +20,7 @@ from actlab.errors import ActlabError, RunError, described
 from actlab.runtime import signals
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
-from actlab.studies.locks import holding
+from actlab.studies.locks import PAUSE, holding, is_held
 from actlab.studies.plan import Run
 
 
@@ -45,7 +47,7 @@ def work(
         ActlabError: if the input is invalid, files cannot be written, or third-party files have changed.
     """
     for job in left(jobs, root):
-        with holding(root, job.runs) as held:
+        with holding(root, [run.id for run in job.runs]) as held:
             if held and not is_over(job, root):
                 begun(job)
                 check_sources(job)
@@ -59,6 +61,24 @@ def left(jobs: Iterable[Job], root: Path) -> Iterator[Job]:
         signals.check()
         if not is_over(job, root):
             yield job
+
+
+def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
+    """Wait until a job that other processes train is over or free; return the jobs that are not over.
+
+    Args:
+        jobs: jobs of one study, each of which another process was training.
+        root: the study's folder.
+        progress: called for each run with the progress that its folder shows.
+    """
+    while True:
+        rest = list(left(jobs, root))
+        for run in (run for job in jobs for run in job.runs):
+            folder = RunFolder(root, run)
+            progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))
+        if not rest or any(not is_held(root, job.runs[0].id) for job in rest):
+            return rest
+        time.sleep(PAUSE)
 
 
 def check_sources(job: Job) -> None:

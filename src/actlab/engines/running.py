@@ -24,15 +24,17 @@ from actlab.engines.preparation import (
 from actlab.engines.progress import Display, phase
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
+from actlab.studies import locks
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
-from actlab.studies.locks import deciding
 from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
+    from actlab.engines.packing import Job
     from actlab.engines.processes import Child, Here
+    from actlab.engines.recording import Progress
 
 
 class Engine(NamedTuple):
@@ -43,12 +45,14 @@ class Engine(NamedTuple):
         max_stack: largest number of runs in one stack.
         logger: creates a Lightning logger for a run; each member of a stack has its own.
         jobs: number of training processes; by default one per accelerator or core in a long study, else one.
+        wait: whether to wait for runs that other processes train, and to train them if these processes end.
     """
 
     stacked: bool = True
     max_stack: int = MAX_STACK
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
+    wait: bool = False
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -69,6 +73,8 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     """
     if line := notice(root):
         raise ActlabError(f"{line}, or use another folder of runs")
+    if engine.wait and (line := locks.settle(root)):
+        print(line)
     if only is not None:
         return run_stage(stages.until(study, root, only)[-1], root, engine, only)
     number = failed = 0
@@ -99,7 +105,7 @@ def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
         RunFolder(root, run).tidy()
     todo = unfinished(runs, root)
     if todo:
-        with deciding(root):
+        with locks.alone(root, locks.DECIDING):
             looks.record(study, root)
             taken = reuse.take(todo, root)
         for name, number in taken.items():
@@ -119,16 +125,17 @@ def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
         helper.call(make_probes, study.probes)
         if todo:
             failed += train(study, todo, root, engine, helper)
-        if unknown := uncosted(study, root):
-            rounds = 1 if study.smoke else cost.ROUNDS
-            with phase("measuring the time and memory of an update"):
-                tuned = list(filter(is_rate, study.select.tune))
-                measured = measure_costs(helper, unknown, study, tuned, rounds)
-            cost.write(measured, root, kept=_costs(root))
-            failed += not measured
+        with locks.alone(root, locks.MEASURING):
+            if unknown := uncosted(study, root):
+                rounds = 1 if study.smoke else cost.ROUNDS
+                with phase("measuring the time and memory of an update"):
+                    tuned = list(filter(is_rate, study.select.tune))
+                    measured = measure_costs(helper, unknown, study, tuned, rounds)
+                cost.write(measured, root, kept=_costs(root))
+                failed += not measured
         if study.probes:
             with phase("evaluating probes"):
-                failed += evaluate(helper, runs, root, study.probes)
+                failed += evaluate(helper, runs, root, study.probes, engine.wait)
     return failed
 
 
@@ -182,7 +189,7 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
     """Train runs, in stacks where possible; return how many runs failed."""
-    from actlab.engines import multi_device, processes, queue, workers
+    from actlab.engines import queue
 
     for run in todo:
         RunFolder(root, run).try_again()
@@ -206,22 +213,36 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
     print(f"training {plural(len(todo), 'run')}{stacks}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:
-        if found.settings.jobs > 1 and len(found.jobs) > 1:
-            busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
-        elif found.single and isinstance(helper, processes.Child):
-            helper.settings = found.settings
-            busy = workers.work(found.jobs, root, display, found.settings, engine.logger, helper)
-        elif found.single:
-            busy = queue.work(found.jobs, root, display, engine.logger)
-        else:
-            busy = multi_device.work(found.jobs, root, display, found.settings, engine.logger)
+        busy = _work(found.jobs, root, display, found, engine, helper)
+        while busy and engine.wait:
+            busy = _work(queue.freed(busy, root, display), root, display, found, engine, helper)
     if busy:
         number = sum(len(job.runs) for job in busy)
-        print(f"{number} runs are being trained by another process; start the study again when it has ended")
+        print(
+            f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; start "
+            "the study again when it has ended, or wait for it with --wait"
+        )
     failed = {run.id: failure for run in todo if (failure := RunFolder(root, run).failure)}
     for name, failure in failed.items():
         print(f"{name} failed: {failure}")
     return len(faults) + len(failed)
+
+
+def _work(
+    jobs: Sequence[Job], root: Path, progress: Progress, found: Arranged, engine: Engine, helper: Child | Here
+) -> list[Job]:
+    """Train the jobs that no other process is training; return those that are not over."""
+    from actlab.engines import multi_device, processes, queue, workers
+
+    settings, logger = found.settings, engine.logger
+    if settings.jobs > 1 and len(jobs) > 1:
+        return workers.work(jobs, root, progress, settings, logger)
+    if found.single and isinstance(helper, processes.Child):
+        helper.settings = settings
+        return workers.work(jobs, root, progress, settings, logger, helper)
+    if found.single:
+        return queue.work(jobs, root, progress, logger)
+    return multi_device.work(jobs, root, progress, settings, logger)
 
 
 def _arrangement(
@@ -231,7 +252,7 @@ def _arrangement(
     from actlab.engines.processes import EndedError
 
     what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)
-    with deciding(root):
+    with locks.alone(root, locks.DECIDING):
         try:
             found: Arranged = helper.call(arrange, *what, engine.stacked, *asked)
         except EndedError as ended:

@@ -23,13 +23,11 @@ from actlab.experiments import without_denormals
 from actlab.random import streams
 from actlab.runtime import matmul
 from actlab.storage.files import read_json, write_sealed
+from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
 LONG = 20_000  # updates of all runs; from here on several processes and compiled masks save time
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
-
-
-Threads = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class _StoredSettings(TypedDict, total=False):

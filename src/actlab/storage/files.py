@@ -6,8 +6,10 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +33,8 @@ class _Logger(TypedDict):
     id: str
 
 
+HOST = re.sub(r"[^\w-]", "_", socket.gethostname())  # part of names of temporary folders
+_PARTIAL = f".*.{HOST}.????????.partial"
 _LOGGER = "logger.json"
 _LOCK = "lock"  # name of the lock file in a writer's scratch folder
 _MAX_DIGITS = 300  # of an integer; a float holds 308
@@ -73,9 +77,9 @@ def replacing(path: Path) -> Iterator[Path]:
 def scratch(parent: Path, name: str) -> Iterator[Path]:
     """Yield a hidden temporary folder in ``parent``, and remove it at the end.
 
-    Folders that killed processes left in ``parent`` are removed first. Each process holds a lock in its folder,
-    and the kernel releases the lock when the process ends for any reason. A folder whose lock is free therefore
-    has no writer on any host or container that shares the file system.
+    Folders that killed processes of this host left in ``parent`` are removed first. Each process holds a lock
+    in its folder, and the kernel releases the lock when the process ends for any reason. A folder of this host
+    whose lock is free therefore has no writer, also if the file system does not share locks between hosts.
     """
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
@@ -90,7 +94,7 @@ def scratch(parent: Path, name: str) -> Iterator[Path]:
 def _locked_folder(parent: Path, name: str) -> tuple[Path, FileLock]:
     """Return a new folder and its held lock; retry if a cleanup process locked the folder first."""
     while True:
-        folder = parent / f".{name}.{secrets.token_hex(4)}.partial"
+        folder = parent / f".{name}.{HOST}.{secrets.token_hex(4)}.partial"
         folder.mkdir()
         with suppress(FileNotFoundError):
             if lock := _lock(folder):
@@ -109,7 +113,9 @@ def _lock(folder: Path) -> FileLock | None:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Return whether a temporary folder of `scratch` belongs to a process that has ended."""
+    """Return whether a temporary folder of `scratch` belongs to a process of this host that has ended."""
+    if not folder.match(_PARTIAL):
+        return False
     with suppress(OSError):  # removed meanwhile, or owned by another user
         if lock := _lock(folder):
             lock.release()
@@ -119,7 +125,7 @@ def is_abandoned(folder: Path) -> bool:
 
 def _remove_abandoned(parent: Path) -> None:
     """Remove the scratch folders whose processes have ended."""
-    for folder in parent.glob(".*.partial/"):
+    for folder in parent.glob(f"{_PARTIAL}/"):
         with suppress(OSError):  # removed meanwhile, or owned by another user
             if lock := _lock(folder):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,139 @@
+"""Several starts of a study share its folder, as the tasks of a cluster's array job do."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from actlab.engines import queue
+from actlab.storage.files import read_json
+from actlab.studies import reading, stacks
+from actlab.studies.locks import holding
+
+STUDY = """
+base: mnist_classifier
+set:
+  data.sample: true
+  trainer.max_epochs: 2
+  trainer.limit_train_batches: 1
+  model.network.hidden: [4]
+grid:
+  model.activation: [relu, elu]
+  data.batch_size: [100, 500]
+seeds: 3
+probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}}]
+"""
+WITNESSED = (
+    *("--set", "trainer.max_epochs=40", "--set", "trainer.callbacks=[{class_path: witness.Witness}]"),
+    *("--max-stack", "3", "--jobs", "1"),
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(STUDY)
+    return Path("runs/mine")
+
+
+@pytest.fixture
+def runs(folder):
+    return [run.id for run in reading.load("mine.yaml").runs()]
+
+
+@pytest.fixture
+def while_waiting(monkeypatch):
+    """Set what happens elsewhere while a start of the study waits."""
+
+    def happens(action):
+        monkeypatch.setattr(queue, "time", SimpleNamespace(sleep=lambda seconds: action()))
+
+    return happens
+
+
+def test_a_start_that_waits_trains_what_a_dead_process_leaves(cli, folder, runs, while_waiting):
+    with ExitStack() as other:  # trains three runs one by one
+        assert other.enter_context(holding(folder, runs[:3]))
+        while_waiting(other.close)
+        outcome = cli("study", "run", "mine.yaml", "--wait")
+    assert outcome.code == 0, outcome.err
+    assert "12 of 12 runs finished" in outcome.out
+    assert {*runs[:3]}.isdisjoint(member for entry in stacks.read(folder) for member in entry["members"])
+
+
+def test_a_start_that_waits_ends_when_another_has_trained_the_rest(cli, folder, runs, while_waiting):
+    assert cli("study", "run", "mine.yaml", "--runs-dir", "others").code == 0
+    folder.mkdir(parents=True)
+    shutil.copy("others/mine/stacks.json", folder)
+
+    def finish():
+        for run in runs[:3]:
+            shutil.copytree(Path("others/mine", run), folder / run)
+
+    while_waiting(finish)
+    with holding(folder, runs[:1]) as held:
+        assert held
+        outcome = cli("study", "run", "mine.yaml", "--wait")
+    assert outcome.code == 0, outcome.err
+    assert "training 12 runs" in outcome.out
+    assert "12 of 12 runs finished" in outcome.out
+
+
+def test_without_waiting_the_runs_of_others_are_left_to_them(cli, folder, runs):
+    with holding(folder, runs[:1]):
+        outcome = cli("study", "run", "mine.yaml")
+    assert "1 run is being trained by another process" in outcome.out
+    assert "or wait for it with --wait" in outcome.out
+    assert "11 of 12 runs finished" in outcome.out
+
+
+def start(folder, host):
+    """Start the study on a host of its own, where root may have namespaces."""
+    words = [sys.executable, "-m", "actlab", "study", "run", "mine.yaml", "--wait", *WITNESSED]
+    if os.geteuid() == 0 and shutil.which("unshare"):
+        unshare = ["unshare", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+        words = [*unshare, f'hostname {host}; exec "$@"', "sh", *words]
+    return subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def witnessed(folder):
+    path = folder / "witness.txt"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.slow  # three processes that train for half a minute
+def test_several_hosts_train_each_run_once_and_finish_the_work_of_a_killed_one(
+    folder, program, tmp_path, cli, monkeypatch
+):
+    program("witness")
+    monkeypatch.syspath_prepend(tmp_path)
+    straight = cli("study", "run", "mine.yaml", *WITNESSED, "--runs-dir", "straight")
+    assert straight.code == 0, straight.err
+    (tmp_path / "witness.txt").unlink()
+    starts = [start(tmp_path, host) for host in ("one", "two", "three")]
+    while len(witnessed(tmp_path)) < 10:
+        time.sleep(0.05)
+        assert starts[0].poll() is None
+    os.killpg(starts[0].pid, signal.SIGKILL)
+    outputs = [process.communicate(timeout=300)[0] for process in starts]
+    assert [process.returncode for process in starts[1:]] == [0, 0], outputs
+    assert all("12 of 12 runs finished" in output for output in outputs[1:])
+    # The trials of stacks train in temporary folders.
+    seen = [(what, int(epoch)) for _, _, what, epoch in witnessed(tmp_path) if "tmp" not in what]
+    assert len(seen) - len(set(seen)) <= 1  # the epoch in which the first was killed
+    assert len(set(seen)) == 40 * len({what for what, _ in seen})
+    for file in sorted((tmp_path / "straight").rglob("*.parquet")):
+        other = tmp_path / "runs" / file.relative_to(tmp_path / "straight")
+        pd.testing.assert_frame_equal(pd.read_parquet(other), pd.read_parquet(file), check_exact=True)
+    measured = read_json(tmp_path / "runs/mine/cost.json", list[dict], "")
+    assert len(measured) == len(read_json(tmp_path / "straight/mine/cost.json", list[dict], ""))
