@@ -110,6 +110,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert (
         "elu without chosen arguments: arguments as given; config keys as chosen for the tuned" in outcome.out
     )
+    assert re.search(r"; --fresh \d+ trains the missing runs", outcome.out)
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
     assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()

@@ -37,8 +37,8 @@ def remarks(results: Results) -> list[str]:
     texts.append(_published(results))
     if results.results and not results.costed:
         texts.append(
-            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The same `actlab study "
-            "run` measures them."
+            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
+            "trained them measures them when it is repeated."
         )
     texts.append(_cost(results, rows))
     return [text for text in [*texts, provenance(results)] if text]

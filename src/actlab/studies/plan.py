@@ -213,6 +213,8 @@ class Study:
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
         added: activations that the user added to the file's grid.
+        more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
+            number; empty if nothing does.
     """
 
     name: str
@@ -235,6 +237,7 @@ class Study:
     tried: Mapping[str, int] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
     added: tuple[Any, ...] = ()
+    more_seeds: str = "--seeds {}"
 
     def __post_init__(self) -> None:
         """Set the default of ``compare``.

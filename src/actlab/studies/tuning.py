@@ -226,6 +226,7 @@ class Tuning:
             reference_given=True,
             notes=tuple(notes),
             chosen_on=frozenset(self.study.seeds),
+            more_seeds="--fresh {}",
         )
         counts = {canonical(g.point): number for g, number in zip(groups(found), tried, strict=True)}
         return replace(found, tried=counts)
