@@ -54,7 +54,8 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         f"measured on {costs[0].get('hardware', 'hardware not recorded')}"
     )
     if rounds := min(cost.get("rounds", 0) for cost in costs):
-        text += f", the fastest of {rounds} rounds in turns" if rounds > 1 else ", in one round"
+        several = f"the fastest of {rounds} rounds in turns"
+        text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
     spread = _spread(results, rows)
     busy = [cost["machine"] for cost in costs if is_busy(cost.get("machine", {}))]
     return f"{text}.{spread}{_busy(busy[0]) if busy else ''}"
