@@ -116,9 +116,9 @@ def lines(results: Results) -> list[str]:
     said = [one.text for one in found if one.outcome != "too few pairs"]
     if said and results.looks:
         said.append(
-            f"The study was extended after {plural(results.looks, 'verdict')} on fewer seeds. Adding seeds "
-            "until a difference is significant finds one too often, so p-values are multiplied by "
-            f"{factor(results.looks)}."
+            f"The study was extended after {plural(results.looks, 'verdict')}, by seeds or by trials of a "
+            "search. Extending it until a difference is significant finds one too often, so p-values are "
+            f"multiplied by {factor(results.looks)}."
         )
     if lacking := [one for one in found if one.outcome == "too few pairs"]:
         said.append(_lacking(results, lacking))

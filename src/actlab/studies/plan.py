@@ -215,6 +215,8 @@ class Study:
         added: activations that the user added to the file's grid.
         more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
             number; empty if nothing does.
+        question: digest of what a search compares, without the settings that it chooses and without seeds;
+            empty for any other study.
     """
 
     name: str
@@ -238,6 +240,7 @@ class Study:
     chosen_on: frozenset[int] = frozenset()
     added: tuple[Any, ...] = ()
     more_seeds: str = "--seeds {}"
+    question: str = ""
 
     def __post_init__(self) -> None:
         """Set the default of ``compare``.
