@@ -19,12 +19,14 @@ from actlab.config import identity
 from actlab.config.keys import (
     as_number,
     get_dotted,
+    import_path,
     is_third_party,
     label,
     plain_unit,
     same,
     set_dotted,
     short,
+    with_import_paths,
 )
 from actlab.errors import ActlabError, unknown
 
@@ -121,6 +123,11 @@ class Block:
     settings: dict[str, Any] = field(default_factory=dict)
     name: str = ""
 
+    def __post_init__(self) -> None:
+        """Write classes as import paths."""
+        for part in ("grid", "base", "settings"):
+            object.__setattr__(self, part, with_import_paths(getattr(self, part)))
+
     def config(self, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy of the base config with the settings and the dotted keys of ``more``."""
         config = copy.deepcopy(self.base)
@@ -177,6 +184,10 @@ class Probe:
     class_path: str
     init_args: dict[str, Any] = field(default_factory=dict)
     at: tuple[str | int, ...] = ("last",)
+
+    def __post_init__(self) -> None:
+        """Write the class as an import path."""
+        object.__setattr__(self, "class_path", import_path(self.class_path) or self.class_path)
 
 
 def _uses_partial_data(config: Mapping[str, Any]) -> bool:
@@ -243,7 +254,7 @@ class Study:
     question: str = ""
 
     def __post_init__(self) -> None:
-        """Set the default of ``compare``.
+        """Set the default of ``compare``, and write a class in ``reference`` as an import path.
 
         Raises:
             ActlabError: if ``compare`` is not a grid key, or is a tuned key.
@@ -253,6 +264,7 @@ class Study:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)
+        object.__setattr__(self, "reference", with_import_paths(self.reference, self.compare))
 
     @property
     def smoke(self) -> bool:
