@@ -148,6 +148,7 @@ def test_settings_seeds_and_parameters():
         "demo", seeds=[3, 5], settings={"trainer.max_epochs": 2}, activations=[{"name": "elu", "alpha": 0.5}]
     )
     runs = study.runs()
+    assert study.more_seeds.format(9) == "seeds=9"  # what the verdict advises
     assert {run.seed for run in runs} == {3, 5}
     assert {run.epochs for run in runs} == {2}
     assert runs[-1].point["model.activation"] == {"name": "elu", "alpha": 0.5}

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -64,7 +64,8 @@ def load_study(
     overrides = [f"{key}={word}" for key, word in words.items()]
     several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
     added = [spec_of(one) for one in several]
-    return reading.load(str(study), smoke, overrides, added, None if reference is None else spec_of(reference))
+    asked = None if reference is None else spec_of(reference)
+    return replace(reading.load(str(study), smoke, overrides, added, asked), more_seeds="seeds={}")
 
 
 def run_study(

@@ -17,6 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 from actlab import activations
 from actlab.config import messages, records, sections
 from actlab.config.batches import restore_batches
+from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
 from actlab.config.signatures import locate
 from actlab.errors import ActlabError, one_line
@@ -232,7 +233,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     Raises:
         ActlabError: for an invalid key or value in the config.
     """
-    given = {key: value for key, value in config.items() if value is not None}
+    given = with_import_paths({key: value for key, value in config.items() if value is not None})
     sections.check(given)
     with messages.one_line_errors(given):
         cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})

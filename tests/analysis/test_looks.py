@@ -44,7 +44,7 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     assert p_of(second) == pytest.approx(6 * 2 / 2**12)
     *_, text, note = verdict.lines(second)
     assert "p = 0.0029 after Holm's correction and for 2 looks" in text
-    assert "extended after 1 verdict on fewer seeds" in note
+    assert "extended after 1 verdict, by seeds" in note
     assert "p-values are multiplied by 6" in note
     third = finish(tmp_path, planned(16))
     assert third.looks == 2
@@ -75,6 +75,24 @@ def test_other_settings_and_further_activations_are_no_extension(tmp_path):
     assert finish(tmp_path, planned(8, ("gelu", "relu", "elu"))).looks == 0
     other = planned(12, title="Other settings")
     assert finish(tmp_path, other).looks == 0
+
+
+def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
+    def searched(seeds: int, activations: tuple[str, ...], question: str = "q", verdict: str = "better") -> int:
+        plan = planned(seeds, activations, question=question)
+        before = finish(tmp_path, plan).looks
+        looks.record_search(plan, tmp_path, [verdict])
+        assert results.load(plan, tmp_path).looks == before  # recording a look does not change it
+        return before
+
+    first, chosen = ("gelu", "relu"), ("gelu", "relu", "elu")
+    assert searched(8, first, verdict="too few pairs") == 0
+    assert searched(8, first) == 0
+    assert searched(8, chosen, verdict="undecided") == 1
+    assert searched(12, chosen) == 2
+    assert searched(8, first) == 0  # the verdict that was seen first
+    assert searched(12, chosen, question="other code") == 0
+    assert results.load(planned(12, chosen), tmp_path).looks == 0  # of no search
 
 
 def test_a_damaged_record_is_reported_with_its_remedy(tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,9 @@ def test_too_few_pairs_name_the_smallest_number_that_could_decide(tmp_path):
         "No verdict against relu from 3 pairs of runs. With 1 comparison in this table, fewer than 6 pairs "
         "cannot reach p < 0.05; --seeds 6 trains the missing runs. So far gelu: −1.00 points test error."
     ]
+    for given, advice in (("--fresh {}", "; --fresh 6 trains the missing runs."), ("", ".")):
+        (line,) = lines(replace(plan, study=replace(plan.study, more_seeds=given)))
+        assert f"cannot reach p < 0.05{advice} So far" in line
     more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"})
     for run in more.runs():
         write(tmp_path / "b", run, {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0]})

@@ -373,7 +373,7 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"], ["'nestrov'", "'nesterov'"]),
         (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
         (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
-        (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "import path: my.SGD"]),
+        (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "'my.SGD'", "no module 'my'"]),
         (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
         (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
         (["--model.scheduler.step_size", "3"], ["model.scheduler", "class"]),

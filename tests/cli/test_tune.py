@@ -13,7 +13,7 @@ from optuna.study import get_all_study_summaries, load_study
 from actlab.engines import running, tuning
 from actlab.engines.processes import Here
 from actlab.studies import reading
-from actlab.studies.tuning import plan
+from actlab.studies.tuning import parse_space, plan
 
 STUDY = """\
 title: A tiny study
@@ -110,6 +110,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert (
         "elu without chosen arguments: arguments as given; config keys as chosen for the tuned" in outcome.out
     )
+    assert re.search(r"; --fresh \d+ trains the missing runs", outcome.out)
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
     assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()
@@ -177,6 +178,39 @@ def test_a_change_of_the_study_starts_another_search(tune, tmp_path, monkeypatch
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "runs/tiny-tuned/optuna.log")))
     found = [one for one in get_all_study_summaries(storage) if one.study_name.startswith("elu")]
     assert [one.n_trials for one in found] == [4, 3, 3, 3]  # the first three starts are of one search
+
+
+def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
+    tune, tmp_path, without_page, monkeypatch
+):
+    for module in (running, tuning):
+        monkeypatch.setattr(module, "helper_for", lambda study: Here())  # a process takes seconds to start
+    text = STUDY.replace(", {metric: val/loss, at: best}]", "]")
+    (tmp_path / "tiny.yaml").write_text(text)
+    words = ("--search", f"{LR}=[1e-2, 1e-3]", "--reference", "gelu", "--trials", "1", "--fresh")
+    first = tune(*words, "6")
+    assert "6 pairs; p = " in first.out
+    assert "looks" not in first.out
+    assert "looks" not in tune(*words, "6").out  # the same verdict again
+    further = tune(*words, "8").out
+    assert "With 1 comparison and 2 looks in this table" in further or "and for 2 looks" in further
+
+
+def test_a_question_is_the_same_for_other_trials_and_seeds():
+    def question(*changes: str, search: str = f"{LR}=1e-4..1e-2", fresh: str = "15") -> str:
+        study = reading.load("demo", overrides=changes)
+        asked = plan(study, "elu", "gelu", parse_space(["alpha=0.1..3", search]), fresh)
+        points = [asked.point(side.unit(side.first), side.first) for side in asked.sides]
+        return asked.comparison(points, [1, 1], ()).question
+
+    same = {
+        question(),
+        question(search=f"{LR}=[1e-3, 1e-2]"),
+        question("seeds=9"),
+        question(fresh="200-214"),
+    }
+    assert len(same) == 1
+    assert question("trainer.max_epochs=2") not in same
 
 
 def test_a_trial_that_diverges_is_the_worst(tune, tmp_path, without_page):

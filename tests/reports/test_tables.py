@@ -265,6 +265,7 @@ def test_the_spread_of_costs_and_a_busy_machine_are_said(written: Any) -> None:
     assert "(load 9.0 on 2 cores, 0.99 s of processor time a second)" in said(machine={**machine, "load": 9.0})
     assert "(load 1.0 on 2 cores, 0.30 s" in said(machine={"load": 1.0, "cores": 2, "cpu_per_second": 0.3})
     assert "(load 7.0 on 2 cores):" in said(machine={"load": 7.0, "cores": 2})
+    assert "this machine, in one round, which can be far off." in said(rounds=1)
     old = said(rounds=0, machine={}, seconds_in_parts=[])
     assert old.endswith("measured on this machine.")
 

@@ -298,5 +298,5 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
     assert "Enough seeds" not in cli(*words, "8").out
     extended = cli(*words, "10").out
-    assert "The study was extended after 1 verdict on fewer seeds." in extended
+    assert "The study was extended after 1 verdict, by seeds or by trials of a search." in extended
     assert "after Holm's correction and for 2 looks" in extended

@@ -66,6 +66,7 @@ def test_hours_train_the_papers_networks_at_one_learning_rate_with_seeds_for_an_
     assert [*studies] == ["gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos"]
     for study in studies.values():
         assert len(study.seeds) == 6
+        assert study.more_seeds == ""  # the budget sets them
         assert not study.stages
         assert {run.epochs for run in study.runs()} == {25}
         assert {run.point["model.optimizer.lr"] for run in study.runs()} == {1e-3}

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from actlab import activations, experiments
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
@@ -66,6 +66,25 @@ class Smoothed(ClassificationTask):
         return {**found, "loss": Quantity(values)}
 
 
+class NoisyLoss(ClassificationTask):
+    """A loss that draws from torch's global generator, in training and evaluation."""
+
+    metric_names = ("loss",)
+
+    def quantities(self, output, batch):
+        noisy = output + torch.rand_like(output)
+        return {"loss": Quantity(F.cross_entropy(noisy, batch[1], reduction="none"))}
+
+
+class Undeclared(nn.Module):
+    """A unit that draws, although it declares that it does not."""
+
+    stochastic = False
+
+    def forward(self, x):
+        return x.relu() * torch.rand_like(x)
+
+
 class Drawn(Dataset):
     """Samples that are augmented by torch's global generator, and a note of what was drawn."""
 
@@ -92,6 +111,16 @@ class DrawnData(pl.LightningDataModule):
 
     def val_dataloader(self):
         return DataLoader(Drawn(), batch_size=32)
+
+
+class Fixed(DrawnData):
+    """The same samples in the same order."""
+
+    def train_dataloader(self):
+        i = torch.arange(32)
+        return DataLoader(TensorDataset((i / 32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), i % 10), batch_size=8)
+
+    val_dataloader = train_dataloader
 
 
 class Chosen(ClassificationTask):
@@ -123,6 +152,30 @@ def test_a_users_loader_draws_the_same_whatever_the_unit_draws(tmp_path):
         run(task, seen, tmp_path, max_epochs=2)
     assert data.train.seen == first.train.seen
     assert len({drawn for _, drawn in data.train.seen}) == 128
+
+
+@pytest.mark.parametrize("kind", [NoisyLoss, ClassificationTask])
+def test_what_draws_unannounced_is_resumed_as_uninterrupted(tmp_path, kind):
+    def task():
+        unit = "relu" if kind is NoisyLoss else f"{__name__}:Undeclared"
+        return kind(activation=unit, network=partial(MLP, hidden=(8,)), num_classes=10)
+
+    def fit(epochs, seed, **more):
+        made = task()
+        pl.seed_everything(seed, verbose=False)
+        trainer = pl.Trainer(
+            **{**QUIET, "accelerator": "cpu", "max_epochs": epochs, "num_sanity_val_steps": 0},
+            default_root_dir=tmp_path,
+        )
+        trainer.fit(made, datamodule=Fixed(), **more)
+        return trainer, made
+
+    straight, whole = fit(2, 0)
+    fit(1, 0)[0].save_checkpoint(tmp_path / "one.ckpt")
+    trainer, resumed = fit(2, 1, ckpt_path=tmp_path / "one.ckpt")
+    assert trainer.callback_metrics == straight.callback_metrics
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -1,14 +1,16 @@
-"""Looks at a verdict before a study was extended by more seeds.
+"""Looks at a verdict before a study was extended by more seeds, or a search by more trials.
 
-Whoever adds seeds until a difference is significant finds one too often. Verdicts are therefore corrected at
-each later look: at look k ≥ 2 every p-value is multiplied by k (k + 1). The chance of a wrong verdict at any of
-the looks is then at most 0.05 · (1 + 1/6 + 1/12 + …) = 0.075, however often a study is extended;
-`benchmarks/verdicts.py` measures it.
+Whoever adds seeds until a difference is significant finds one too often, and so does whoever searches other
+settings and compares them again. Verdicts are therefore corrected at each later look: at look k ≥ 2 every
+p-value is multiplied by k (k + 1). The chance of a wrong verdict at any of the looks is then at most 0.05 · (1
++ 1/6 + 1/12 + …) = 0.075, however often a study is extended; `benchmarks/verdicts.py` measures it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -22,10 +24,14 @@ _REMEDY = "delete it; verdicts are then not corrected for earlier looks"
 
 
 class Look(TypedDict):
-    """A verdict that was printed before the study was extended: its seeds and its finished runs."""
+    """A verdict that was printed: its seeds and runs, and `Study.question` where a search chose its settings.
+
+    Of a study without a search only verdicts before an extension are recorded, with their finished runs.
+    """
 
     seeds: list[int]
     runs: list[str]
+    question: NotRequired[str]
 
 
 class _Verdict(TypedDict):
@@ -49,9 +55,17 @@ def read(root: Path) -> list[Look]:
 
 
 def earlier(looks: list[Look], study: Study) -> int:
-    """Return at how many looks a verdict was seen on fewer seeds of the same runs."""
+    """Return at how many looks a verdict was seen before.
+
+    Without a search these are the looks at fewer seeds of the same runs. After a search they are the looks at
+    the same question, with other runs, that were recorded before this one.
+    """
     planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
-    return sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in looks)
+    alike = [look for look in looks if look.get("question", "") == study.question]
+    if study.question:
+        seen = [planned == set(look["runs"]) for look in alike]
+        return seen.index(True) if True in seen else len(seen)
+    return sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in alike)
 
 
 def factor(number: int) -> int:
@@ -63,12 +77,30 @@ def factor(number: int) -> int:
     return (number + 1) * (number + 2) if number else 1
 
 
+def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
+    """Record that a verdict on what a search has chosen is about to be printed.
+
+    Args:
+        study: the comparison, with its `question`.
+        root: the study's folder.
+        outcomes: of its verdicts; without a decided one there is nothing to record.
+
+    Raises:
+        DamagedError: if ``looks.json`` is damaged.
+    """
+    if any(outcome in DECIDED for outcome in outcomes):
+        runs = [run.id for run in study.runs()]
+        _add(root, Look(seeds=sorted(study.seeds), runs=runs, question=study.question))
+
+
 def record(study: Study, root: Path) -> None:
     """Record that a verdict was seen, if the study has more seeds than its last table with verdicts.
 
     Raises:
         DamagedError: if ``looks.json`` is damaged. A damaged table is written again and counts as unseen.
     """
+    if study.question:  # see `record_search`
+        return
     try:
         seen = read_json(root / "table.json", _Table, "")
     except DamagedError:
@@ -78,6 +110,11 @@ def record(study: Study, root: Path) -> None:
     if not decided or seen.get("title") != study.title or not seeds < set(study.seeds):
         return
     runs = [run.id for run in study.runs() if run.seed in seeds and RunFolder(root, run).finished]
-    look, known = Look(seeds=sorted(seeds), runs=runs), read(root)
-    if runs and look not in known:
+    if runs:
+        _add(root, Look(seeds=sorted(seeds), runs=runs))
+
+
+def _add(root: Path, look: Look) -> None:
+    known = read(root)
+    if look not in known:
         write_sealed(root / FILE, [*known, look])

@@ -116,9 +116,9 @@ def lines(results: Results) -> list[str]:
     said = [one.text for one in found if one.outcome != "too few pairs"]
     if said and results.looks:
         said.append(
-            f"The study was extended after {plural(results.looks, 'verdict')} on fewer seeds. Adding seeds "
-            "until a difference is significant finds one too often, so p-values are multiplied by "
-            f"{factor(results.looks)}."
+            f"The study was extended after {plural(results.looks, 'verdict')}, by seeds or by trials of a "
+            "search. Extending it until a difference is significant finds one too often, so p-values are "
+            f"multiplied by {factor(results.looks)}."
         )
     if lacking := [one for one in found if one.outcome == "too few pairs"]:
         said.append(_lacking(results, lacking))
@@ -132,10 +132,12 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
     begun = [one for one in verdicts if one.pairs]
     so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
+    remedy = results.study.more_seeds.format(needed)
     return (
         f"No verdict against {comparison.reference_text(results)} from {number} of runs. With "
-        f"{corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05; "
-        f"--seeds {needed} trains the missing runs." + (f" So far {so_far}." if so_far else "")
+        f"{corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05"
+        + (f"; {remedy} trains the missing runs." if remedy else ".")
+        + (f" So far {so_far}." if so_far else "")
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.config.keys import OBJECT, SPEC, inside
+from actlab.config.keys import OBJECT, SPEC, inside, with_import_paths
 from actlab.config.sections import FILES, MOVED, SECTIONS, top_level
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import parse, read_mapping
@@ -89,7 +89,7 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
         if option.name == "--config":
             path = Path(str(option.value))
             for key, value in read_mapping(path, piped=True).items():
-                _set(config, key, _read_if_file(value, path.parent))
+                _set(config, key, with_import_paths(_read_if_file(value, path.parent), key))
         elif not option.asks:
             key = _key(option, command)
             section, _, argument = key.partition(".")
@@ -98,7 +98,7 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
                     f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
                 )
             value = _value(option.value)
-            _set(config, key, value if argument else _read_if_file(value, Path()))
+            _set(config, key, with_import_paths(value if argument else _read_if_file(value, Path()), key))
     return config
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis.points import few, in_words, printer
-from actlab.config.keys import canonical, label
+from actlab.config.keys import canonical, import_path, label
 from actlab.errors import ActlabError
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
@@ -79,6 +79,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
         return None
     from pytorch_lightning.loggers import Logger
 
+    name = import_path(name) or name
     found = pydoc.locate(name)
     if not (isinstance(found, type) and issubclass(found, Logger)):
         raise ActlabError(

@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(budget: str, activations: Sequence[str], data: Mapping[str, str]) -> list[Study]:
-    """Return the studies of a budget.
+    """Return the studies of a budget; their seeds are those of the budget.
 
     Args:
         budget: one of `BUDGETS`.
@@ -130,7 +130,7 @@ def planned(budget: str, activations: Sequence[str], data: Mapping[str, str]) ->
         ActlabError: if no task of the budget has its data.
     """
     if budget == "minutes":
-        return [minutes(name, activations) for name in TASKS]
+        return [replace(minutes(name, activations), more_seeds="") for name in TASKS]
     make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
     able = {name: needed for name, needed in TASKS.items() if name not in left_out}
     if not (found := [make(name, activations, data[of]) for name, of in able.items() if of in data]):
@@ -139,7 +139,7 @@ def planned(budget: str, activations: Sequence[str], data: Mapping[str, str]) ->
             f"--budget {budget} needs data: give --data NAME=FOLDER, where NAME is one of {names}; "
             "`actlab data list` prints how to get them"
         )
-    return found
+    return [replace(study, more_seeds="") for study in found]
 
 
 def tell_time(studies: Sequence[Study], runs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ from actlab.storage.mappings import parse
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
+# Keys that may hold the import path of a class in place of a mapping with ``class_path``.
+CLASSES = {
+    *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
+    *("trainer.callbacks", "trainer.logger", "trainer.plugins", "trainer.profiler", "trainer.strategy"),
+}
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
 
@@ -97,6 +103,57 @@ def short(key: str) -> str:
 def class_of(value: Any) -> Any:
     """Return the class path in a section of a config: an entry of a mapping, or the value itself."""
     return value.get("class_path") if isinstance(value, Mapping) else value
+
+
+def import_path(text: str) -> str | None:
+    """Return the import path of a class that is named as an activation is; None for any other text.
+
+    >>> import_path("./nets/mine.py:Net"), import_path("nets.mine:Net"), import_path("cuda:0")
+    ('nets.mine.Net', 'nets.mine.Net', None)
+    """
+    source, colon, name = text.rpartition(":")
+    module = source
+    if source.endswith(".py"):
+        file = Path(os.path.relpath(resolved(source)))
+        module = ".".join(file.with_suffix("").parts)
+    found = f"{module}.{name}"
+    return found if colon and all(part.isidentifier() for part in found.split(".")) else None
+
+
+def with_import_paths(value: Any, key: str = "") -> Any:
+    """Return nested values with the import path of each class that is named as an activation is.
+
+    A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`. Identities and records
+    of runs therefore do not depend on the spelling. All other values, such as activations, stay as they are.
+
+    Args:
+        value: a config, a part of it, or values of dotted config keys.
+        key: dotted config key of the value; empty for a config.
+
+    Raises:
+        ActlabError: for a file that cannot be imported from the current folder.
+
+    >>> with_import_paths({"class_path": "nets.mine:Net", "init_args": {"activation": "torch.nn:ELU"}})
+    {'class_path': 'nets.mine.Net', 'init_args': {'activation': 'torch.nn:ELU'}}
+    >>> with_import_paths({"model.network": "./mine.py:Net"})
+    {'model.network': 'mine.Net'}
+    """
+    if isinstance(value, Mapping):
+        return {name: with_import_paths(inner, _below(key, str(name))) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_import_paths(inner, key) for inner in value]
+    if not isinstance(value, str) or (short(key) != "class_path" and key.rstrip("+") not in CLASSES):
+        return value
+    if (found := import_path(value)) is None and value.rpartition(":")[0].endswith(".py"):
+        raise ActlabError(
+            f"{key} {value!r}: the file of a class is imported, so it must be in the current folder or below "
+            "it, with a name of letters, digits and _"
+        )
+    return found or value
+
+
+def _below(key: str, name: str) -> str:
+    return key if name == "init_args" else f"{key}.{name}".removeprefix(".")
 
 
 def label(value: Any) -> str:

@@ -14,8 +14,8 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningCLI
 
 from actlab.config import sections
-from actlab.config.keys import SPEC, class_of, get_dotted
-from actlab.config.signatures import Taken, import_path, lacking, locate, parameters
+from actlab.config.keys import SPEC, class_of, get_dotted, import_path
+from actlab.config.signatures import Taken, lacking, locate, parameters
 from actlab.errors import ActlabError, described, one_line, unknown
 
 # Parts of the nested messages of jsonargparse.

@@ -10,11 +10,11 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentParser
 
+from actlab.config.keys import import_path
 from actlab.errors import ActlabError, unknown
 
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
@@ -142,18 +142,6 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
             raise _missing(found, part, kinds if number == len(rest) - 1 else ())
         found = getattr(found, part)
     return found
-
-
-def import_path(path: str) -> str | None:
-    """Return the import path of a class that is named as an activation is; None for any other text.
-
-    >>> import_path("./nets/mine.py:Net"), import_path("nets.mine:Net"), import_path("cuda:0")
-    ('nets.mine.Net', 'nets.mine.Net', None)
-    """
-    source, colon, name = path.rpartition(":")
-    module = ".".join(Path(source).with_suffix("").parts) if source.endswith(".py") else source
-    found = f"{module}.{name}"
-    return found if colon and all(part.isidentifier() for part in found.split(".")) else None
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:

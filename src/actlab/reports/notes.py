@@ -37,8 +37,8 @@ def remarks(results: Results) -> list[str]:
     texts.append(_published(results))
     if results.results and not results.costed:
         texts.append(
-            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The same `actlab study "
-            "run` measures them."
+            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
+            "trained them measures them when it is repeated."
         )
     texts.append(_cost(results, rows))
     return [text for text in [*texts, provenance(results)] if text]
@@ -54,7 +54,8 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         f"measured on {costs[0].get('hardware', 'hardware not recorded')}"
     )
     if rounds := min(cost.get("rounds", 0) for cost in costs):
-        text += f", the fastest of {rounds} rounds in turns" if rounds > 1 else ", in one round"
+        several = f"the fastest of {rounds} rounds in turns"
+        text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
     spread = _spread(results, rows)
     busy = [cost["machine"] for cost in costs if is_busy(cost.get("machine", {}))]
     return f"{text}.{spread}{_busy(busy[0]) if busy else ''}"

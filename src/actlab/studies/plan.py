@@ -19,12 +19,14 @@ from actlab.config import identity
 from actlab.config.keys import (
     as_number,
     get_dotted,
+    import_path,
     is_third_party,
     label,
     plain_unit,
     same,
     set_dotted,
     short,
+    with_import_paths,
 )
 from actlab.errors import ActlabError, unknown
 
@@ -121,6 +123,11 @@ class Block:
     settings: dict[str, Any] = field(default_factory=dict)
     name: str = ""
 
+    def __post_init__(self) -> None:
+        """Write classes as import paths."""
+        for part in ("grid", "base", "settings"):
+            object.__setattr__(self, part, with_import_paths(getattr(self, part)))
+
     def config(self, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy of the base config with the settings and the dotted keys of ``more``."""
         config = copy.deepcopy(self.base)
@@ -178,6 +185,10 @@ class Probe:
     init_args: dict[str, Any] = field(default_factory=dict)
     at: tuple[str | int, ...] = ("last",)
 
+    def __post_init__(self) -> None:
+        """Write the class as an import path."""
+        object.__setattr__(self, "class_path", import_path(self.class_path) or self.class_path)
+
 
 def _uses_partial_data(config: Mapping[str, Any]) -> bool:
     limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
@@ -213,6 +224,10 @@ class Study:
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
         added: activations that the user added to the file's grid.
+        more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
+            number; empty if nothing does.
+        question: digest of what a search compares, without the settings that it chooses and without seeds;
+            empty for any other study.
     """
 
     name: str
@@ -235,9 +250,11 @@ class Study:
     tried: Mapping[str, int] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
     added: tuple[Any, ...] = ()
+    more_seeds: str = "--seeds {}"
+    question: str = ""
 
     def __post_init__(self) -> None:
-        """Set the default of ``compare``.
+        """Set the default of ``compare``, and write a class in ``reference`` as an import path.
 
         Raises:
             ActlabError: if ``compare`` is not a grid key, or is a tuned key.
@@ -247,6 +264,7 @@ class Study:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)
+        object.__setattr__(self, "reference", with_import_paths(self.reference, self.compare))
 
     @property
     def smoke(self) -> bool:

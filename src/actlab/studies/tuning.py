@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 from actlab.config.keys import canonical, check_order, label, plain_unit, same, short, yaml_value
@@ -226,9 +227,17 @@ class Tuning:
             reference_given=True,
             notes=tuple(notes),
             chosen_on=frozenset(self.study.seeds),
+            more_seeds="--fresh {}",
+            question=self._question(),
         )
         counts = {canonical(g.point): number for g, number in zip(groups(found), tried, strict=True)}
         return replace(found, tried=counts)
+
+    def _question(self) -> str:
+        """Return the digest of both activations, their code, the data and the settings not searched."""
+        points = [self.point(side.unit({}), {}) for side in self.sides]
+        asked = replace(self._study(points), seeds=(0,))
+        return sha256(canonical([run.identity for run in asked.runs()]).encode()).hexdigest()
 
     def _study(self, points: Sequence[Mapping[str, Any]]) -> Study:
         """Return a study of grid points, without what only applies to the study file's own grid."""

@@ -94,8 +94,8 @@ class Task(Training, ABC):
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
             SeedGlobal(self.stream, site).attach(module)
-        self.random, self.clean_training_loss = is_random(self.network), clean_training_loss
-        self.differs = self.random or not getattr(self.quantities, "takes_run_axis", False)
+        self.clean_training_loss = clean_training_loss
+        self.differs = is_random(self.network) or not getattr(self.quantities, "takes_run_axis", False)
         self.optimizer, self.scheduler, self.scheduler_interval = optimizer, scheduler, scheduler_interval
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from torch.optim import Optimizer
 
 from actlab import optim
 from actlab.networks import Dropout
+from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import Lending, evaluating
@@ -38,14 +38,12 @@ class Training(pl.LightningModule, ABC):
 
     Attributes:
         network: the network of all members.
-        stream: the stream of their random numbers.
-        random: whether training steps seed Python's, NumPy's and torch's generators, because modules may draw
-            from them.
+        stream: the stream of their random numbers. Each step seeds Python's, NumPy's and torch's generators by
+            its position, and restores them.
     """
 
     network: nn.Module
     stream: Stream
-    random = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +95,7 @@ class Training(pl.LightningModule, ABC):
         self._move(batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
-        with own_generators(self.stream.unit_seed()) if self.random else nullcontext():
+        with own_generators(self.stream.unit_seed()):  # networks and losses may draw without saying so
             if self._has_clean_pass:
                 with evaluating(self):
                     clean = self._lend(partial(self.measured, shared=False), batch)["loss"]
@@ -133,7 +131,9 @@ class Training(pl.LightningModule, ABC):
         self._evaluate("test", batch)
 
     def _evaluate(self, split: str, batch: Batch) -> None:
-        for name, quantity in self.measured(batch, shared=True).items():
+        with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
+            found = self.measured(batch, shared=True)
+        for name, quantity in found.items():
             self._add(f"{split}/{name}", quantity)
 
     def _add(self, name: str, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
