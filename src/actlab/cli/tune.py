@@ -17,7 +17,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.tuning import Search, Trial
 from actlab.errors import ActlabError, Parser
 from actlab.reports.captions import spans
-from actlab.studies.locks import deciding
+from actlab.studies import locks
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.tuning import Side, Tuning, parse_space, plan
 
@@ -169,7 +169,7 @@ def compare(asked: Tuning, searches: Sequence[Search], root: Path, without_untun
     print(f"comparing on fresh {_seeds(asked.fresh)}")
     failed = run(study, root, Engine())
     opened = stages.load(study, root)
-    with deciding(root):
+    with locks.alone(root, locks.DECIDING):
         looks.record_search(study, root, [one.outcome for one in verdict.verdicts(opened[-1])])
     study_output.show(opened[-1])
     *_, page = output.write(opened, root, html=True)
