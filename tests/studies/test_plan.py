@@ -398,7 +398,10 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}", "unknown grid key 'model.lr'"),
         ("published: {values: [{metric: a/b, value: x}]}", "'published.values.0.value' in .*should be"),
         ("reference: glu", "unknown reference 'glu'; did you mean 'elu' or 'relu'"),
-        ("set: {model.network.hiden: [8]}", "unknown config key 'hiden'; did you mean 'hidden'"),
+        (
+            "set: {model.network.hiden: [8]}",
+            "unknown config key 'model.network.hiden'; did you mean 'model.network.hidden'",
+        ),
         ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* expects"),
         ("set: {trainer.max_epochs: many}", "max_epochs 'many'"),
     ],
