@@ -184,7 +184,7 @@ def test_an_unfinished_study_says_so(finished, tmp_path):
     assert "7 of 8 runs finished" in finished("show").out
 
 
-def test_what_has_changed_is_told_and_not_mixed(finished, tmp_path):
+def test_runs_of_changed_settings_are_named_and_not_mixed(finished, tmp_path):
     (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
     words = ["--activation", "./scratch.py:square"]
     finished("run", *words)
