@@ -716,3 +716,12 @@ def test_a_fit_may_choose_the_route_of_products(fit, route):
         assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
     finally:
         mkldnn.matmul.fp32_precision = before
+
+
+def test_no_metric_is_wrapped_beside_the_progress_bar(fit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
+    outcome = fit("--trainer.enable_progress_bar", "true")
+    assert outcome.code == 0, outcome.err
+    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
+        assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric
