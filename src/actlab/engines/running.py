@@ -43,12 +43,15 @@ class Engine(NamedTuple):
         max_stack: largest number of runs in one stack.
         logger: creates a Lightning logger for a run; each member of a stack has its own.
         jobs: number of training processes; by default one per accelerator or core in a long study, else one.
+        hints: whether to print hints about the activations, which a command that runs several studies with the
+            same activations prints once.
     """
 
     stacked: bool = True
     max_stack: int = MAX_STACK
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
+    hints: bool = True
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -187,7 +190,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     for run in todo:
         RunFolder(root, run).try_again()
     with phase("trying each activation on a few samples"):
-        faults = faults_of(todo, helper)
+        faults = faults_of(todo, helper, engine.hints)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault, number in Counter(faults.values()).items():
