@@ -20,14 +20,18 @@ from pytorch_lightning.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from pytorch_lightning.callbacks.progress.rich_progress import RichProgressBarTheme
 from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities.data import extract_batch_size
+from rich.progress import BarColumn
 from torch import Tensor, nn
 
 from actlab.config.batches import limited
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.runtime.modules import evaluating
+
+_BAR = 10  # characters of the progress bar
 
 
 class TestEveryEpoch(Callback):
@@ -59,11 +63,26 @@ class TestEveryEpoch(Callback):
 
 
 class BestSoFar(RichProgressBar):
-    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors."""
+    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors.
+
+    Each metric has a line, so that names and values are not wrapped in a terminal of 80 columns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))
+
+    def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
+        """Return Lightning's columns, with a bar that leaves room for the metrics."""
+        columns: list[Any] = super().configure_columns(trainer)
+        for column in columns:
+            if isinstance(column, BarColumn):
+                column.bar_width = _BAR
+        return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Return the metrics shown next to the bar."""
         found: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        found.pop("v_num", None)  # a part of the logger's id
         for kept in trainer.checkpoint_callbacks:
             if isinstance(kept, ModelCheckpoint) and kept.monitor:
                 # This epoch's checkpoint may be saved after the last update of the bar.

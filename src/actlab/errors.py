@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+MOST_ALLOWED = 30  # allowed values that a message lists beside its suggestions
 LONGEST_MESSAGE = 300  # characters of an error of another library
 
 
@@ -19,21 +20,30 @@ class RunError(ActlabError):
     """Raised for an error that ends one run; the other runs of a study can still be trained."""
 
 
-def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "") -> ActlabError:
+def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", place: str = "") -> ActlabError:
     """Return an error for a ``value`` that is not allowed; the message suggests the nearest allowed values.
 
     Args:
         kind: what the value is, such as ``block``.
         value: the unknown value.
-        allowed: the allowed values, listed in the message.
+        allowed: the allowed values; the message lists them unless they are many and some are near.
         remedy: further text at the end of the message.
+        place: dotted key above ``value``, which is then compared by its first part and shown in full.
+
+    >>> print(unknown("config key", "optimzer.lr", ["network", "optimizer"], place="model"))
+    unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: network, optimizer.
     """
     allowed = sorted(allowed)
+    value, dot, rest = value.partition(".") if place else (value, "", "")
+    before, after = f"{place}." if place else "", dot + rest
     lowered = {name.lower(): name for name in reversed(allowed)}
     near = [lowered[name] for name in get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)]
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-    listing = f" Allowed: {', '.join(allowed)}." if allowed else ""
-    return ActlabError(f"unknown {kind} {_shorten(value)!r}{hint}{listing}{' ' + remedy if remedy else ''}")
+    hint = f"; did you mean {' or '.join(repr(before + name + after) for name in near)}?" if near else "."
+    listed = allowed and not (near and len(allowed) > MOST_ALLOWED)
+    listing = f" Allowed: {', '.join(allowed)}." if listed else ""
+    return ActlabError(
+        f"unknown {kind} {_shorten(before + value + after)!r}{hint}{listing}{' ' + remedy if remedy else ''}"
+    )
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:

@@ -63,7 +63,7 @@ def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rule", [Selection((LR,), "val/error"), Selection((LR,), "val/loss", "max")])
-def test_a_selection_by_another_rule_is_told(tmp_path: Path, rule: Selection) -> None:
+def test_a_selection_by_another_rule_is_rejected(tmp_path: Path, rule: Selection) -> None:
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5,))))
     run_all(plan, tmp_path)
     with pytest.raises(

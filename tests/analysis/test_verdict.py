@@ -44,7 +44,7 @@ def verdict(*args, **changes) -> Verdict:
     return found
 
 
-def test_a_difference_is_told_with_its_interval_pairs_and_p(tmp_path):
+def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
     shifts = [-0.003 - 0.0001 * seed for seed in range(15)]
     found = verdict(tmp_path, planned(15), shifts)
     assert found.outcome == "better"
@@ -63,7 +63,7 @@ def test_direction_follows_the_mode(tmp_path, sign, mode):
     assert f"{'lower' if sign < 0 else 'higher'} test f1 than relu" in found.text
 
 
-def test_no_difference_is_told_with_what_more_pairs_would_show(tmp_path):
+def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
     found = verdict(tmp_path, planned(14), shifts)
     assert found.outcome == "undecided"

@@ -355,29 +355,35 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
         (["--model.activation", "{name: elu, alhpa: 1}"], ["alhpa", "alpha"]),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
-        (["--model.activatoin", "gelu"], ["'activatoin'", "'activation'", "ClassificationTask"]),
-        (["--model.network.droput", "0.5"], ["'droput'", "'dropout'", "MLP"]),
-        (["--data.sampel", "true"], ["'sampel'", "'sample'", "MNISTDataModule"]),
+        (["--model.activatoin", "gelu"], ["'model.activatoin'", "'model.activation'", "ClassificationTask"]),
+        (["--model.network.droput", "0.5"], ["'model.network.droput'", "'model.network.dropout'", "MLP"]),
+        (["--data.sampel", "true"], ["'data.sampel'", "'data.sample'", "MNISTDataModule"]),
         (["--model.network.init", "hee"], ["'hee'", "'he'"]),
         (["--data.sample", "false", "--data.dataset", "./no/such/folder"], ["./no/such/folder"]),
         (["--data.batch_size", "many"], ["data.batch_size", "'many'", "int"]),
         (["--data.batch_size", "5000"], ["5000", "4000"]),
         (["--data.batch_size"], ["--data.batch_size", "needs a value"]),
-        (["--trainer.max_epohcs", "3"], ["'max_epohcs'", "'max_epochs'"]),
-        (["--trainer.max_epohcs=3"], ["'max_epohcs'", "'max_epochs'"]),
+        (["--trainer.max_epohcs", "3"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
+        (["--trainer.max_epohcs=3"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (["--modle.activation", "gelu"], ["unknown option '--modle'", "'--model'"]),
         (["--trainer.max_epochs", "many"], ["trainer.max_epochs", "'many'"]),
         (["--trainer.strategy", "nonsense"], ["strategy", "nonsense"]),
-        (["--model.optimizer.lrr", "1"], ["'lrr'", "'lr'", "torch.optim.Adam"]),
+        (["--model.optimizer.lrr", "1"], ["'model.optimizer.lrr'", "'model.optimizer.lr'", "torch.optim.Adam"]),
         (["--model.optimizer.lr", "lots"], ["model.optimizer.lr", "'lots'"]),
-        (["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"], ["'nestrov'", "'nesterov'"]),
+        (
+            ["--model.optimizer", "SGD", "--model.optimizer.nestrov", "true"],
+            ["'model.optimizer.nestrov'", "'model.optimizer.nesterov'"],
+        ),
         (["--model.optimizer", "torch.optim.Adamm"], ["model.optimizer", "'Adamm'", "'Adam'"]),
         (["--model.optimizer", "torch.nn.Linear"], ["model.optimizer", "torch.nn.Linear", "Optimizer"]),
         (["--model.optimizer", "./my.py:SGD"], ["model.optimizer", "'my.SGD'", "no module 'my'"]),
         (["--model.optimizer", "{class_path: torch.optim.SGD, lr: 1}"], ["model.optimizer.lr", "init_args"]),
         (["--model.scheduler", "StepLR"], ["StepLR", "'step_size'", "model.scheduler.step_size"]),
         (["--model.scheduler.step_size", "3"], ["model.scheduler", "class"]),
-        (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.mnitor=x"], ["'mnitor'", "'monitor'"]),
+        (
+            ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.mnitor=x"],
+            ["'trainer.callbacks.mnitor'", "'trainer.callbacks.monitor'"],
+        ),
         (["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.every_n_epochs=-3"], ["every_n_epochs"]),
         (["--trainer.callbacks+=EarlyStopping"], ["trainer.callbacks", "monitor"]),
         (["--model", "no.such.Model"], ["model", "no.such.Model", "PYTHONPATH"]),
@@ -414,10 +420,10 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'activatoin'", "'activation'"]),
+        (f"{HEAD}, init_args: {{activatoin: gelu}}}}\n{DATA}", ["'model.activatoin'", "'model.activation'"]),
         (f"{HEAD}}}\n{DATA}\nmodle: 1", ["'modle'", "'model'"]),
-        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'max_epohcs'", "'max_epochs'"]),
-        (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'max_epohcs'", "'max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer: {{max_epohcs: 3}}", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
+        (f"{HEAD}}}\n{DATA}\ntrainer.max_epohcs: 3", ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
         (
@@ -524,7 +530,7 @@ def test_help_does_not_offer_what_is_refused(cli):
 def test_print_config_names_a_typo_too(cli):
     outcome = cli("fit", "-c", "mnist_classifier", "--print_config", "--model.network.droput", "1")
     assert outcome.code == 2
-    assert "'droput'" in outcome.err
+    assert "'model.network.droput'" in outcome.err
 
 
 def test_another_class_begins_with_its_own_defaults(fit, tmp_path):
@@ -548,7 +554,7 @@ def test_a_section_of_a_config_may_stand_in_its_own_file(cli, tmp_path, monkeypa
         (tmp_path / f"{name}_model.yaml").write_text(model)
         (tmp_path / f"{name}.yaml").write_text(f"model: {name}_model.yaml\n{DATA}\n")
     assert cli("fit", "-c", "good.yaml", *QUICK).code == 0
-    assert "'hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
+    assert "'model.network.hiden'" in cli("fit", "-c", "bad.yaml", *QUICK).err
 
 
 def test_a_resolved_config_runs_again(fit, cli, tmp_path):
@@ -710,3 +716,12 @@ def test_a_fit_may_choose_the_route_of_products(fit, route):
         assert fit("--products", "mkl").err.startswith("actlab: error: unknown matmul backend 'mkl'")
     finally:
         mkldnn.matmul.fp32_precision = before
+
+
+def test_no_metric_is_wrapped_beside_the_progress_bar(fit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("rich._console", None)  # created with the width of this terminal
+    outcome = fit("--trainer.enable_progress_bar", "true")
+    assert outcome.code == 0, outcome.err
+    for metric in ("val/loss", "val/error", "val/accuracy", "best val/loss"):
+        assert re.search(rf"{metric}: \d+\.\d{{3}}", outcome.out), metric

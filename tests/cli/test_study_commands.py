@@ -172,7 +172,7 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     assert f"interrupted at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in outcome.out
     assert f"failed (returned float64 for float32): {third.run.id}\n" in outcome.out
     assert f"diverged: {fourth.run.id}\n" in outcome.out
-    assert "resumes 1 run, starts 1 run, tries again 1 run" in outcome.out
+    assert "resumes 1 run, starts 1 run, retries 1 failed run" in outcome.out
     assert {"running": "2", "interrupted": "0", "missing": "0"}.items() <= counts(running)["all"].items()
     assert f"running at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in running
     assert "next: wait for 2 runs in training; `actlab study run tiny.yaml`" in running
@@ -217,7 +217,41 @@ def test_status_of_stages_stores_no_selection(cli, root):
 def test_status_says_where_probes_are_missing(cli, root):
     probe = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
     Path("tiny.yaml").write_text(TINY + probe)
-    assert "probe noise: evaluated on 0 of 4 finished runs" in cli("study", "status", "tiny.yaml").out
+    outcome = cli("study", "status", "tiny.yaml")
+    assert "probe noise: evaluated on 0 of 4 finished runs" in outcome.out
+    assert "`actlab study run tiny.yaml --report` evaluates probe noise, draws the figures\n" in outcome.out
+
+
+def test_status_says_what_a_study_without_unfinished_runs_lacks(cli, root):
+    def following():
+        return cli("study", "status", "tiny.yaml").out.splitlines()[-1]
+
+    ended, again = "next: all runs have ended", "`actlab study run tiny.yaml"
+    assert following() == f"{ended}; {again} --report` draws the figures"
+    (root / "cost.json").rename(root / "kept.json")
+    assert following() == f"{ended}; {again} --report` measures costs, draws the figures"
+    (root / "kept.json").rename(root / "cost.json")
+    assert cli("study", "report", "tiny.yaml").code == 0
+    assert following() == "next: nothing: all runs have ended, and the figures are drawn"
+
+
+def test_a_study_whose_other_runs_have_ended_is_done_except_for_failed_runs(cli, root):
+    *_, third, fourth = folders(root).values()
+    for folder in (third, fourth):
+        (folder.path / "result.json").unlink()
+        folder.fail("ValueError: boom")
+    status = cli("study", "status", "tiny.yaml").out
+    assert "failed (ValueError: boom)" in status
+    retry = (
+        "all runs have ended except 2 runs that failed; `actlab study run tiny.yaml` retries them once you fix"
+    )
+    assert retry in status
+    shown = cli("study", "show", "tiny.yaml").out
+    done = "2 of 4 runs finished; the study is done except for 2 runs that failed: ValueError: boom (2 runs)."
+    assert done in shown
+    third.try_again()
+    shown = cli("study", "show", "tiny.yaml").out
+    assert "2 of 4 runs finished; 1 run failed: ValueError: boom (1 run); the study is unfinished" in shown
 
 
 def test_status_loads_neither_torch_nor_lightning(root):

@@ -65,7 +65,7 @@ def test_the_seed_reaches_weights_and_data():
     assert not first[name].equal(other[name])
 
 
-def test_what_differs_otherwise_is_parsed_anew():
+def test_a_section_that_differs_is_parsed_separately():
     path = resource("configs/mnist_classifier.yaml")
     for activation in ("relu", "elu", {"name": "elu", "alpha": 0.5}):
         assert json.loads(told(config_of(path, 0, activation=activation)))["model"]["init_args"][
@@ -74,7 +74,7 @@ def test_what_differs_otherwise_is_parsed_anew():
     assert len(parsing._kept) == 5  # three models, and the data and Trainer of all
 
 
-def test_a_class_that_is_another_by_now_is_parsed_anew(tmp_path, monkeypatch):
+def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.syspath_prepend(tmp_path)

@@ -175,7 +175,7 @@ class Writer(BasePredictionWriter):
 
 
 @pytest.mark.usefixtures("_lightning_hints")
-def test_prediction_writer_is_told_the_positions(tmp_path: Any) -> None:
+def test_the_prediction_writer_receives_the_positions(tmp_path: Any) -> None:
     writer = Writer()
     trainer(tmp_path, callbacks=[writer]).predict(
         Witness(), datamodule=Numbers(BATCH, 20, 0), return_predictions=False
@@ -296,7 +296,7 @@ def test_any_source_of_batches_serves(tmp_path: Any) -> None:
         assert torch.equal(x[:, 0], y.float() ** 2)
 
 
-def test_data_is_loaded_anew_for_another_device_only() -> None:
+def test_data_is_loaded_again_only_for_another_device() -> None:
     data = Numbers(BATCH, 20, 3)
     data.setup("fit")
     first = data.train

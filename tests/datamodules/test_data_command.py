@@ -34,7 +34,7 @@ def test_every_data_set_is_listed_with_how_to_get_it(cli):
         ("imagenet", "train 40, val 20, classes 10"),
     ],
 )
-def test_a_copy_that_is_not_whole_is_told(cli, name, counts):
+def test_an_incomplete_copy_is_named(cli, name, counts):
     outcome = cli("data", "check", name, resource("data/samples") / name)
     assert outcome.code == 2
     assert outcome.out.splitlines()[0] == counts
@@ -52,7 +52,7 @@ def test_a_whole_copy_is_as_expected(cli, tmp_path, monkeypatch):
     assert (outcome.code, outcome.out) == (0, "train 30, test 12\nmnist: as expected\n")
 
 
-def test_another_number_of_classes_is_told(cli, tmp_path, monkeypatch):
+def test_a_wrong_number_of_classes_is_named(cli, tmp_path, monkeypatch):
     digits = DATA["mnist"]._replace(
         check=partial(command._check_images, {"train": 30, "test": 12}, 1, 100, None)
     )
@@ -61,7 +61,7 @@ def test_another_number_of_classes_is_told(cli, tmp_path, monkeypatch):
     assert (outcome.code, outcome.out.splitlines()[1:]) == (2, ["classes: 10, expected 100"])
 
 
-def test_files_that_are_not_the_authors_are_told(cli, tmp_path, monkeypatch):
+def test_files_that_differ_from_the_authors_are_named(cli, tmp_path, monkeypatch):
     sizes = {"oct27.train": 120, "oct27.dev": 40, "oct27.test": 40}
     monkeypatch.setattr(command, "TWEETS", sizes)
     sample = resource("data/samples") / "twitter_pos"
@@ -87,7 +87,7 @@ def unpacked(path):
     return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
 
 
-def test_what_timit_lacks_is_told(cli, tmp_path):
+def test_missing_files_of_timit_are_named(cli, tmp_path):
     write_sample(tmp_path)
     sentence = next(tmp_path.rglob("*.phn"))
     sentence.unlink()

@@ -224,7 +224,7 @@ HALF, LOST, OTHER = (lambda b: b[: len(b) // 2]), None, (lambda b: b.replace(b"I
 
 
 @pytest.mark.parametrize("change", [HALF, LOST], ids=["half", "lost"])
-def test_a_damaged_copy_of_the_hubs_tables_is_made_anew(
+def test_a_damaged_copy_of_the_hubs_tables_is_written_again(
     module: Build, hub_folder: HubFolder, tmp_path: Path, change: Any
 ) -> None:
     folder = hub_folder("tables", splits=("train", "validation"), shape=(SIZE, SIZE, 3))

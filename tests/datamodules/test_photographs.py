@@ -113,7 +113,7 @@ def test_folders_of_equal_names_and_sizes_have_means_of_their_own(tmp_path: Path
     np.testing.assert_allclose(module(folders[0])._mean(), pixels[0].mean(0), rtol=1e-6)
 
 
-def test_the_hubs_tables_are_read_anew_when_their_files_change_whatever_their_times(
+def test_the_hubs_tables_are_read_again_when_their_files_change_whatever_their_times(
     hub_folder: HubFolder,
 ) -> None:
     def write(seed: int) -> tuple[Path, np.ndarray]:

@@ -172,7 +172,7 @@ def test_statistics_are_fitted_once_for_the_same_images_and_steps(
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty"])
-def test_damaged_statistics_are_fitted_anew(fit: Any, tmp_path: Path, damage: str) -> None:
+def test_damaged_statistics_are_fitted_again(fit: Any, tmp_path: Path, damage: str) -> None:
     images = images_of()
     whole = fit(images, "scale", "zca")(images)
     (file,) = (tmp_path / "cache").glob("*.safetensors")

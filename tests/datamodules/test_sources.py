@@ -88,7 +88,7 @@ def test_second_load_decodes_nothing(
     assert sorted(path.suffix for path in Path(cache).iterdir()) == [".lock", ".safetensors"]
 
 
-def test_changed_files_are_read_anew_whatever_their_times(hub_folder: HubFolder, cache: str) -> None:
+def test_changed_files_are_read_again_whatever_their_times(hub_folder: HubFolder, cache: str) -> None:
     folder = hub_folder()
     file = folder / "data" / "train-00000-of-00001.parquet"
     before, times = load(folder, cache), (file.stat().st_atime_ns, file.stat().st_mtime_ns)

@@ -99,7 +99,7 @@ def test_the_further_test_set_is_chosen_by_name(folder: Path, ending: str) -> No
     assert [TAGS[label] for label in labels] == ["N"]
 
 
-def test_a_file_that_has_changed_is_read_anew(folder: Path) -> None:
+def test_a_changed_file_is_read_again(folder: Path) -> None:
     first = data_of(folder).corpus
     assert data_of(folder).corpus is first
     file_of(folder, TEST + "i\tO\n", "oct27.test")

@@ -177,7 +177,7 @@ def test_a_class_that_a_config_names_has_its_own_defaults(here):
     assert other.optimizer(other.parameters()).defaults["lr"] == 1.0
 
 
-def test_a_parameter_that_is_made_in_the_first_call_is_told(here):
+def test_a_parameter_that_is_created_in_the_first_call_is_rejected(here):
     name = "parts_that_draw:Late"
     fault = activation_trial.fault_of(experiments.build(config_of(activation=name)), name)
     assert "creates a parameter in its first call" in fault

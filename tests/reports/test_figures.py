@@ -467,7 +467,7 @@ def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path
     assert float(lines["dropped", "relu", "test/error", "4.0"]["median"]) == pytest.approx(0.0405)
 
 
-def test_a_line_that_ends_early_is_told_and_a_single_place_is_a_dot(written: Any) -> None:
+def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: Any) -> None:
     def edit(text: str) -> str:
         return text.replace(", ylim: [0, 1]", "")
 

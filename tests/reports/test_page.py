@@ -288,7 +288,7 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
     assert "36" in Page(more.root / study.NAME).text()
 
 
-def test_figures_are_drawn_anew_where_a_probe_is(written: Any) -> None:
+def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> None:
     """What they show may be in no table."""
 
     def probed(text: str) -> str:

@@ -54,3 +54,17 @@ def test_figure_has_a_panel_for_every_unit() -> None:
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ActlabError, match=r"'units.pdf': the suffix must be .png or .svg"):
         units.plot_units(tmp_path / "units.pdf")
+
+
+def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("def boom(x):\n    raise ValueError('needs 4 dimensions')\n")
+    compared = {"relu": "relu", "boom": f"{tmp_path}/mine.py:boom"}
+    shown: list[str] = []
+    monkeypatch.setattr(Figure, "supxlabel", lambda self, text, **options: shown.append(text))
+    assert units.plot_compared(compared, tmp_path / "a.png") == shown
+    (line,) = shown
+    assert line.startswith("boom is not drawn: ")
+    assert line.endswith("ValueError: needs 4 dimensions")
+    assert (tmp_path / "a.png").exists()

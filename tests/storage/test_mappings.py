@@ -25,7 +25,7 @@ LAUGHS = ", ".join(["&l0 [x]", *(f"&l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for
         ("{a: 1, a: 2}", "duplicate key 'a'"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path, text, message):
+def test_a_file_that_cannot_be_read_is_rejected(tmp_path, text, message):
     with pytest.raises(ActlabError, match=message):
         parse(text)
     (tmp_path / "x.yaml").write_text(f"key: {text}")

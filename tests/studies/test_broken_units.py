@@ -91,7 +91,7 @@ def test_broken_units_are_named_before_training_and_the_study_goes_on(study, pro
     assert study("plan", *units).out.count("failed ") == 2 * len(BROKEN)
 
 
-def test_a_unit_is_told_how_to_be_trained_faster(study, tmp_path):
+def test_a_hint_says_how_an_activation_is_trained_faster(study, tmp_path):
     declared = {"a": "", "b": "    stochastic = False\n", "c": "    elementwise, stochastic = True, False\n"}
     for name, lines in declared.items():
         text = f"import torch\n\n\nclass Bent{name}(torch.nn.Module):\n{lines}    def forward(self, x):\n"

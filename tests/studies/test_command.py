@@ -184,7 +184,7 @@ def test_an_unfinished_study_says_so(finished, tmp_path):
     assert "7 of 8 runs finished" in finished("show").out
 
 
-def test_what_has_changed_is_told_and_not_mixed(finished, tmp_path):
+def test_runs_of_changed_settings_are_named_and_not_mixed(finished, tmp_path):
     (tmp_path / "scratch.py").write_text("def square(x):\n    return x.clamp(0, 3) ** 2\n")
     words = ["--activation", "./scratch.py:square"]
     finished("run", *words)
@@ -205,10 +205,14 @@ def test_smoke_lies_apart(study, tmp_path):
     ("words", "parts"),
     [
         (["--activation", "gleu"], ["'gleu'", "'gelu'"]),
-        (["--set", "model.activatoin=relu"], ["'activatoin'", "'activation'"]),
+        (["--set", "model.activatoin=relu"], ["'model.activatoin'", "'model.activation'"]),
         (["--set", "data.sample=false", "--set", "data.dataset=./nowhere/at/all"], ["./nowhere/at/all"]),
-        (["--logger", "actlab.errors.ActlabError"], ["ActlabError", "RunLogger"]),
-        (["--set", "trainer.max_epohcs=1"], ["'max_epohcs'", "'max_epochs'"]),
+        (
+            ["--logger", "actlab.errors.ActlabError"],
+            ["ActlabError", "csv, tensorboard, wandb or an", "CSVLogger"],
+        ),
+        (["--set", "trainer.max_epohcs=1"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
+        (["--set", "model.optimzer.lr=1"], ["'model.optimzer.lr'", "'model.optimizer.lr'"]),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words, parts):
@@ -235,7 +239,7 @@ def test_every_run_has_a_logger_of_its_own(study, tmp_path, engine):
 def test_runs_that_finished_without_a_logger_are_named(study):
     few = ["--set", "model.optimizer.lr=1e-2", "--set", "seeds=1"]
     assert study("run", *few).code == 0
-    words = ["--logger", "pytorch_lightning.loggers.CSVLogger"]
+    words = ["--logger", "csv"]
     out = study("run", *few, "--activation", "silu", *words).out
     assert "2 of 3 finished runs have no log, because they were trained without --logger: relu" in out
     assert "have no log" not in study("run", *few, *words, "--runs-dir", "other").out

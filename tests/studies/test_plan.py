@@ -260,7 +260,7 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT.replace("[0.0, 0.5]", str([*range(999)])).replace("seeds: 2", "seeds: 99"), "197,802 runs"),
     ],
 )
-def test_mistakes_in_a_file_are_told(study, text, message):
+def test_mistakes_in_a_file_are_rejected(study, text, message):
     with pytest.raises(ActlabError, match=message):
         study(text).runs()
 
@@ -292,7 +292,7 @@ def test_the_command_line_has_the_last_word_over_a_stage(study):
 
 
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])
-def test_mistakes_in_overrides_are_told(study, override):
+def test_mistakes_in_overrides_are_rejected(study, override):
     with pytest.raises(ActlabError, match="--set"):
         study(overrides=[override])
 
@@ -309,7 +309,7 @@ def test_mistakes_in_overrides_are_told(study, override):
         ("model.activation=~no-one/x.py:Unit", "not a valid path"),
     ],
 )
-def test_sections_and_values_of_another_kind_are_told(study, override, message):
+def test_sections_and_values_of_the_wrong_type_are_rejected(study, override, message):
     with pytest.raises(ActlabError, match=message):
         checking.check(study(overrides=[override]))
 
@@ -320,7 +320,7 @@ def test_unknown_activations_are_rejected(study, unit):
         checking.check(study(activations=[unit]))
 
 
-def test_a_base_config_with_a_list_for_its_trainer_is_told(study, tmp_path):
+def test_a_base_config_with_a_list_for_its_trainer_is_rejected(study, tmp_path):
     (tmp_path / "base.yaml").write_text("trainer: [1]")
     with pytest.raises(ActlabError, match=r"trainer in \./base\.yaml is \[1\]"):
         study(TEXT.replace("mnist_classifier", "./base.yaml"))
@@ -398,17 +398,20 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("published: {values: [{where: {model.lr: 1}, metric: a/b, value: 1}]}", "unknown grid key 'model.lr'"),
         ("published: {values: [{metric: a/b, value: x}]}", "'published.values.0.value' in .*should be"),
         ("reference: glu", "unknown reference 'glu'; did you mean 'elu' or 'relu'"),
-        ("set: {model.network.hiden: [8]}", "unknown config key 'hiden'; did you mean 'hidden'"),
+        (
+            "set: {model.network.hiden: [8]}",
+            "unknown config key 'model.network.hiden'; did you mean 'model.network.hidden'",
+        ),
         ("set: {model.network.hidden: x}", "model.network.hidden 'x': .* expects"),
         ("set: {trainer.max_epochs: many}", "max_epochs 'many'"),
     ],
 )
-def test_mistakes_that_a_run_would_meet_are_told_by_plan(study, text, message):
+def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
     with pytest.raises(ActlabError, match=message):
         checking.check(study(TEXT + text + "\n"))
 
 
-def test_an_unknown_unit_is_told_by_plan(study):
+def test_plan_rejects_an_unknown_activation(study):
     with pytest.raises(ActlabError, match="unknown activation 'glu'"):
         checking.check(study(activations=["glu"]))
 
@@ -438,7 +441,7 @@ def test_nothing_is_said_of_classes_from_outside(study):
         ("set: {model.class_path: ./mine.py:Task}", {}, "Give a class as package.module.Class"),
     ],
 )
-def test_what_is_not_there_is_told(study, text, options, message):
+def test_missing_files_and_names_are_rejected(study, text, options, message):
     with pytest.raises(ActlabError, match=message):
         checking.check(study(f"{TEXT}{text}\n", **options))
 

@@ -35,6 +35,7 @@ def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
     assert outcome.code == 0, outcome.err
     assert re.search(r"^gelu_twitter_pos: about \d+ s\nall tasks: about \d+ s one by one", outcome.out, re.M)
     assert outcome.out.index("all tasks: about") < outcome.out.index("8 runs, 0 finished")
+    assert outcome.out.count("called separately for each run: Mine") == 1  # not for each task
     assert re.search(r"^  > Mine +[+-]\S+  2 pairs$", outcome.out, re.M)
     assert re.search(r"^task( +(> )?\w+){4}$", outcome.out, re.M)
     assert re.search(r"^gelu_mnist_autoencoder( +\S+ \([1-4]\)){4}$", outcome.out, re.M)

@@ -358,7 +358,7 @@ def test_an_evaluation_is_of_validation_or_test_data(study):
     assert "split 'train' of an evaluation: give val or test" in outcome.err
 
 
-def test_a_checkpoint_that_was_not_kept_is_told(study):
+def test_a_probe_names_a_checkpoint_that_was_not_kept(study):
     study(PROBED.replace("keep: [best, 0, 1]\n", ""), "run")
     outcome = study(PROBED + NOISE.replace("at: last", "at: [1]"), "run")
     assert outcome.code == 0, outcome.err
@@ -373,7 +373,7 @@ def test_a_checkpoint_that_was_not_kept_is_told(study):
         (NOISE.replace("[0.0, 0.5, 1.0]", "[-1.0]"), "-1.0"),
     ],
 )
-def test_mistakes_in_a_probe_are_told_before_training(study, tmp_path, probe, word):
+def test_mistakes_in_a_probe_are_rejected_before_training(study, tmp_path, probe, word):
     outcome = study(PROBED + probe, "run")
     assert outcome.code == 2
     (line,) = outcome.err.strip().splitlines()

@@ -38,7 +38,7 @@ def logged(request, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "two.yaml").write_text(STUDY)
-    words = ["--engine", request.param, "--logger", "actlab.reports.wandb.RunLogger", "--report"]
+    words = ["--engine", request.param, "--logger", "wandb", "--report"]
     main(["study", "run", str(folder / "two.yaml"), "--runs-dir", str(folder / "runs"), *words])
     return folder / "runs/two"
 
@@ -103,6 +103,9 @@ def test_without_an_account_the_command_says_what_it_would_create(logged, cli, m
     assert "val/loss, test/error" in outcome.out
     assert "Nothing was created" in outcome.out
     assert f"wandb sync {logged}/wandb/offline-run-*" in outcome.out
+    nowhere = cli("study", "wandb", "demo", "--runs-dir", logged / "none").out
+    assert "wandb sync" not in nowhere
+    assert "has no runs that were logged offline: `actlab study run FILE --logger wandb` logs runs" in nowhere
 
 
 def test_without_the_extra_the_command_names_it(cli, monkeypatch, tmp_path):

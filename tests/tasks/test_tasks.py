@@ -213,7 +213,7 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
         ({"schedules": {"lrr": Linear(1, 2)}}, "did you mean 'lr'"),
     ],
 )
-def test_contradictions_are_told(options, message):
+def test_contradictory_arguments_are_rejected(options, message):
     with pytest.raises(ActlabError, match=message):
         FrameTask(0, **options).configure_optimizers()
 

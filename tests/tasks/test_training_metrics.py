@@ -120,7 +120,7 @@ def test_classification_gives_what_is_asked_for_in_training(metrics):
     assert len(found) == (3 if metrics else 1)
 
 
-def test_an_unknown_training_metric_is_told():
+def test_an_unknown_training_metric_is_rejected():
     with pytest.raises(ActlabError, match="did you mean 'error'"):
         ClassificationTask(training_metrics=["eror"])
 

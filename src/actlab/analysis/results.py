@@ -23,10 +23,11 @@ from actlab.analysis.statistics import median
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED
+from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.formats import Cost, Measured, Result
 from actlab.studies.groups import Group, Setting, groups
 from actlab.studies.plan import Run, Study
+from actlab.studies.states import FAILED, state_of
 
 TESTED = "Add actlab.callbacks.TestEveryEpoch to trainer.callbacks to record test/…"
 _RECORDED = "The finished runs recorded these."
@@ -47,6 +48,7 @@ class Results:
         left_out: one line for each damaged file and everything else that is left out, with the remedy.
         declared: the metrics that the runs will record, if known before any run has finished.
         looks: number of verdicts that were seen before the study was extended; see `actlab.analysis.looks`.
+        failures: why the last attempt at a run failed, by run id.
     """
 
     study: Study
@@ -58,6 +60,7 @@ class Results:
     left_out: tuple[str, ...] = ()
     declared: frozenset[str] | None = None
     looks: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -293,7 +296,13 @@ def load(study: Study, root: Path) -> Results:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]
     results = {result["id"]: result for result in found.results}
-    return Results(study, root, results, found.series, measured, costed, tuple(left_out), looks=looked)
+    states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
+    failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
+    return Results(
+        *(study, root, results, found.series, measured, costed, tuple(left_out)),
+        looks=looked,
+        failures=failures,
+    )
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ import itertools
 import pydoc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from actlab.errors import ActlabError
 from actlab.storage.files import has_id
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run, Study
+
+NAMES = {
+    "csv": "pytorch_lightning.loggers.CSVLogger",
+    "tensorboard": "pytorch_lightning.loggers.TensorBoardLogger",
+    "wandb": "actlab.reports.wandb.RunLogger",
+}
 
 
 @dataclass(frozen=True)
@@ -68,24 +75,29 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
     """Return a factory of loggers for the runs of a study; None without a class.
 
     Args:
-        name: importable path of the logger class, or None.
+        name: one of `NAMES`, the importable path of another logger class, or None.
         study: the study.
         root: the study's folder.
 
     Raises:
-        ActlabError: if ``name`` is not a Lightning logger class.
+        ActlabError: if ``name`` is not a Lightning logger class, or its package is not installed.
     """
     if name is None:
         return None
-    from pytorch_lightning.loggers import Logger
+    from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
-    name = import_path(name) or name
-    found = pydoc.locate(name)
+    path = NAMES.get(name) or import_path(name) or name
+    found = pydoc.locate(path)
     if not (isinstance(found, type) and issubclass(found, Logger)):
         raise ActlabError(
-            f"--logger {name!r} is not a Lightning logger class. Example: actlab.reports.wandb.RunLogger."
+            f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an import path, "
+            f"such as {NAMES['csv']}"
         )
-    return Loggers(name, study.name, root, study.tags, study.modes, _distinct_texts(study.runs()))
+    if issubclass(found, TensorBoardLogger) and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
+        raise ActlabError(
+            f"--logger {name} requires the package tensorboard, which is not installed: pip install tensorboard"
+        )
+    return Loggers(path, study.name, root, study.tags, study.modes, _distinct_texts(study.runs()))
 
 
 def unlogged(runs: Sequence[Run], root: Path) -> str:

@@ -97,9 +97,9 @@ def main(argv: Sequence[str]) -> int:
     from actlab.reports import output
 
     failed = 0
-    for study in studies:
+    for number, study in enumerate(studies):
         root = runs / study.name
-        failed += run(study, root, Engine())
+        failed += run(study, root, Engine(hints=number == 0))
         output.write(stages.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
     from actlab.reports import forest

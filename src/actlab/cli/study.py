@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.cli import study_new, study_output
-from actlab.cli.loggers import logger_factory, unlogged
+from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.study_clean import clean, unlock
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import stages
@@ -24,7 +24,6 @@ from actlab.studies.reading import ACTIVATION_FORMS, load
 from actlab.studies.renaming import notice
 
 ENGINES = ("auto", "sequential")
-W_AND_B = "actlab.reports.wandb.RunLogger"
 
 
 COMMANDS = {
@@ -161,7 +160,11 @@ def _add_run_options(sub: ArgumentParser) -> None:
         default="auto",
         help="auto: stack compatible runs, report the others",
     )
-    sub.add_argument("--logger", metavar="CLASS", help="a Lightning logger for each run")
+    sub.add_argument(
+        "--logger",
+        metavar="NAME",
+        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger class",
+    )
     sub.add_argument(
         "--jobs",
         type=int,
@@ -262,7 +265,7 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         folder = study_output.folder_of(study, root, args.stage)
         if args.report or args.html:
             written = study_output.report(opened, folder, args.html)
-            if args.logger == W_AND_B:
+            if loggers and loggers.path == NAMES["wandb"]:
                 study_output.publish(opened[-1], folder, written)
         else:
             output.keep(opened, folder)

@@ -122,7 +122,9 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
 
     found = [run.unit for run in shown.runs if run.unit]
     text = printer(found)
-    picture = units.plot_compared({text(unit): unit for unit in found}, folder / "figures" / "units.png")
+    picture = folder / "figures" / "units.png"
+    for line in units.plot_compared({text(unit): unit for unit in found}, picture):
+        print(line)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name
     wandb.publish(shown.study, folder, pictures, *tables.grid(shown), stage=stage)
@@ -151,14 +153,23 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
     print(workspaces.description(study, entity, project))
     if mode() != "online":
         print(
-            "Nothing was created, because no W&B account is set up: run `wandb login` and repeat the command.\n"
-            f"Runs that were logged offline: `wandb sync {shown.root}/wandb/offline-run-*` uploads them, "
-            f"`wandb leet {shown.root}/wandb` shows them in the terminal."
+            "Nothing was created, because no W&B account is set up: run `wandb login` and repeat the command."
         )
+        print(_offline(shown.root))
         return
     table = table_files.to_markdown(shown) if shown.results else ""
     for address in workspaces.create(study, table, entity or default_entity(), project):
         print(address)
+
+
+def _offline(root: Path) -> str:
+    """Return what can be done with the runs that were logged offline."""
+    if not any(root.glob("wandb/offline-run-*")):
+        return f"{root} has no runs that were logged offline: `actlab study run FILE --logger wandb` logs runs."
+    return (
+        f"Runs that were logged offline: `wandb sync {root}/wandb/offline-run-*` uploads them, "
+        f"`wandb leet {root}/wandb` shows them in the terminal."
+    )
 
 
 def folder_of(study: Study, root: Path, stage: str | None) -> Path:

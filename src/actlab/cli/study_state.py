@@ -10,11 +10,12 @@ from pathlib import Path
 
 from actlab.analysis.points import few, plural
 from actlab.cli import estimates
+from actlab.cli.study_output import folder_of
 from actlab.engines import stages
 from actlab.engines.preparation import helper_for
-from actlab.engines.running import ignored
+from actlab.engines.running import ignored, uncosted
 from actlab.reports.notes import duration
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, VALUES, RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.probe_files import file_of, record_of
@@ -106,11 +107,16 @@ def show_status(study: Study, root: Path, again: str, only: str | None = None) -
         print(line.rstrip())
     print()
     waiting = [] if only else [*unopened(study, root, ready)]
-    for line in (*_details(states, runs, now), *_probes(study, root, states), *waiting):
+    lacking = _lacking_probes(study, root, states)
+    probes = [f"probe {name}: evaluated on {done}" for name, done in lacking.items()]
+    for line in (*_details(states, runs, now), *probes, *waiting):
         print(line)
     if line := ignored(list(runs.values()), root):
         print(line)
-    print(f"next: {_next(states, bool(waiting), again)}")
+    todo = [f"evaluates probe {name}" for name in lacking]
+    todo += ["measures costs"] if any(uncosted(stage, root) for stage in ready) else []
+    drawn = (folder_of(study, root, only) / VALUES).exists()
+    print(f"next: {_next(states, bool(waiting), again, todo, drawn)}")
 
 
 def _table(names: Sequence[str], found: Sequence[Sequence[State]], now: float) -> Iterator[str]:
@@ -155,28 +161,52 @@ def _detail(state: State, run: Run, now: float) -> str:
     return f" ({textwrap.shorten(state.reason, 300)})" if state.reason else ""
 
 
-def _probes(study: Study, root: Path, states: States) -> Iterator[str]:
-    """Yield a line for each probe that lacks results of finished runs."""
+def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
+    """Return how many finished runs have results, for each probe that lacks some."""
     finished = [name for name, state in states.items() if state.kind == FINISHED]
-    for probe in study.probes:
-        done = sum(record_of(file_of(root / name, probe.name)).exists() for name in finished)
-        if done < len(finished):
-            yield f"probe {probe.name}: evaluated on {done} of {len(finished)} finished runs"
+    done = {
+        probe.name: sum(record_of(file_of(root / name, probe.name)).exists() for name in finished)
+        for probe in study.probes
+    }
+    of = f"of {len(finished)} finished runs"
+    return {name: f"{number} {of}" for name, number in done.items() if number < len(finished)}
 
 
-def _next(states: States, waiting: bool, again: str) -> str:
-    """Return what to do next, with the command that does it."""
+def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
+    """Return what to do next, with the command that does it.
+
+    Args:
+        states: the states of the runs.
+        waiting: whether a stage has not opened.
+        again: the command that trains the unfinished runs.
+        todo: what that command does once all runs have ended.
+        drawn: whether the figures are drawn.
+    """
     count = Counter(state.kind for state in states.values())
-    verbs = {INTERRUPTED: "resumes", MISSING: "starts", FAILED: "tries again"}
-    todo = ", ".join(f"{verb} {plural(count[kind], 'run')}" for kind, verb in verbs.items() if count[kind])
+    verbs = {INTERRUPTED: "resumes", MISSING: "starts"}
+    left = [f"{verb} {plural(count[kind], 'run')}" for kind, verb in verbs.items() if count[kind]]
+    left += [f"retries {plural(count[FAILED], 'failed run')}"] if left and count[FAILED] else []
     if count[RUNNING]:
-        share = f"; `{again}` in another terminal takes a share of the others" if todo else ""
+        share = f"; `{again}` in another terminal takes a share of the others" if left else ""
         return f"wait for {plural(count[RUNNING], 'run')} in training{share}"
-    if todo:
-        return f"`{again}` {todo}"
+    if left:
+        return f"`{again}` {', '.join(left)}"
     if count[DAMAGED]:
         return "delete the folders of damaged runs, and run the study again"
-    if waiting:
+    return _ended(count, waiting, again, todo, drawn)
+
+
+def _ended(count: Mapping[str, int], waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
+    """Return what to do after all runs have ended or failed; arguments as for `_next`."""
+    if failed := plural(count[FAILED], "run") if count[FAILED] else "":
+        ended = (
+            f"all runs have ended except {failed} that failed; `{again}` retries them once you fix the cause"
+        )
+    elif waiting:
         return f"`{again}` starts the next stage"
-    diverged = f" ({count[DIVERGED]} diverged)" if count[DIVERGED] else ""
-    return f"all runs have ended{diverged}; `{again} --report` completes probes and draws the figures"
+    else:
+        ended = "all runs have ended" + (f" ({count[DIVERGED]} diverged)" if count[DIVERGED] else "")
+    todo = [*todo, *([] if drawn else ["draws the figures"])]
+    if todo:
+        return f"{ended}; `{again}{'' if drawn else ' --report'}` {', '.join(todo)}"
+    return ended if failed else f"nothing: {ended}, and the figures are drawn"

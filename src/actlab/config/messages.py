@@ -110,7 +110,7 @@ def _rejected_argument(place: str, value: Any, name: str, path: str) -> ActlabEr
         return ActlabError(f"{key} cannot be set: actlab passes {name!r} to {path}")
     if not known and not class_of(value):
         return ActlabError(f"{place} has arguments but no class: give its class path first")
-    return unknown("config key", name, set(known) - {"seed"}, f"In {path}.")
+    return unknown("config key", name, set(known) - {"seed"}, f"In {path}.", place)
 
 
 def bad_input(error: BaseException) -> ActlabError | None:

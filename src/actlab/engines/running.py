@@ -46,6 +46,8 @@ class Engine(NamedTuple):
         logger: creates a Lightning logger for a run; each member of a stack has its own.
         jobs: number of training processes; by default one per accelerator or core in a long study, else one.
         wait: whether to wait for runs that other processes train, and to train them if these processes end.
+        hints: whether to print hints about the activations, which a command that runs several studies with the
+            same activations prints once.
     """
 
     stacked: bool = True
@@ -53,6 +55,7 @@ class Engine(NamedTuple):
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
     wait: bool = False
+    hints: bool = True
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -194,7 +197,7 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     for run in todo:
         RunFolder(root, run).try_again()
     with phase("trying each activation on a few samples"):
-        faults = faults_of(todo, helper)
+        faults = faults_of(todo, helper, engine.hints)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault, number in Counter(faults.values()).items():

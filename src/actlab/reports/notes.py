@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from actlab.analysis import comparison, verdict
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.looks import factor
-from actlab.analysis.points import short_names
+from actlab.analysis.points import few, plural, short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import EXACT, FEWEST, pairs_needed
 from actlab.reports.captions import INTERVAL, spans
@@ -99,11 +101,19 @@ def _busy(machine: Mapping[str, float]) -> str:
 
 
 def state(results: Results) -> str:
-    """Return the progress of the study: ``17 of 90 runs finished``."""
+    """Return the progress of the study: ``17 of 90 runs finished``, and why runs failed."""
     ended = f"{len(results.results)} of {len(results.runs)} runs finished"
     if results.diverged:
         ended += f", {results.diverged} of which diverged"
-    return ended + ("; the study is unfinished, its values are preliminary." if results.missing else ".")
+    if not results.missing:
+        return f"{ended}."
+    failed = plural(len(results.failures), "run")
+    reasons = Counter(results.failures.values()).items()
+    causes = few([f"{shorten(reason, 150)} ({plural(number, 'run')})" for reason, number in reasons])
+    if len(results.failures) == results.missing:
+        return f"{ended}; the study is done except for {failed} that failed: {causes}."
+    why = f"; {failed} failed: {causes}" if causes else ""
+    return f"{ended}{why}; the study is unfinished, its values are preliminary."
 
 
 def _published(results: Results) -> str:

@@ -10,6 +10,7 @@ from actlab.analysis.results import Results
 from actlab.reports import curve_table, figures, table_files
 from actlab.reports.pages import study as page
 from actlab.storage.files import regular
+from actlab.studies.folders import VALUES
 from actlab.studies.probe_files import file_of
 
 
@@ -38,7 +39,7 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
         and not _probed_since(opened[-1], folder / curve_table.NAME)
     ):
         return
-    if opened[-1].results and (folder / "values.csv").exists():
+    if opened[-1].results and (folder / VALUES).exists():
         write(opened, folder, html=(folder / page.NAME).exists())
     else:
         table_files.write(opened[-1], folder, ["table.json"])

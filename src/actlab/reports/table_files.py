@@ -20,6 +20,7 @@ from actlab.reports.captions import spans
 from actlab.reports.notes import facts, footnotes
 from actlab.reports.tables import NONE, grid, own, sections
 from actlab.storage.files import write_atomically
+from actlab.studies.folders import VALUES
 
 LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 MOST_COLUMNS = 10  # of a single table in Markdown
@@ -217,7 +218,7 @@ def _csv_value(results: Results, key: str, value: Any) -> str:
     return in_full(value) if isinstance(value, float) else results.text(key, value)
 
 
-FILES = {"table.md": to_markdown, "table.json": to_json, "values.csv": to_csv}
+FILES = {"table.md": to_markdown, "table.json": to_json, VALUES: to_csv}
 
 
 def write(results: Results, folder: Path, names: Iterable[str] = FILES) -> list[Path]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from actlab.activations import Spec, create, entry, names
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, described
 from actlab.random.streams import Stream, attach
 from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, Line2D, mpl
 
@@ -94,7 +93,7 @@ def plot_units(path: str | Path) -> Path:
     return path
 
 
-def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
+def plot_compared(units: Mapping[str, Spec], path: Path) -> list[str]:
     """Draw value and derivative of several activations, in evaluation mode, over each other.
 
     Args:
@@ -102,8 +101,9 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
         path: ``….png`` or ``….svg``; its folder is created.
 
     Returns:
-        ``path``.
+        A line for each activation that is left out, with its error; the figure shows them too.
     """
+    left_out = []
     path.parent.mkdir(parents=True, exist_ok=True)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     with mpl.rc_context(_STYLE):
@@ -111,15 +111,21 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
         FigureCanvasAgg(figure)
         sides: Any = figure.subplots(1, 2, sharex=True)
         for label, spec in units.items():
-            with suppress(Exception):  # a user-defined activation may not accept single numbers
-                for axes, y in zip(sides, _evaluate(spec, x), strict=True):
-                    axes.plot(x.numpy(), y.numpy(), lw=1.6, label=label)
+            try:
+                found = _evaluate(spec, x)
+            except Exception as error:  # a user-defined activation may not accept single numbers
+                left_out.append(f"{label} is not drawn: {described(error, 100)}")
+                continue
+            for axes, y in zip(sides, found, strict=True):
+                axes.plot(x.numpy(), y.numpy(), lw=1.6, label=label)
         for axes, name in zip(sides, ("f(x)", "f′(x)"), strict=True):
             _axes_through_0(axes)
             axes.set(xlabel="x", title=name, xlim=(-4, 4))
-        sides[0].legend(frameon=False, loc="upper left")
+        if len(left_out) < len(units):
+            sides[0].legend(frameon=False, loc="upper left")
+        figure.supxlabel("\n".join(left_out), fontsize=7)
         figure.savefig(path, dpi=150)
-    return path
+    return left_out
 
 
 def _figure() -> Figure:

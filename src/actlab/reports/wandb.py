@@ -99,7 +99,8 @@ class RunLogger(WandbLogger):
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
-            rank_zero_info(f"W&B ({self._mode}): {run.url or run.dir}")
+            place = run.url if self._mode == "online" else run.dir  # `url` of an offline run prints a warning
+            rank_zero_info(f"W&B ({self._mode}): {place or run.dir}")
         return self._experiment
 
     def _start_run(self) -> Any:

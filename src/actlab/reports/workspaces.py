@@ -1,6 +1,6 @@
 """A study in Weights & Biases: a workspace and a report over its runs; the only module for wandb-workspaces.
 
-Runs are logged by ``actlab study run FILE --logger actlab.reports.wandb.RunLogger``; their group is the study.
+Runs are logged by ``actlab study run FILE --logger wandb``; their group is the study.
 """
 
 from __future__ import annotations

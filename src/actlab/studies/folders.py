@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COSTS = "cost.json"  # file name in a study's folder
+VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
 SUMMARY: Final = "summary"  # key in result.json: summaries by name and condition

@@ -14,7 +14,7 @@ from actlab.analysis import verdict
 from actlab.analysis.results import Results
 from actlab.config.keys import shareable
 from actlab.reports import plots
-from actlab.reports.notes import duration, facts, remarks
+from actlab.reports.notes import duration, facts, remarks, state
 from actlab.reports.pages import rendering
 from actlab.reports.pages.cells import table
 from actlab.reports.pages.drawings import drawing
@@ -50,6 +50,7 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
         verdict=verdict.lines(last),
         remarks=remarks(last),
         missing=last.missing,
+        state=state(last),
         facts=facts(last),
         planned=len(last.runs),
         figures=[drawing(plot) for plot in plots.read(last)],
