@@ -32,6 +32,7 @@ from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
+    from actlab.engines.cluster import Cluster
     from actlab.engines.processes import Child, Here
 
 
@@ -43,12 +44,14 @@ class Engine(NamedTuple):
         max_stack: largest number of runs in one stack.
         logger: creates a Lightning logger for a run; each member of a stack has its own.
         jobs: number of training processes; by default one per accelerator or core in a long study, else one.
+        cluster: trains the jobs on its nodes; by default this machine trains them.
     """
 
     stacked: bool = True
     max_stack: int = MAX_STACK
     logger: Callable[[Run], Any] | None = None
     jobs: int | None = None
+    cluster: Cluster | None = None
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -182,7 +185,7 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
 
 def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
     """Train runs, in stacks where possible; return how many runs failed."""
-    from actlab.engines import multi_device, processes, queue, workers
+    from actlab.engines import home, multi_device, processes, queue, workers
 
     for run in todo:
         RunFolder(root, run).try_again()
@@ -206,7 +209,9 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
     print(f"training {plural(len(todo), 'run')}{stacks}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:
-        if found.settings.jobs > 1 and len(found.jobs) > 1:
+        if engine.cluster is not None:
+            busy = home.work(engine.cluster, found, root, display, engine.logger)
+        elif found.settings.jobs > 1 and len(found.jobs) > 1:
             busy = workers.work(found.jobs, root, display, found.settings, engine.logger)
         elif found.single and isinstance(helper, processes.Child):
             helper.settings = found.settings
