@@ -1,16 +1,20 @@
-# demo · test · coverage · lint · docs · notebooks · bench: each makes .venv and installs when missing, and is fast when it is not.
+# demo · test · cluster · coverage · lint · docs · notebooks · bench: each makes .venv and installs when missing, and is fast when it is not.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test coverage lint docs notebooks bench setup clean
+.PHONY: demo test cluster coverage lint docs notebooks bench setup clean
 
 demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table, a verdict and a figure
 	$(BIN)/actlab study run demo --report
 
 test: $(STAMP)  ## the test suite
 	$(BIN)/pytest -n 2 --dist worksteal
+
+cluster: $(STAMP)  ## tests on a Ray cluster on this machine
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	$(BIN)/pytest -m cluster
 
 coverage: $(STAMP)  ## the test suite, with coverage, which takes half as long again
 	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term

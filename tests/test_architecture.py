@@ -66,6 +66,7 @@ ONLY_IN = {
     "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
     "optuna": {"engines.tuning"},
+    "ray": {"engines.cluster", "engines.home"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}
 NUMBERS, YAML = {"numpy", "scipy", "pandas"}, {"yaml"}

@@ -149,7 +149,7 @@ def test_script_is_executable_and_parses(path):
 
 def test_ci_lints_before_it_tests():
     steps = re.findall(r"^step (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
-    assert steps == ["make lint", "make test"]
+    assert steps == ["make lint", "make test", "make cluster"]
 
 
 def test_citation_is_valid_and_agrees_with_the_package():

@@ -15,7 +15,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.config import messages, records, sections
+from actlab.config import elsewhere, messages, records, sections
 from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
@@ -233,7 +233,8 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     Raises:
         ActlabError: for an invalid key or value in the config.
     """
-    given = with_import_paths({key: value for key, value in config.items() if value is not None})
+    found = with_import_paths(elsewhere.here(config))
+    given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
         cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})

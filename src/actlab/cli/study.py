@@ -6,7 +6,9 @@ import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
@@ -22,6 +24,9 @@ from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, load
 from actlab.studies.renaming import notice
+
+if TYPE_CHECKING:
+    from actlab.engines.cluster import Cluster
 
 ENGINES = ("auto", "sequential")
 
@@ -184,6 +189,19 @@ def _add_run_options(sub: ArgumentParser) -> None:
         metavar="R",
         help=f"maximum number of runs in a stack; default: {MAX_STACK}",
     )
+    sub.add_argument(
+        "--cluster", metavar="HOST:PORT", help="train on the nodes of a Ray cluster; auto: that of this machine"
+    )
+    sub.add_argument("--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1")
+    sub.add_argument(
+        "--gpus", type=float, metavar="N", help="accelerators that a job reserves, such as 0.25; default: 0"
+    )
+    sub.add_argument(
+        "--send-every",
+        type=float,
+        metavar="SECONDS",
+        help="how often a node sends the state of training, at most; default: 60",
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -248,6 +266,26 @@ def _show(study: Study, root: Path, args: Namespace) -> None:
         print(f"note: {line}", file=sys.stderr)
 
 
+def _cluster(args: Namespace) -> AbstractContextManager[Cluster | None]:
+    """Return the context of the cluster that the arguments name; of None without one.
+
+    Raises:
+        ActlabError: if options of a cluster are given without one.
+    """
+    given = {
+        name: value for name in ("cpus", "gpus", "send_every") if (value := getattr(args, name)) is not None
+    }
+    if args.cluster is not None:
+        from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
+
+        return connected(Options(args.cluster, **given))
+    if given:
+        raise ActlabError(
+            f"--{next(iter(given)).replace('_', '-')} is an option of --cluster: give --cluster too"
+        )
+    return nullcontext()
+
+
 def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
     """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
     from actlab.reports import output  # imported lazily: loads templates and figures
@@ -255,8 +293,11 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
-    engine = Engine(args.engine == "auto", args.max_stack, loggers, args.jobs, args.wait)
-    failed = run(study, root, engine, args.stage)
+    with _cluster(args) as cluster:
+        jobs = args.jobs or (max(2, cluster.seats) if cluster else None)
+        stacked = args.engine == "auto"
+        engine = Engine(stacked, args.max_stack, loggers, jobs, wait=args.wait, cluster=cluster)
+        failed = run(study, root, engine, args.stage)
     with locks.alone(root, locks.WRITING):
         opened = stages.load(study, root, args.stage)
         study_output.show(opened[-1])

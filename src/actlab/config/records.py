@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from actlab.config import identity
+from actlab.config import elsewhere, identity
 from actlab.config.sections import SECTIONS, SEED, SHAPES
 from actlab.storage import contents
 
@@ -73,6 +73,7 @@ def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None =
         found: the record.
         known: see `identity.sources_of`.
     """
+    found = elsewhere.original(found)
     return {**found, SOURCES: identity.sources_of({key: found[key] for key in SECTIONS}, known)}
 
 

@@ -182,7 +182,8 @@ def halve(job: Job, root: Path) -> list[Job]:
     parts = even_parts(job.runs, math.ceil(len(job.runs) / 2))
     halves = [stack(part, job.threads) for part in parts]
     with locks.alone(root, locks.DECIDING):
-        lock = stacks.locks(root, [job.runs[0].id])[0]
+        (lock,) = stacks.locks(root, [job.runs[0].id])
+        lock = job.id if lock == job.runs[0].id else lock  # a node of a cluster has no file of stacks
         stacks.write(root, ({**_entry(half), "lock": lock} for half in halves), without=[job.id])
     job.checkpoint(root).unlink(missing_ok=True)
     return halves

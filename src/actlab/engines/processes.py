@@ -195,7 +195,7 @@ def _join(process: Any) -> None:
         process.join()
 
 
-class _ReportedOutput(io.TextIOBase):
+class ReportedOutput(io.TextIOBase):
     """Standard output of a child: reports what is printed to the parent process."""
 
     def __init__(self, report: Report) -> None:
@@ -226,7 +226,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         with one_at_a_time:
             pipe.send((kind, *content))
 
-    with quiet(), contextlib.redirect_stdout(_ReportedOutput(report)):
+    with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
         settings.apply()
         while (call := pipe.recv()) is not None:
             function, args = call

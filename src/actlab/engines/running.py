@@ -32,6 +32,7 @@ from actlab.studies.plan import MAX_STACK, Run, Study
 from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
+    from actlab.engines.cluster import Cluster
     from actlab.engines.packing import Job
     from actlab.engines.processes import Child, Here
     from actlab.engines.recording import Progress
@@ -48,6 +49,7 @@ class Engine(NamedTuple):
         wait: whether to wait for runs that other processes train, and to train them if these processes end.
         hints: whether to print hints about the activations, which a command that runs several studies with the
             same activations prints once.
+        cluster: trains the jobs on its nodes; by default this machine trains them.
     """
 
     stacked: bool = True
@@ -56,6 +58,7 @@ class Engine(NamedTuple):
     jobs: int | None = None
     wait: bool = False
     hints: bool = True
+    cluster: Cluster | None = None
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -235,9 +238,11 @@ def _work(
     jobs: Sequence[Job], root: Path, progress: Progress, found: Arranged, engine: Engine, helper: Child | Here
 ) -> list[Job]:
     """Train the jobs that no other process is training; return those that are not over."""
-    from actlab.engines import multi_device, processes, queue, workers
+    from actlab.engines import home, multi_device, processes, queue, workers
 
     settings, logger = found.settings, engine.logger
+    if engine.cluster is not None:
+        return home.work(engine.cluster, found._replace(jobs=[*jobs]), root, progress, logger)
     if settings.jobs > 1 and len(jobs) > 1:
         return workers.work(jobs, root, progress, settings, logger)
     if found.single and isinstance(helper, processes.Child):

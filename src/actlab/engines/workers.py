@@ -50,7 +50,7 @@ def work(
     Raises:
         ActlabError: if the input is invalid, files cannot be written, or workers end before they start a job.
     """
-    left = sorted(jobs, key=_duration, reverse=True)
+    left = sorted(jobs, key=duration, reverse=True)
     runs = {run.id: run for job in jobs for run in job.runs}
     deaths: Counter[str] = Counter()
     seats = range(min(settings.jobs, len(jobs)))
@@ -83,7 +83,7 @@ def work(
     return list(queue.left(jobs, root))
 
 
-def _duration(job: Job) -> int:
+def duration(job: Job) -> int:
     """Return an estimate of a job's duration; long jobs start first, so that none runs alone at the end."""
     return sum(run.epochs or 1 for run in job.runs)
 

@@ -65,6 +65,43 @@ def content_of(text: str, of_data: bool) -> str | None:
     return " ".join(filter(None, (module, path))) or None
 
 
+def matches(text: str, content: str) -> bool:
+    """Return whether a text names something with the digest ``content``, in the data section or elsewhere."""
+    return content in (content_of(text, of_data=False), content_of(text, of_data=True))
+
+
+def code_of(text: str) -> dict[str, Path]:
+    """Return the user-defined Python files that a text names, with those that they import.
+
+    Args:
+        text: ``file.py:Name`` or an importable name.
+
+    Returns:
+        The files by their places relative to each folder of Python's path that contains them. Empty if the text
+        names no code, or an installed distribution.
+    """
+    head, colon, _ = text.rpartition(":")
+    if colon and head.endswith(".py"):
+        first, folder = [resolved(head)], resolved(head).parent
+        files = _with_imports(first, folder) if first[0].is_file() else []
+    else:
+        name = module_of(text).partition(".")[0]
+        first = _module_files(name) if name else []
+        alone = len(first) == 1 and first[0].stem == name
+        top = next((parent for file in first for parent in file.parents if parent.name == name), None)
+        folder = first[0].parent if alone else top.parent if top else Path("/")
+        files = _with_imports(first, folder if alone else None)
+    roots = {folder, *(Path(entry).resolve() for entry in sys.path)}
+    own = [file.resolve() for file in files if not _is_installed(file)]
+    return {str(f.relative_to(root)): f for f in own for root in roots if f.is_relative_to(root)}
+
+
+def data_of(path: Path) -> dict[str, Path]:
+    """Return a file, or all files below a folder, by their places relative to the parent of ``path``."""
+    files = _walk(path) if path.is_dir() else [path]
+    return {str(file.relative_to(path.parent)): file for file in files if file.is_file()}
+
+
 def _exists(text: str) -> bool:
     try:
         return Path(text).exists()

@@ -1,0 +1,236 @@
+"""A study on a real Ray cluster on loopback: equal to processes of this machine, whatever dies meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from hub_folders import write_hub_folder
+from tiny_study import STUDY
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+HEAD, NODE = "127.0.0.2", "127.0.0.3"
+SOURCES = str(Path(__file__).parents[2] / "src")
+SMALL = (
+    *("data.sample=false", "data.validation=10", "data.batch_size=10", "trainer.max_epochs=2", "seeds=1"),
+    *("model.network.dropout=0.0", "model.optimizer.lr=0.01"),
+)
+ACTIVATION = "import torch\nfrom helper import SLOPE\n\n\ndef mine(x):\n    return torch.relu(x) * SLOPE\n"
+TWO_STACKS = [
+    f"--set={s}" for s in ("model.activation=soi", "model.network.dropout=0.3", "trainer.max_epochs=40")
+]
+
+
+def environment(scratch, **more):
+    paths = os.pathsep.join(filter(None, [more.pop("first", ""), SOURCES]))
+    own = {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", "ACTLAB_CACHE": str(scratch / "node-cache")}
+    return {**os.environ, **own, **more}
+
+
+def end(process):
+    """Kill a process with all processes that it started, by their ids."""
+    try:
+        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    except psutil.NoSuchProcess:
+        family = []
+    for one in family:
+        try:
+            one.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait()
+
+
+class Ray:
+    """A head without cores, so that jobs run on the nodes that a test starts."""
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        with socket.socket() as free:
+            free.bind((HEAD, 0))
+            self.address = f"{HEAD}:{free.getsockname()[1]}"
+        self.processes = []
+        self.head = self._start(
+            *("--head", f"--port={self.address.rpartition(':')[2]}", f"--node-ip-address={HEAD}"),
+            *("--num-cpus=0", "--include-dashboard=false", f"--temp-dir={scratch / 'ray'}"),
+        )
+        self.nodes = []
+
+    def _start(self, *words, before=(), **variables):
+        log = self.scratch / f"{len(self.processes)}.log"
+        ray = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--block",
+            "--object-store-memory=100000000",
+        ]
+        own = environment(self.scratch, **variables)
+        with log.open("w") as file:
+            process = subprocess.Popen([*before, *ray, *words], stdout=file, stderr=file, env=own)
+        self.processes.append(process)
+        deadline = time.monotonic() + 90
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "Ray does not start"
+            time.sleep(0.2)
+        return process
+
+    def start_node(self, **options):
+        node = self._start(
+            f"--address={self.address}", f"--node-ip-address={NODE}", "--num-cpus=2", "--num-gpus=0", **options
+        )
+        self.nodes.append(node)
+        return node
+
+    def end_nodes(self):
+        while self.nodes:
+            end(self.nodes.pop())
+
+
+@pytest.fixture(scope="module")
+def scratch():
+    folder = Path("/tmp/actlab-ray") / str(os.getpid())
+    folder.mkdir(parents=True)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def ray(scratch):
+    pytest.importorskip("ray")
+    found = Ray(scratch)
+    yield found
+    found.end_nodes()
+    for process in reversed(found.processes):
+        end(process)
+
+
+@pytest.fixture
+def other_node(ray):
+    """Starts a node with options; it ends with the test."""
+    ray.end_nodes()
+    yield ray.start_node
+    ray.end_nodes()
+
+
+def command(folder, runs, *words):
+    (folder / "tiny.yaml").write_text(STUDY)
+    words = ("study", "run", "tiny.yaml", "--jobs", "2", "--runs-dir", folder / runs, *words)
+    return [sys.executable, "-m", "actlab", *map(str, words)]
+
+
+def run(folder, runs, *words, code=0):
+    variables = environment(folder, ACTLAB_CACHE=os.environ["ACTLAB_CACHE"])
+    done = subprocess.run(
+        command(folder, runs, *words), cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, "the study has ended"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def assert_equal(folder, one, other):
+    """All runs have the same files: metrics and configs by their bytes, weights by their values."""
+    files = [sorted(p.relative_to(folder / n) for p in (folder / n).glob("tiny/*/**/*")) for n in (one, other)]
+    assert files[0] == files[1]
+    assert any(file.name == "result.json" for file in files[0])
+    for file in files[0]:
+        paths = [folder / name / file for name in (one, other)]
+        if file.name in ("metrics.parquet", "config.yaml", "point.json"):
+            assert paths[0].read_bytes() == paths[1].read_bytes(), file
+        elif file.suffix == ".ckpt":
+            first, second = (torch.load(path, weights_only=True) for path in paths)
+            assert first["actlab"] == second["actlab"]
+            assert all(value.equal(second["state_dict"][name]) for name, value in first["state_dict"].items())
+        elif file.name == "result.json":
+            first, second = ({**json.loads(p.read_text())} for p in paths)
+            for key in ("seconds", "digest", "files"):
+                first.pop(key), second.pop(key)
+            assert first == second
+
+
+def test_equal_to_two_processes_after_home_and_a_node_were_killed(ray, tmp_path):
+    run(tmp_path, "local", *TWO_STACKS)
+    node, log = ray.start_node(), tmp_path / "home.log"
+    words = command(tmp_path, "remote", *TWO_STACKS, "--cluster", ray.address, "--send-every", "0")
+    own = environment(tmp_path, ACTLAB_CACHE=os.environ["ACTLAB_CACHE"])
+    for dies in ("home", "node"):
+        before = {path: path.stat().st_mtime_ns for path in checkpoints(tmp_path)}
+        with log.open("w") as file:
+            home = subprocess.Popen(words, cwd=tmp_path, env=own, stdout=file, stderr=file)
+        try:
+            wait_for(lambda: any(before.get(p) != p.stat().st_mtime_ns for p in checkpoints(tmp_path)), home)  # noqa: B023
+            assert not list((tmp_path / "remote").glob("tiny/*/result.json")), "killed too late"
+            if dies == "node":
+                kill_raylet(node)
+                ray.start_node()
+                assert home.wait(200) == 0, log.read_text()
+        finally:
+            end(home)
+    assert "attempt 1" in log.read_text()
+    assert_equal(tmp_path, "local", "remote")
+
+
+def checkpoints(folder):
+    return list((folder / "remote").glob("tiny/stacks/*/last.ckpt"))
+
+
+def kill_raylet(node):
+    node.send_signal(signal.SIGSTOP)  # or it would end what is left of the node in an orderly way
+    (raylet,) = [p for p in psutil.Process(node.pid).children() if "raylet" in p.name()]
+    raylet.kill()
+    end(node)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
+    reason="needs a mount namespace",
+)
+def test_a_node_without_activation_and_data_gets_them(ray, other_node, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "mine.py").write_text(ACTIVATION)
+    (own / "helper.py").write_text("SLOPE = 0.5\n")
+    data = write_hub_folder(own, shape=(28, 28))
+    other_node(before=["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {own}; exec "$@"', "sh"])
+    words = [
+        "--activation",
+        "./mine.py:mine",
+        "--set",
+        "model.activation=relu",
+        "--set",
+        f"data.dataset={data}",
+    ]
+    words += [f"--set={key}" for key in SMALL]
+    run(own, "local", *words)
+    run(own, "remote", *words, "--cluster", ray.address)
+    assert_equal(own, "local", "remote")
+
+
+def test_a_node_with_another_version_is_rejected(ray, other_node, tmp_path):
+    metadata = tmp_path / "first" / "numpy-9.9.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.4\nName: numpy\nVersion: 9.9\n")
+    other_node(first=str(tmp_path / "first"))
+    out = run(tmp_path, "runs", "--cluster", ray.address, code=2)
+    assert f"({NODE}) has numpy 9.9, not " in out
+    assert not list((tmp_path / "runs").glob("tiny/*/config.yaml"))
