@@ -147,9 +147,12 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    """Stacks are tried where the mark ``tries_stacks`` asks for it, also in child processes: it takes time."""
     if "tries_stacks" not in request.keywords and "actlab.engines.stack_trial" in sys.modules:
+        from child_processes import serve_untried
+
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        monkeypatch.setattr("actlab.engines.processes._serve", serve_untried)
 
 
 @pytest.fixture
