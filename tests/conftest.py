@@ -199,6 +199,13 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave what a module of tests has imported and cached out of later collections, too."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 HEAVY = ("actlab.engines.evaluation", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import
 
 
