@@ -147,9 +147,12 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stacks are tried where the mark ``tries_stacks`` asks for it: it takes time."""
+    """Stacks are tried where the mark ``tries_stacks`` asks for it, also in child processes: it takes time."""
     if "tries_stacks" not in request.keywords and "actlab.engines.stack_trial" in sys.modules:
+        from child_processes import serve_untried
+
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
+        monkeypatch.setattr("actlab.engines.processes._serve", serve_untried)
 
 
 @pytest.fixture
@@ -194,6 +197,13 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave what a module of tests has imported and cached out of later collections, too."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 HEAVY = ("actlab.engines.evaluation", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
 
 from actlab.cli.commands import COMMANDS, FITS
+from page_blocks import blocks_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.relative_to(ROOT).parts]
@@ -25,29 +25,8 @@ DOCUMENTS = sorted(
 )
 
 
-class Block(NamedTuple):
-    """A fenced block: its language, its text, and what its first line names, else empty.
-
-    That is the file to write it to, or the package, no dependency of actlab, that it requires.
-    """
-
-    language: str
-    text: str
-    file: str
-    package: str
-
-
 def name_of(document: Path) -> str:
     return document.relative_to(ROOT).as_posix()
-
-
-def blocks_of(document: Path) -> Iterator[Block]:
-    text = document.read_text(encoding="utf-8")
-    for language, inside in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S):
-        suffix = {"python": "py", "yaml": "yaml"}.get(language, "-")
-        file = re.match(rf"# ([\w-]+\.{suffix})\n", inside)
-        package = re.match(r"# requires (\w+)\n", inside)
-        yield Block(language, inside, file[1] if file else "", package[1] if package else "")
 
 
 def commands_of(document: Path) -> Iterator[list[str]]:

@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from page_blocks import blocks_of
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FALLBACK = PYPROJECT["tool"]["hatch"]["version"]["fallback-version"]
@@ -239,20 +241,54 @@ def test_build_requirements_are_installed_with_dev():
     assert set(PYPROJECT["build-system"]["requires"]) <= set(EXTRAS["dev"])
 
 
+def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
+    """Do in a folder what a page says: write its files, run its commands and programs, in their order.
+
+    Commands of ``make`` are left out: they are about a clone, and `.github/workflows/ci.yml` runs them. A
+    study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its data it takes hours.
+
+    Returns:
+        Standard output of each line of shell and each program.
+    """
+    said = {}
+    for block in blocks_of(ROOT / page):
+        if block.file:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            said[block.text] = run(bin_ / "python", "-c", block.text, cwd=folder)
+        elif block.language in ("sh", "bash"):
+            for line in block.text.splitlines():
+                command = re.sub(r"(\s+#.*)?$", " --smoke", line, count=1) if "FOLDER" in line else line
+                if not line.startswith("make "):
+                    said[line] = run("bash", "-c", f'export PATH="{bin_}:$PATH"; {command}', cwd=folder)
+    return said
+
+
+def output_of(words: str, said: dict[str, str]) -> str:
+    """What the one command or program that contains some words printed."""
+    (output,) = (text for line, text in said.items() if words in line)
+    return output
+
+
 @pytest.mark.slow  # fifteen seeds of five activations: some minutes
 def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, tmp_path):
-    page = (ROOT / "docs" / "guide" / "first_answer.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.M | re.S)
-    (program,) = (text for language, text in blocks if language == "python")
-    (tmp_path / "my_activation.py").write_text(program)
-    said = {}
-    for text in (text for language, text in blocks if language in ("sh", "bash")):
-        for line in text.splitlines():
-            said[line] = run("bash", "-c", f'export PATH="{installed}:$PATH"; {line}', cwd=tmp_path)
-    (table,) = (text for line, text in said.items() if "--html" in line)
+    said = followed("docs/guide/first_answer.md", installed, tmp_path)
+    table = output_of("--html", said)
     assert "75 of 75 runs finished" in table
     assert re.search(r"^MyActivation: (better|worse|no significant difference)", table, re.M)
     assert (tmp_path / "runs/demo/figures/curves.pdf").is_file()
     assert "\\textbf{MyActivation}" in (tmp_path / "table.tex").read_text()
     assert any("test/error" in text for text in said.values())
     assert "[1000 rows x 12 columns]" in [*said.values()][-1]
+
+
+@pytest.mark.slow  # fifteen seeds of five activations, and eight tasks of the scoreboard: some minutes
+def test_the_readme_runs_from_the_wheel(installed, tmp_path):
+    said = followed("README.md", installed, tmp_path)
+    assert "10 of 10 runs finished" in output_of("demo --smoke", said)
+    table = output_of("--seeds 15 ", said)
+    assert "75 of 75 runs finished" in table
+    assert re.search(r"^MyActivation: (better|worse|no significant difference)", table, re.M)
+    assert re.search(r"^\S+ of 8 tasks count", output_of("actlab scoreboard", said), re.M)
+    assert "MyActivation" in output_of("gelu_mnist_classifier", said)
+    assert output_of("import actlab", said) == "75 runs\n"

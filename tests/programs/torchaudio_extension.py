@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from actlab.datamodules.speech.audio import torchaudio
+
 
 def works_without(error):
     """Where loading the extension raises ``error``."""
@@ -18,8 +20,6 @@ def works_without(error):
         raise error("libc10_cuda.so: cannot open shared object file")
 
     torch.ops.load_library = fails  # type: ignore[method-assign]
-    from actlab.datamodules.speech.audio import torchaudio
-
     package = torchaudio()
     assert package is sys.modules["torchaudio"] is torchaudio()
     assert package.compliance.kaldi.mfcc(torch.ones(1, 400)).shape == (1, 13)
@@ -36,8 +36,6 @@ def keeps_what_is_loaded():
     stand_in._IS_TORCHAUDIO_EXT_AVAILABLE = False
     stand_in.fail_if_no_align = lambda function: function
     sys.modules["torchaudio._extension"] = stand_in
-    from actlab.datamodules.speech.audio import torchaudio
-
     assert torchaudio()._extension is stand_in
 
 
