@@ -52,6 +52,7 @@ from actlab.studies.plan import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+METRICS = "metrics.parquet"  # file name in a run's folder: all rows
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
 FINISHED: Final = "finished"
@@ -121,7 +122,7 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         """Path of all rows of a finished run."""
-        return self.path / "metrics.parquet"
+        return self.path / METRICS
 
     @property
     def _so_far(self) -> Path:
