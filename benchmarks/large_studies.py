@@ -31,7 +31,18 @@ from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import SEED, Run, Study
 from actlab.studies.reading import load
 
-UNITS = "relu gelu gelu_tanh gelu_sigmoid silu elu leaky_relu identity tanh sigmoid".split()
+UNITS = [
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "gelu_sigmoid",
+    "silu",
+    "elu",
+    "leaky_relu",
+    "identity",
+    "tanh",
+    "sigmoid",
+]
 SEEDS, EPOCHS = 10, 5
 SIZES = {1_000: (5, 2), 20_000: (20, 10), 100_000: (50, 20)}  # learning rates and dropouts by number of runs
 MESSAGES = 500  # to the display
@@ -105,10 +116,10 @@ def commanded(*words: str) -> Callable[[int, Path], float]:
     """Return a function that measures a command on the finished runs, or on none with ``--fresh``."""
 
     def measure(runs: int, folder: Path) -> float:
-        path, _ = study_of(runs, folder) if runs > plan.MOST_RUNS else (folder / f"large{runs}.yaml", None)
+        plan.MOST_RUNS = max(plan.MOST_RUNS, runs)  # of versions that allow fewer
         root = folder / ("none" if "--fresh" in words else "runs")
         with contextlib.redirect_stdout(io.StringIO()):
-            command.main([words[0], str(path), "--runs-dir", str(root)])
+            command.main([words[0], str(folder / f"large{runs}.yaml"), "--runs-dir", str(root)])
         return time.process_time()
 
     return measure
@@ -120,7 +131,8 @@ def pack(runs: int, folder: Path) -> float:
 
     _, study = study_of(runs, folder)
     planned = study.runs()
-    with tempfile.TemporaryDirectory() as root, mock.patch.object(packing.stack_trial, "difference", return_value=""):
+    untried = mock.patch.object(packing.stack_trial, "difference", return_value="")
+    with tempfile.TemporaryDirectory() as root, untried, contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()
         packed = packing.pack(planned, Path(root))
         assert sum(len(job.runs) for job in packed.jobs) == runs
@@ -140,7 +152,15 @@ def display(runs: int, folder: Path) -> float:
         return (time.process_time() - start) / MESSAGES
 
 
+def planned(runs: int, folder: Path) -> float:
+    """Measure the expansion of a study file into runs, with imports."""
+    _, study = study_of(runs, folder)
+    assert len(study.runs()) == runs
+    return time.process_time()
+
+
 PARTS: dict[str, Callable[[int, Path], float]] = {
+    "runs of a study file": planned,
     "`study plan`, nothing trained": commanded("plan", "--fresh"),
     "packing, without trials": pack,
     "a message to `Display`": display,
@@ -166,7 +186,9 @@ def text_of(seconds: float) -> str:
 def main() -> None:
     """Print a table of times and peaks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where studies are written and kept; default: a temporary one")
+    parser.add_argument(
+        "--folder", type=Path, help="where studies are written and kept; default: a temporary one"
+    )
     parser.add_argument("--runs", type=int, nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--write", action="store_true", help="only write the studies")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
@@ -182,7 +204,9 @@ def main() -> None:
             write(runs, folder)
         if args.write:
             return
-        print("| | " + " | ".join(f"{runs:,} runs" for runs in args.runs) + " |\n|---|" + "---|" * len(args.runs))
+        print(
+            "| | " + " | ".join(f"{runs:,} runs" for runs in args.runs) + " |\n|---|" + "---|" * len(args.runs)
+        )
         for part in PARTS:
             found = [in_process(part, runs, folder) for runs in args.runs]
             cells = [f"{text_of(seconds)}, {peak:.0f} MiB" for seconds, peak in found]

@@ -50,7 +50,7 @@ def read(root: Path) -> list[Look]:
 
 def earlier(looks: list[Look], study: Study) -> int:
     """Return at how many looks a verdict was seen on fewer seeds of the same runs."""
-    planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
+    planned, seeds = {run.id for run in study.runs()} if looks else set(), set(study.seeds)
     return sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in looks)
 
 

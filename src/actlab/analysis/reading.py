@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,21 +129,21 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
         ActlabError: for a file that lacks the columns of a row, or a probe that measured a name recorded in
             training.
     """
-    known, fresh = ended.read(root), dict[str, ended.Entry]()
+    known, fresh, now = ended.read(root), dict[str, ended.Entry](), time.time()
     entries: dict[str, tuple[Run, ended.Entry, frozenset[str]]] = {}
     left_out: list[str] = []
     for run in runs:
-        folder = RunFolder(root, run)
-        if (stamp := ended.stamp_of(str(folder.path), run.identity)) is None:
+        if (stamp := ended.stamp_of(f"{root}/{run.id}", run.identity)) is None:
             continue
         entry, old = known.get(run.id), frozenset[str]()
         if entry is None or entry.stamp != stamp or probe_files.outdated(_shared(entry.shared)[0], asked):
             try:
-                entry, old = _entry(folder, stamp, asked)
+                entry, old = _entry(RunFolder(root, run), stamp, asked)
             except DamagedError as error:
                 left_out.append(str(error))
                 continue
-            fresh |= {} if old else {run.id: entry}
+            if not old and ended.is_settled(stamp, now):
+                fresh[run.id] = entry
         entries[run.id] = run, entry, old
     if len(fresh) >= ended.LEAST:
         others = {name: entry for name, entry in known.items() if name in entries or (root / name).is_dir()}
@@ -168,7 +170,7 @@ def _decoded(
             result[key] = alike.setdefault(value if isinstance(value, str) else tuple(value.items()), value)
         if result.get("point") == run.point:
             result["point"] = run.point
-        recorded[run.id] = Recorded(str(root / run.id), _shared(entry.shared)[1], entry.values, old)
+        recorded[run.id] = Recorded(f"{root}/{run.id}", _shared(entry.shared)[1], entry.values, old)
         results.append(result)
     return Read(AllSeries(recorded), results, left_out)
 
@@ -188,7 +190,10 @@ def costs(root: Path) -> list[Cost]:
     """
     file, remedy = root / COSTS, "delete it; the next run measures the costs again"
     entries = read_json(file, list[Cost], remedy) if file.exists() else []
-    runs = {path.name for path in root.iterdir() if path.is_dir()} if entries else set()
+    if not entries:
+        return []
+    with os.scandir(root) as found:
+        runs = {entry.name for entry in found if entry.is_dir()}
     return [entry for entry in entries if entry["run"] in runs]
 
 
@@ -215,7 +220,9 @@ def _entry(
     old = frozenset(probe_files.outdated(found, asked))
     summary = result.pop(SUMMARY, None)
     trained = (
-        series.summaries(series.read(folder.metrics, Row._fields)) if summary is None else series.from_entry(summary)
+        series.summaries(series.read(folder.metrics, Row._fields))
+        if summary is None
+        else series.from_entry(summary)
     )
     probed = series.summaries(dict(_probed(folder.path, {name for name, _ in trained}, old)))
     summed = trained | probed

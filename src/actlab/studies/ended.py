@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -28,7 +27,7 @@ LEAST = 500  # runs that had to be read from their own files before the file is 
 SETTLED = 2.0  # seconds; a file may change once more without a new time, whose unit may be a second or two
 PROBES = "probes"
 _FORMAT = b"actlab ended 1\n"
-_READ = {RESULT, UNITS, "config.yaml", METRICS}  # files of a run that are read or checked
+_READ = ("config.yaml", METRICS, UNITS)  # files of a run, besides its result, that are read or checked
 _BATCH = 5_000
 
 
@@ -50,29 +49,40 @@ class Entry(NamedTuple):
 
 def stamp_of(folder: str, identity: str) -> str | None:
     """Return names, sizes and times of a finished run's files after its identity; None if it is unfinished."""
+    if not (result := _line(folder, RESULT)):
+        return None
+    probes = sorted(f"{PROBES}/{name}" for name in _listed(f"{folder}/{PROBES}"))
+    return "".join([identity, result, *(_line(folder, name) for name in (*_READ, *probes))])
+
+
+def _listed(folder: str | Path) -> list[str]:
+    """Return the names in a folder that do not begin with a dot; empty if there is no such folder."""
     try:
         with os.scandir(folder) as found:
-            files = {entry.name: entry for entry in found if entry.name in _READ or entry.name == PROBES}
-        if RESULT not in files:
-            return None
-        probes = files.pop(PROBES, None)
-        lines = [_line(entry) for entry in files.values()]
-        if probes:
-            with os.scandir(probes.path) as found:
-                lines += [f"{PROBES}/{_line(entry)}" for entry in found if not entry.name.startswith(".")]
+            return [entry.name for entry in found if not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    return "\n".join([identity, *sorted(lines)])
+        return []
 
 
-def _line(entry: os.DirEntry[str]) -> str:
-    status = entry.stat()
-    return f"{entry.name} {status.st_size} {status.st_mtime_ns}"
+def _line(folder: str, name: str) -> str:
+    """Return a file's line of a stamp; empty if there is no such file."""
+    try:
+        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 (a path costs more than the call)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    text = name.encode("ascii", "backslashreplace").decode()
+    return f"\n{text} {status.st_size} {status.st_mtime_ns}"
 
 
-def changed(stamp: str) -> float:
-    """Return the last time in a stamp, in seconds since 1970."""
-    return max(int(line.rpartition(" ")[2]) for line in stamp.split("\n")[1:]) / 1e9
+def changed(stamp: str, name: str = "") -> float:
+    """Return the last time in a stamp, or that of the file ``name``, in seconds since 1970."""
+    lines = [line for line in stamp.split("\n")[1:] if line.startswith(name)]
+    return max(int(line.rpartition(" ")[2]) for line in lines) / 1e9
+
+
+def finished_in(root: Path, wanted: Callable[[str], object]) -> list[str]:
+    """Return the names of the finished runs in a study's folder; only names for which ``wanted`` is true."""
+    return [name for name in _listed(root) if wanted(name) and (root / name / RESULT).exists()]
 
 
 def read(root: Path) -> dict[str, Entry]:
@@ -94,17 +104,18 @@ def read(root: Path) -> dict[str, Entry]:
     return dict(zip(ids.to_pylist(), map(Entry, *columns), strict=True))
 
 
+def is_settled(stamp: str, now: float) -> bool:
+    """Return whether no file of a stamp taken at the time ``now`` can have changed since without a new time."""
+    return changed(stamp) < now - SETTLED
+
+
 def write(root: Path, entries: Mapping[str, Entry]) -> None:
-    """Write the entries of runs whose files have settled; do nothing where the folder cannot be written to."""
-    latest = time.time() - SETTLED
-    kept = {name: entry for name, entry in entries.items() if changed(entry.stamp) < latest}
-    if not kept:
-        return
-    stamps, results, shared, values = zip(*kept.values(), strict=True)
+    """Write the entries of runs whose stamps were settled; do nothing if the folder cannot be written to."""
+    stamps, results, shared, values = zip(*entries.values(), strict=True)
     offsets = np.cumsum([0, *(array.size for array in values)])
     table = pa.table(
         {
-            "run": pa.array(kept),
+            "run": pa.array(entries),
             "stamp": pa.array(stamps),
             "result": pa.array(results),
             "shared": pa.array(shared).dictionary_encode(),
