@@ -264,7 +264,10 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
         (["--search", "alpha=1..2", "--fresh", "few"], ["'few'"]),
         (["--search", "alpha=1..2", "--trials", "0"], ["--trials 0"]),
         (["--search", f"{LR}=0.1..1", "--reference", "elu"], ["also the reference"]),
-        (["--search", "alpha=1..2", "--set", "model.activatoin=relu"], ["'model.activatoin'", "'model.activation'"]),
+        (
+            ["--search", "alpha=1..2", "--set", "model.activatoin=relu"],
+            ["'model.activatoin'", "'model.activation'"],
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(tune, tmp_path, words, parts):

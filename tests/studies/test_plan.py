@@ -5,6 +5,7 @@ import copy
 import json
 import sys
 import textwrap
+from collections import Counter
 from typing import Any
 
 import jsonschema
@@ -13,11 +14,11 @@ from pytorch_lightning.loggers.logger import DummyLogger
 
 from actlab.cli import loggers
 from actlab.config import identity, keys
-from actlab.engines import checking, stages
+from actlab.engines import checking, compatibility, stages
 from actlab.errors import ActlabError
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import resource
-from actlab.studies import reading, schema
+from actlab.studies import groups, reading, schema
 
 STUDIES = sorted(path.stem for path in resource("configs/studies").glob("*.yaml"))
 TEXT = """\
@@ -123,6 +124,23 @@ def test_runs_are_expanded_once_and_their_configs_are_the_base_with_their_values
             keys.set_dotted(config, key, value)
         assert run.config == config
         assert run.id.endswith(f"-{identity.identity_of(identity.counted(config, {}), {})[:16]}")
+
+
+def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
+    called = []
+
+    def count(module, name):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: called.append(name) or original(*given))
+
+    count(identity, "_text")
+    count(groups, "canonical")
+    count(compatibility, "_without")
+    mine = study(TEXT.replace("seeds: 2", "seeds: 50") + "set: {data.sample: true}\n")
+    assert len(mine.runs()) == 200
+    groups.groups(mine)
+    assert {len(group) for group in compatibility.similar(mine.runs()).values()} == {100}
+    assert Counter(called) == {"_text": 4, "canonical": 8, "_without": 8}
 
 
 def test_values_reach_the_config_through_class_paths(study):

@@ -54,3 +54,18 @@ def test_the_time_left_is_that_of_epochs_not_of_the_start(tmp_path, capsys, monk
 def test_phases_are_lines_where_there_is_no_terminal(capsys):
     with progress.phase("measuring"):
         assert capsys.readouterr().out == "measuring …\n"
+
+
+def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(progress, "RunFolder", lambda root, run: looked.append(run.id) or RunFolder(root, run))
+    runs = [Run(f"run{i}", {}, i, {}) for i in range(30)]
+    with Display(runs, tmp_path, Selection(metric="val/error")) as display:
+        for run in runs:
+            for fraction in (0.1, 0.3, 0.7):
+                display(run, fraction)
+        for run in runs:
+            finish(tmp_path, run, [0.5])
+            display(run, 1.0)
+    assert looked == [run.id for run in runs]
+    assert display.bar.tasks[0].completed == len(runs)

@@ -25,7 +25,7 @@ from actlab.analysis.statistics import (
     rounding,
     wilcoxon_p,
 )
-from actlab.config.keys import canonical, in_full, priced, same, without
+from actlab.config.keys import canonical, in_full, priced, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
@@ -194,8 +194,7 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
         itself = {"relative_to_reference": 1.0, "bytes_relative": 1.0} if _is_reference(results, group) else {}
         return {**mine, **itself}
     if (theirs := _own_cost(results, reference)) is None:
-        measured = {cost["run"] for cost in results.costs}
-        return None if any(run.id in measured for s in reference.settings for run in s.runs) else mine
+        return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
     ratios = {
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
         "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
@@ -214,8 +213,9 @@ def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     if not results.costs:
         return None
     wanted = canonical(priced((results.chosen(group) or group.settings[0]).tuned))
-    runs = {run.id for s in group.settings if canonical(priced(s.tuned)) == wanted for run in s.runs}
-    return next((cost for cost in results.costs if cost["run"] in runs), None)
+    runs = (run.id for s in group.settings if canonical(priced(s.tuned)) == wanted for run in s.runs)
+    places = [results.cost_places[name] for name in runs if name in results.cost_places]
+    return results.costs[min(places)] if places else None
 
 
 def _value_of(results: Results, cost: Mapping[str, Any]) -> Any:
@@ -284,14 +284,8 @@ def _tuned_on(results: Results, group: Group, reference: Group | None, column: C
 
 def _reference(results: Results, group: Group) -> Group | None:
     """Return the reference group at the same point; None for the reference itself, and where it is absent."""
-    here = _point_key(results, group)
-    candidates = (g for g in results.groups if _is_reference(results, g) and _point_key(results, g) == here)
-    found = next(candidates, None)
+    found = results.references.get(results.rest_of(group))
     return None if found is group else found
-
-
-def _point_key(results: Results, group: Group) -> str:
-    return canonical(without(group.point, [results.study.compare]))
 
 
 def _is_reference(results: Results, group: Group) -> bool:
@@ -302,7 +296,7 @@ def check_reference(results: Results) -> None:
     """Raise an ActlabError for a requested reference that the grid lacks."""
     study = results.study
     asked = study.reference_given or study.reference != Study.reference
-    if not asked or any(_is_reference(results, group) for group in results.groups):
+    if not asked or results.references:
         return
     values = dict.fromkeys(in_full(group.point.get(study.compare)) for group in results.groups)
     remedy = f"'reference' names a value of {study.compare}."
@@ -311,10 +305,9 @@ def check_reference(results: Results) -> None:
 
 def reference_text(results: Results) -> str:
     """Return the reference as the table writes it."""
-    values = [
-        group.point.get(results.study.compare) for group in results.groups if _is_reference(results, group)
-    ]
-    return results.text(results.study.compare, values[0] if values else results.study.reference)
+    groups, compare = results.references.values(), results.study.compare
+    values = [group.point.get(compare) for group in groups]
+    return results.text(compare, values[0] if values else results.study.reference)
 
 
 def _pairs(

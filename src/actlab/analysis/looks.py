@@ -60,6 +60,8 @@ def earlier(looks: list[Look], study: Study) -> int:
     Without a search these are the looks at fewer seeds of the same runs. After a search they are the looks at
     the same question, with other runs, that were recorded before this one.
     """
+    if not looks:
+        return 0
     planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
     alike = [look for look in looks if look.get("question", "") == study.question]
     if study.question:

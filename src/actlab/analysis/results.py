@@ -8,7 +8,7 @@ selection metric is selected.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median
+from actlab.config.keys import canonical, same, without
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
@@ -91,9 +92,8 @@ class Results:
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
-        for _, metric, condition in self.series:
-            conditions = found.setdefault(metric, [])
-            conditions += [condition] if condition not in conditions else []
+        for metric, condition in self.series.names:
+            found.setdefault(metric, []).append(condition)
         return found
 
     @cached_property
@@ -199,6 +199,24 @@ class Results:
         """The study's groups, in the order of its file."""
         return groups(self.study)
 
+    @cached_property
+    def cost_places(self) -> dict[str, int]:
+        """Index of the first entry of ``costs`` by run id."""
+        return {cost["run"]: place for place, cost in [*enumerate(self.costs)][::-1]}
+
+    @cached_property
+    def references(self) -> dict[str, Group]:
+        """The reference's group by the canonical rest of its grid point."""
+        found: dict[str, Group] = {}
+        for group in self.groups:
+            if same(group.point.get(self.study.compare), self.study.reference):
+                found.setdefault(self.rest_of(group), group)
+        return found
+
+    def rest_of(self, group: Group) -> str:
+        """Return the grid point of a group without the compared value, in canonical form."""
+        return canonical(without(group.point, [self.study.compare]))
+
     def chosen(self, group: Group) -> Setting | None:
         """Return the setting of a group whose runs have the best median of the selection metric.
 
@@ -213,6 +231,17 @@ class Results:
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
             return begun[0] if begun else None
+        if id(group) not in self._chosen:
+            self._chosen[id(group)] = group, self._best_of(begun)
+        return self._chosen[id(group)][1]
+
+    @cached_property
+    def _chosen(self) -> dict[int, tuple[Group, Setting]]:
+        """Selected settings by identity of their groups, which are kept with them; each is asked for often."""
+        return {}
+
+    def _best_of(self, begun: Sequence[Setting]) -> Setting:
+        """Return the setting with the best median of the selection metric."""
         sign = -1 if self.study.select.mode == "max" else 1
         return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
 

@@ -15,11 +15,11 @@ from actlab.engines import stages
 from actlab.engines.preparation import helper_for
 from actlab.engines.running import ignored, uncosted
 from actlab.reports.notes import duration
-from actlab.studies.folders import DIVERGED, FINISHED, VALUES, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, VALUES
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
 from actlab.studies.probe_files import file_of, record_of
-from actlab.studies.states import DAMAGED, FAILED, INTERRUPTED, KINDS, MISSING, OVER, RUNNING, State, state_of
+from actlab.studies.states import DAMAGED, FAILED, INTERRUPTED, KINDS, MISSING, OVER, RUNNING, State, states_of
 
 _DAY = 24 * 3600
 States = Mapping[str, State]  # by run id
@@ -36,7 +36,7 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
     """
     ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
     runs = [r for stage in ready for r in stage.runs()]
-    states = {r.id: state_of(RunFolder(root, r)) for r in runs}
+    states = states_of(runs, root)
     words = {r.id: in_words(states[r.id], r) for r in runs}
     widest = max(map(len, words.values()))
     for r in runs:
@@ -99,7 +99,7 @@ def show_status(study: Study, root: Path, again: str, only: str | None = None) -
     """
     ready = stages.opened(study, root, False) if only is None else stages.until(study, root, only, False)[-1:]
     runs = {run.id: run for stage in ready for run in stage.runs()}
-    states = {name: state_of(RunFolder(root, run)) for name, run in runs.items()}
+    states = states_of(runs.values(), root)
     now = time.time()
     names = [only] if only else [stage.name for stage in study.stages[: len(ready)]]
     print(f"{study.name}: {plural(len(runs), 'run')} in {root}\n")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -51,8 +52,34 @@ def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
         counts: the result of `counted`.
         sources: the result of `sources_of`.
     """
-    told = [NUMERICS, counts, sorted(set(sources.values()))]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(_text(counts, sources).encode()).hexdigest()
+
+
+def identities_of(
+    counts: Mapping[str, Any], sources: Mapping[str, str], key: str, values: Iterable[Any]
+) -> Iterator[str]:
+    """Yield what `identity_of` returns with each of some values of a top-level key; faster than one by one.
+
+    All else is serialised and hashed once up to the value, whose place in the text a unique token marks.
+
+    Args:
+        counts: the result of `counted`.
+        sources: the result of `sources_of`.
+        key: the key, such as the seed's.
+        values: its values in canonical form.
+    """
+    token = secrets.token_hex(16)
+    before, after = _text({**counts, key: token}, sources).split(json.dumps(token))
+    shared = hashlib.sha256(before.encode())
+    for value in values:
+        digest = shared.copy()
+        digest.update((json.dumps(value, sort_keys=True, default=str) + after).encode())
+        yield digest.hexdigest()
+
+
+def _text(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+    """Return the text whose digest is the identity."""
+    return json.dumps([NUMERICS, counts, sorted(set(sources.values()))], sort_keys=True, default=str)
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:

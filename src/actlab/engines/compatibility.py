@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 
 from actlab import experiments
 from actlab.config.keys import get_dotted, set_dotted
+from actlab.studies.groups import by_point
 from actlab.studies.plan import SEED, Run
 from actlab.tasks import Task
 
@@ -25,21 +26,25 @@ def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
     free: dict[str, tuple[str, ...]] = {}  # config keys that may differ, by the class paths of a model
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them
     groups: dict[str, list[Run]] = {}
-    for run in runs:
-        classes = as_text(_classes(run.config["model"]))
-        task = None
-        if classes not in free:
-            task = experiments.build(run.config).task
-            free[classes] = declared(task)
-        layers = as_text(
-            _without(run, [key for key in free[classes] if not key.startswith("model.network.")])["model"]
-        )
-        if layers not in structures:
-            structures[layers] = structure(experiments.build(run.config).task if task is None else task)
-        common = as_text([_without(run, free[classes]), structures[layers], run.sources])
-        groups.setdefault(hashlib.sha256(common.encode()).hexdigest()[:16], []).append(run)
+    for alike in by_point(runs):
+        groups.setdefault(_key(alike[0], free, structures), []).extend(alike)
     ordered = {k: sorted(g, key=lambda run: [str(v) for v in run.point.values()]) for k, g in groups.items()}
     return {key: group for key, group in ordered.items() if len(group) > 1}
+
+
+def _key(run: Run, free: dict[str, tuple[str, ...]], structures: dict[str, str]) -> str:
+    """Return the key of a run's group, which no seed changes; add to what is known of models."""
+    classes = as_text(_classes(run.config["model"]))
+    task = None
+    if classes not in free:
+        task = experiments.build(run.config).task
+        free[classes] = declared(task)
+    fixed = [key for key in free[classes] if not key.startswith("model.network.")]
+    layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
+    if layers not in structures:
+        structures[layers] = structure(experiments.build(run.config).task if task is None else task)
+    common = as_text([_without(run.config, free[classes]), structures[layers], run.sources])
+    return hashlib.sha256(common.encode()).hexdigest()[:16]
 
 
 def declared(task: pl.LightningModule) -> tuple[str, ...]:
@@ -65,19 +70,19 @@ def _classes(value: Any) -> Any:
     return None
 
 
-def _without(run: Run, keys: Sequence[str]) -> dict[str, Any]:
-    """Return a run's config with the values of some keys replaced by 0.
+def _without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return a config with the values of some keys replaced by 0.
 
     A string stays, and an object is replaced by its class path: members of a stack may differ in the settings
     of their optimiser, but not in its class.
     """
-    config = copy.deepcopy(run.config)
+    found = copy.deepcopy(dict(config))
     for key in keys:
-        value = get_dotted(config, key)
+        value = get_dotted(found, key)
         if value is not None:
             kind = value.get("class_path", 0) if isinstance(value, dict) else value
-            set_dotted(config, key, kind if isinstance(kind, str) else 0)
-    return config
+            set_dotted(found, key, kind if isinstance(kind, str) else 0)
+    return found
 
 
 def as_text(value: Any) -> str:

@@ -88,7 +88,8 @@ def pack(
     unfinished = {name for name, folder in folders.items() if not folder.finished}
     known = read_stacks(root, runs, unfinished)
     placed = {run.id for job in known for run in job.runs}
-    free = [r for r in runs if r.id in unfinished - placed and not folders[r.id].started]
+    unplaced = unfinished - placed
+    free = [run for run in runs if run.id in unplaced and not folders[run.id].started]
     settings = settings or Settings()
     new, reasons = form_stacks(free, root, max_stack, settings) if stacked else ([], [])
     stacks.write(root, map(_entry, new))
@@ -96,9 +97,9 @@ def pack(
     if busy:  # another process began to train members alone, before it could see the stacks
         stacks.write(root, (), without=busy)
         new = [job for job in new if job.id not in busy]
-    placed |= {run.id for job in new for run in job.runs}
-    jobs = [job for job in (*known, *new) if unfinished & {run.id for run in job.runs}]
-    alone = [Job(run.id, (run,), settings.threads) for run in runs if run.id in unfinished - placed]
+    unplaced -= {run.id for job in new for run in job.runs}
+    jobs = [job for job in (*known, *new) if any(run.id in unfinished for run in job.runs)]
+    alone = [Job(run.id, (run,), settings.threads) for run in runs if run.id in unplaced]
     return Packing([*jobs, *alone], reasons)
 
 

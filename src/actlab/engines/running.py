@@ -25,6 +25,7 @@ from actlab.engines.progress import Display, phase
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.studies import locks
+from actlab.studies.ended import finished_in
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
@@ -182,8 +183,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
     """Return the ids of finished runs that share a name with ``runs``, but not settings, data or code."""
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
-    found = [path.parent.name for path in root.glob("*/result.json")]
-    return [name for name in found if name not in names and name.rpartition("-")[0] in alike]
+    return finished_in(root, lambda name: name not in names and name.rpartition("-")[0] in alike)
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:

@@ -18,6 +18,7 @@ from actlab.analysis.results import Results
 from actlab.config.keys import canonical
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_sealed
+from actlab.studies.ended import finished_in
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
 
@@ -90,8 +91,10 @@ def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
         root: the study's folder.
         opened: the stages that have opened.
     """
+    if len(opened) >= len(study.stages):
+        return None
     planned = {run.id for stage in opened for run in stage.runs()}
-    there = {path.parent.name for path in root.glob("*/result.json")}
+    there = set(finished_in(root, lambda _: True))
     for stage in study.stages[len(opened) :]:
         seeds = {f"seed{seed}" for seed in stage.seeds}
         mine = [name for name in there - planned if seeds & set(name.split("-"))]

@@ -52,6 +52,8 @@ from actlab.studies.plan import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+METRICS = "metrics.parquet"  # file name in a run's folder: all rows
+RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
@@ -109,15 +111,36 @@ class RunFolder:
         run: the run.
     """
 
-    def __init__(self, root: Path, run: Run) -> None:
+    def __init__(self, root: Path, run: Run) -> None:  # large studies make many: each path is built on demand
         self.run = run
         self.path = root / run.id
-        self.checkpoint = self.kept("last")
-        self.metrics = self.path / "metrics.parquet"
-        self._so_far = self.path / "metrics.csv"
-        self._result = self.path / "result.json"
-        self._failure = self.path / "failed.json"
-        self.remedy = f"delete {self.path} and run the study again"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Path of the checkpoint from which an unfinished run resumes."""
+        return self.kept("last")
+
+    @property
+    def metrics(self) -> Path:
+        """Path of all rows of a finished run."""
+        return self.path / METRICS
+
+    @property
+    def _so_far(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def _result(self) -> Path:
+        return self.path / RESULT
+
+    @property
+    def _failure(self) -> Path:
+        return self.path / "failed.json"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about damaged files of the run, for error messages."""
+        return f"delete {self.path} and run the study again"
 
     def kept(self, name: str) -> Path:
         """Return the path of the checkpoint ``last``, ``best`` or ``epoch=5``."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from actlab.config.keys import canonical, without
 from actlab.errors import ActlabError
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import SEED, Run, Study
 
 
 @dataclass(frozen=True)
@@ -33,39 +34,50 @@ def groups(study: Study) -> list[Group]:
     Raises:
         ActlabError: if two blocks have different runs at the same point and seed.
     """
-    found: dict[str, dict[str, list[Run]]] = {}
-    for run in study.runs():
-        compared, tuned = _split(study, run)
-        alike = found.setdefault(canonical(compared), {}).setdefault(canonical(tuned), [])
-        if any(other.seed == run.seed for other in alike):
-            raise ActlabError(
-                f"two blocks of {study.name} have different runs at {run.point or 'one point'}, "
-                f"seed {run.seed}: give each block a 'name'"
-            )
-        alike.append(run)
-    return [
-        Group(
-            _split(study, next(iter(settings.values()))[0])[0],
-            tuple(Setting(_split(study, runs[0])[1], tuple(runs)) for runs in settings.values()),
-        )
-        for settings in found.values()
-    ]
-
-
-def _split(study: Study, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a run's grid point into compared and tuned values."""
+    found: dict[str, dict[str, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
     tune = study.select.tune
-    return (
-        without(run.point, tune),
-        {k: v for k, v in run.point.items() if k in tune},
-    )
+    for runs in by_point(study.runs()):
+        point = runs[0].point
+        compared, tuned = canonical(without(point, tune)), canonical(_only(point, tune))
+        alike = found.setdefault(compared, {}).setdefault(tuned, {})
+        for run in runs:
+            if alike.setdefault(run.seed, run) is not run:
+                raise ActlabError(
+                    f"two blocks of {study.name} have different runs at {point or 'one point'}, "
+                    f"seed {run.seed}: give each block a 'name'"
+                )
+    return [_group([[*alike.values()] for alike in settings.values()], tune) for settings in found.values()]
+
+
+def _group(settings: Sequence[Sequence[Run]], tune: Sequence[str]) -> Group:
+    """Return the group of some settings, each given by its runs."""
+    found = tuple(Setting(_only(runs[0].point, tune), tuple(runs)) for runs in settings)
+    return Group(without(settings[0][0].point, tune), found)
+
+
+def _only(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return the part of a grid point with the given keys."""
+    return {key: value for key, value in point.items() if key in keys}
+
+
+def by_point(runs: Iterable[Run]) -> Iterator[list[Run]]:
+    """Yield the runs of each grid point together: consecutive runs that differ in the seed alone.
+
+    `Study.runs` lets such runs share their point and the sections of their configs, which is compared here.
+    """
+
+    def shared(run: Run) -> list[int]:
+        return [id(run.point), id(run.sources), *(id(v) for k, v in run.config.items() if k != SEED)]
+
+    for _, alike in itertools.groupby(runs, key=shared):
+        yield [*alike]
 
 
 def of_each_value(runs: Iterable[Run]) -> list[Run]:
     """Return a few runs that together contain every value of every grid key, for checking all values."""
     seen: set[str] = set()
     found = []
-    for run in runs:
+    for run, *_ in by_point(runs):
         if fresh := {f"{key}={value}" for key, value in run.point.items()} - seen:
             seen |= fresh
             found.append(run)

@@ -32,9 +32,10 @@ from actlab.errors import ActlabError, unknown
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
-# Runs in a study and in a stack. Larger stacks of 45 and 90 runs need as much time per update and run as stacks
-# of 15 (benchmarks/stacks.py).
-MOST_RUNS, MAX_STACK = 20_000, 15
+# Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need as much
+# time per update and run as stacks of 15 (benchmarks/stacks.py).
+MOST_RUNS, MAX_STACK = 100_000, 15
+_LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
 BLOCK = "block"  # key of the block's name in a grid point
 UNIT = "activation"  # last part of the grid keys whose values are activations
@@ -296,7 +297,7 @@ class Study:
         """Return whether a grid point has an activation of the user; see `is_own`."""
         return any(self.is_own(key, value) for key, value in point.items())
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """All grid keys in the order of the file, preceded by ``block`` if blocks have names."""
         named = [BLOCK] if any(block.name for block in self.blocks) else []
@@ -335,16 +336,15 @@ class Study:
             full[BLOCK] = block.name
         sources = identity.sources_of(common, known)
         counted = identity.counted(common, sources)
-        for seed in self.seeds:
-            config, counts = {**common, SEED: seed}, {**counted, SEED: as_number(seed)}
-            whole = identity.identity_of(counts, sources)
-            name = f"{self._slug(full, seed)}-{whole[: identity.DIGITS]}"
-            yield Run(name, full, seed, config, self.keep, number, sources, whole)
+        wholes = identity.identities_of(counted, sources, SEED, map(as_number, self.seeds))
+        slug = self._slug(full)
+        for seed, whole in zip(self.seeds, wholes, strict=True):
+            name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}"
+            yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, whole)
 
-    def _slug(self, point: Mapping[str, Any], seed: int) -> str:
-        """Return the readable part of a run's id."""
+    def _slug(self, point: Mapping[str, Any]) -> str:
+        """Return the readable part of the ids of a grid point's runs, up to the seed."""
         plain = (self.compare, BLOCK)
         values = {key: label(as_number(value)) for key, value in point.items()}
         words = [text if key in plain else short(key) + text for key, text in values.items()]
-        slug = "-".join([*words, f"seed{seed}"])
-        return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)[:100]
+        return "".join(c if c.isalnum() or c in "._-" else "_" for word in words for c in f"{word}-")

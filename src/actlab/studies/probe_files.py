@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +94,24 @@ def answers(file: Path, questions: Sequence[Any], version: Sequence[Any]) -> boo
         return False
 
 
-def is_outdated(file: Path, questions: Sequence[Any]) -> bool:
-    """Return whether a file exists that answers another request.
+def asked_in(folder: Path) -> dict[str, str]:
+    """Return the digest of the request that each file of a run's folder answers, by the probe's name.
 
     Raises:
-        DamagedError: if the file is damaged or belongs to another run.
+        DamagedError: if a file is damaged or belongs to another run.
     """
-    return record_of(file).exists() and _record(file)["asked"] != _digest(questions)
+    names = sorted(record.stem for record in (folder / "probes").glob("[!.]*.json"))
+    return {name: _record(file_of(folder, name))["asked"] for name in names}
+
+
+def outdated(found: Mapping[str, str], asked: Mapping[str, Sequence[Any]]) -> set[str]:
+    """Return the names of the probes whose files answer another request than the study's.
+
+    Args:
+        found: the result of `asked_in`.
+        asked: the result of `asked` for each probe of the study, by name.
+    """
+    return {name for name, questions in asked.items() if name in found and found[name] != _digest(questions)}
 
 
 def read(file: Path, prefix: str) -> dict[series.Key, series.Series]:

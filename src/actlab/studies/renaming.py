@@ -23,6 +23,7 @@ from actlab.config import identity
 from actlab.errors import ActlabError
 from actlab.storage import contents
 from actlab.storage.files import digest_of, parsed, read_json, regular, write_atomically, write_sealed
+from actlab.studies.ended import finished_in
 from actlab.studies.formats import Result
 from actlab.studies.probe_files import record_of
 
@@ -36,8 +37,7 @@ Known = dict[str, str | None]
 
 def former_in(root: Path) -> list[Path]:
     """Return the folders of finished runs in a study's folder that have an old name."""
-    named = (folder for folder in sorted(root.glob("[!.]*")) if _FORMER.fullmatch(folder.name))
-    return [folder for folder in named if (folder / "result.json").exists()]
+    return [root / name for name in sorted(finished_in(root, _FORMER.fullmatch))]
 
 
 def notice(root: Path) -> str:

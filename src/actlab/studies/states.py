@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies import ended
+from actlab.studies.folders import DIVERGED, FINISHED, RESULT, RunFolder
 from actlab.studies.locks import is_held
+from actlab.studies.plan import Run
 
 DAMAGED, FAILED, RUNNING, INTERRUPTED, MISSING = "damaged", "failed", "running", "interrupted", "missing"
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, INTERRUPTED, MISSING)
@@ -30,8 +35,23 @@ class State(NamedTuple):
     reason: str = ""
 
 
+def states_of(runs: Iterable[Run], root: Path) -> dict[str, State]:
+    """Return the states of runs by id; see `actlab.studies.ended` for the runs that are not read again."""
+    known, runs = ended.read(root), list(runs)
+    stamps = {run.id: ended.stamp_of(f"{root}/{run.id}", run.identity) for run in runs}
+    same = {name: entry for name, entry in known.items() if stamps.get(name) == entry.stamp}
+    results = dict(zip(same, ended.results_of([*same.values()]), strict=True))
+    states = {
+        name: State(result["status"], changed=ended.changed(same[name].stamp, RESULT))
+        for name, result in results.items()
+    }
+    return {run.id: states.get(run.id) or state_of(RunFolder(root, run)) for run in runs}
+
+
 def state_of(folder: RunFolder) -> State:
     """Return the state of a run."""
+    if not os.path.lexists(folder.path):
+        return State(RUNNING if is_held(folder.path.parent, folder.run.id) else MISSING)
     changed = folder.changed
     try:
         if folder.finished:

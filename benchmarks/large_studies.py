@@ -1,0 +1,217 @@
+"""What studies of 1,000 to 100,000 runs cost: plan, packing, status, table, progress display.
+
+    python benchmarks/large_studies.py [--folder DIR] [--runs 1000 20000] [--write]
+
+Writes studies of synthetic finished runs with the project's own writer into a folder, by default a temporary
+one, and measures every part in a process of its own: processor time, with imports where the part is a command,
+and peak memory. A folder that is kept (``--folder``) serves several versions of actlab: ``--write`` only writes
+it. 100,000 runs take 2 GB on ``/dev/shm`` and some minutes to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import yaml
+
+from actlab.cli import study as command
+from actlab.studies import plan
+from actlab.studies.folders import FINISHED, Row, RunFolder
+from actlab.studies.plan import SEED, Run, Study
+from actlab.studies.reading import load
+
+UNITS = [
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "gelu_sigmoid",
+    "silu",
+    "elu",
+    "leaky_relu",
+    "identity",
+    "tanh",
+    "sigmoid",
+]
+SEEDS, EPOCHS = 10, 5
+SIZES = {1_000: (5, 2), 20_000: (20, 10), 100_000: (50, 20)}  # learning rates and dropouts by number of runs
+MESSAGES = 500  # to the display
+METRICS = ("train/loss", "val/loss", "val/error", "test/loss", "test/error")
+STUDY = """\
+title: {runs} synthetic runs
+base: mnist_classifier
+set: {{data.sample: true, trainer.max_epochs: 5, model.network.hidden: [16, 16]}}
+grid:
+  model.activation: {units}
+  model.network.dropout: {dropouts}
+  model.optimizer.lr: {rates}
+seeds: {seeds}
+select: {{tune: [model.optimizer.lr]}}
+table:
+  - {{metric: test/error, at: last, percent: true}}
+  - {{metric: val/loss, at: best}}
+"""
+
+
+def study_of(runs: int, folder: Path) -> tuple[Path, Study]:
+    """Return the file of a study of so many runs, written if missing, and the study."""
+    rates, dropouts = SIZES[runs]
+    text = STUDY.format(
+        runs=f"{runs:,}",
+        units=UNITS,
+        dropouts=[round(0.9 * i / dropouts, 4) for i in range(dropouts)],
+        rates=[round(0.1 / (1 + i), 6) for i in range(rates)],
+        seeds=SEEDS,
+    )
+    path = folder / f"large{runs}.yaml"
+    if not path.exists():
+        path.write_text(text, encoding="utf-8")
+    plan.MOST_RUNS = max(plan.MOST_RUNS, runs)  # of versions that allow fewer
+    return path, load(str(path))
+
+
+def write(runs: int, folder: Path) -> None:
+    """Write the runs of a study that are missing, each with some rows, as training does at its end."""
+    _, study = study_of(runs, folder)
+    root = folder / "runs" / study.name
+    dumped: dict[int, str] = {}  # by grid point: the config is most of the time of writing
+
+    def dump(config: dict[str, object], sort_keys: bool) -> str:
+        key = id(config["model"]), id(config["trainer"]), id(config["data"])
+        if key not in dumped:
+            dumped.clear()
+            dumped[key] = yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=sort_keys)
+            dumped[0] = str(config[SEED])
+        return dumped[key].replace(f"{SEED}: {dumped[0]}\n", f"{SEED}: {config[SEED]}\n")
+
+    with mock.patch("actlab.studies.folders.yaml.safe_dump", dump):
+        for run in study.runs():
+            if not (found := RunFolder(root, run)).finished:
+                found.open()
+                found.finish(FINISHED, rows_of(run), seconds=12.5, engine="stacked", last_good_epoch=EPOCHS)
+
+
+def rows_of(run: Run) -> list[Row]:
+    """Return the rows of a run: values that fall with the epoch and depend on the grid point and the seed."""
+    place = int(run.identity[:8], 16) / 2**32
+    named = [name.partition("/")[::2] for name in METRICS]
+    return [
+        Row(float(epoch), 100 * epoch, split, metric, "", (0.5 + place) / epoch + 0.01 * run.seed)
+        for epoch in range(1, EPOCHS + 1)
+        for split, metric in named
+    ]
+
+
+def commanded(*words: str) -> Callable[[int, Path], float]:
+    """Return a function that measures a command on the finished runs, or on none with ``--fresh``."""
+
+    def measure(runs: int, folder: Path) -> float:
+        plan.MOST_RUNS = max(plan.MOST_RUNS, runs)  # of versions that allow fewer
+        root = folder / ("none" if "--fresh" in words else "runs")
+        with contextlib.redirect_stdout(io.StringIO()):
+            command.main([words[0], str(folder / f"large{runs}.yaml"), "--runs-dir", str(root)])
+        return time.process_time()
+
+    return measure
+
+
+def pack(runs: int, folder: Path) -> float:
+    """Measure forming stacks of all runs of a study, without the trials."""
+    from actlab.engines import packing
+
+    _, study = study_of(runs, folder)
+    planned = study.runs()
+    untried = mock.patch.object(packing.stack_trial, "difference", return_value="")
+    with tempfile.TemporaryDirectory() as root, untried, contextlib.redirect_stdout(io.StringIO()):
+        start = time.process_time()
+        packed = packing.pack(planned, Path(root))
+        assert sum(len(job.runs) for job in packed.jobs) == runs
+        return time.process_time() - start
+
+
+def display(runs: int, folder: Path) -> float:
+    """Measure one message to the progress display."""
+    from actlab.engines.progress import Display
+
+    _, study = study_of(runs, folder)
+    planned = study.runs()
+    with tempfile.TemporaryDirectory() as root, Display(planned, Path(root), study.select) as shown:
+        start = time.process_time()
+        for run in planned[:MESSAGES]:
+            shown(run, 0.5)
+        return (time.process_time() - start) / MESSAGES
+
+
+def planned(runs: int, folder: Path) -> float:
+    """Measure the expansion of a study file into runs, with imports."""
+    _, study = study_of(runs, folder)
+    assert len(study.runs()) == runs
+    return time.process_time()
+
+
+PARTS: dict[str, Callable[[int, Path], float]] = {
+    "runs of a study file": planned,
+    "`study plan`, nothing trained": commanded("plan", "--fresh"),
+    "packing, without trials": pack,
+    "a message to `Display`": display,
+    "`study status`, nothing trained": commanded("status", "--fresh"),
+    "`study status`, all finished": commanded("status"),
+    "`study show`, first": commanded("show"),
+    "`study show`, again": commanded("show"),
+}
+
+
+def in_process(part: str, runs: int, folder: Path) -> tuple[float, float]:
+    """Measure a part in a process of its own; return its processor time in seconds and its peak in MiB."""
+    words = [sys.executable, __file__, "--folder", str(folder), "--runs", str(runs), "--part", part]
+    seconds, peak = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return seconds, peak
+
+
+def text_of(seconds: float) -> str:
+    """Return a time as printed: ``1.2 s``, ``34 µs``."""
+    return f"{1e6 * seconds:.0f} µs" if seconds < 0.1 else f"{seconds:.1f} s"
+
+
+def main() -> None:
+    """Print a table of times and peaks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--folder", type=Path, help="where studies are written and kept; default: a temporary one"
+    )
+    parser.add_argument("--runs", type=int, nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--write", action="store_true", help="only write the studies")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.part:
+        seconds = PARTS[args.part](args.runs[0], args.folder)
+        print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+        return
+    with contextlib.ExitStack() as stack:
+        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        for runs in args.runs:
+            write(runs, folder)
+        if args.write:
+            return
+        print(
+            "| | " + " | ".join(f"{runs:,} runs" for runs in args.runs) + " |\n|---|" + "---|" * len(args.runs)
+        )
+        for part in PARTS:
+            found = [in_process(part, runs, folder) for runs in args.runs]
+            cells = [f"{text_of(seconds)}, {peak:.0f} MiB" for seconds, peak in found]
+            print(f"| {part} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
