@@ -12,11 +12,21 @@ from actlab.engines import packing
 from tiny_study import execute, load, metrics, result
 
 
+SEVEN = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A folder in which the seven runs were trained in stacks of at most three."""
+    folder = tmp_path_factory.mktemp("straight")
+    execute(load(folder, overrides=SEVEN).runs(), folder / "runs", most=3)
+    return folder / "runs"
+
+
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), None])
-def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys, error):
+def test_a_stack_that_does_not_fit_is_halved(straight, tmp_path, monkeypatch, capsys, error):
     """As often as it takes: 7 become 4 and 3, then 2, 2 and 3; a restart finds them."""
-    one = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
-    runs = load(tmp_path, overrides=one).runs()
+    runs = load(tmp_path, overrides=SEVEN).runs()
     baddbmm, kill = torch.baddbmm, []
 
     def scarce(bias, x, y):
@@ -27,7 +37,6 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys, erro
             torch.empty(2**50)
         return baddbmm(bias, x, y)
 
-    execute(runs, tmp_path / "straight", most=3)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "baddbmm", scarce)
         execute(runs, tmp_path / "halved")
@@ -37,7 +46,7 @@ def test_a_stack_that_does_not_fit_is_halved(tmp_path, monkeypatch, capsys, erro
     assert sorted(len(job.runs) for job in halves) == [2, 2, 3]
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
-        assert metrics(tmp_path / "halved", run).shape == metrics(tmp_path / "straight", run).shape
+        assert metrics(tmp_path / "halved", run).shape == metrics(straight, run).shape
 
 
 def test_stacks_are_as_large_as_the_user_says(tmp_path):

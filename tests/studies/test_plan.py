@@ -435,9 +435,9 @@ def test_plan_rejects_an_unknown_activation(study):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("smoke", [False, True])
-def test_every_study_passes_the_check(name, smoke):
-    checking.check(reading.load(name, smoke=smoke))
+def test_every_study_passes_the_check(name):
+    """As written; `test_studies.py` runs each with ``--smoke``, which checks it, too."""
+    checking.check(reading.load(name))
 
 
 def test_nothing_is_said_of_classes_from_outside(study):
