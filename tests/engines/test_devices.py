@@ -11,7 +11,6 @@ import torch
 from actlab.engines import packing
 from tiny_study import execute, load, metrics, result
 
-
 SEVEN = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
 
 
