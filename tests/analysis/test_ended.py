@@ -11,6 +11,7 @@ import pytest
 
 from actlab.analysis import comparison, results
 from actlab.analysis.results import Results
+from actlab.config import keys
 from actlab.storage.files import write_sealed
 from actlab.studies import ended, probe_files
 from actlab.studies.folders import Row, RunFolder
@@ -174,7 +175,7 @@ def large(points: int) -> Study:
 
 def test_a_table_looks_each_point_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    same = results.same
+    same = keys.same
     for module in (results, comparison):
         monkeypatch.setattr(module, "same", lambda *values: calls.append(1) or same(*values))
     counts = []
