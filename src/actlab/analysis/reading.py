@@ -16,6 +16,7 @@ import numpy as np
 
 from actlab.errors import ActlabError
 from actlab.storage import series
+from actlab.storage.collection import uncollected
 from actlab.storage.files import DamagedError, parsed, read_json
 from actlab.storage.series import Array, Key, Series, Summary
 from actlab.studies import ended, probe_files
@@ -112,6 +113,7 @@ class Read(NamedTuple):
     left_out: list[str]
 
 
+@uncollected()
 def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:
     """Return the series and results of the finished runs among ``runs``.
 

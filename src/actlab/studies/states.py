@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from actlab.storage.collection import uncollected
 from actlab.storage.files import DamagedError
 from actlab.studies import ended
 from actlab.studies.folders import DIVERGED, FINISHED, RESULT, RunFolder
@@ -35,6 +36,7 @@ class State(NamedTuple):
     reason: str = ""
 
 
+@uncollected()
 def states_of(runs: Iterable[Run], root: Path) -> dict[str, State]:
     """Return the states of runs by id; see `actlab.studies.ended` for the runs that are not read again."""
     known, runs = ended.read(root), list(runs)
