@@ -1,6 +1,7 @@
 """ImageNet: folders, squares, the mean, windows, order, resuming; mistakes are named."""
 
 import io
+import multiprocessing
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -289,9 +290,12 @@ def damaged(tree: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_picture_that_cannot_be_decoded_is_named(module: Build, tree: Path, workers: int) -> None:
+    """The workers have ended by then, whatever still refers to the error."""
     damaged(tree)
+    before = multiprocessing.active_children()
     with pytest.raises(ActlabError) as error:
         collected(module(workers=workers).val_dataloader())
+    assert multiprocessing.active_children() == before
     path = tree / "val" / "bee" / "1.png"
     assert str(error.value).startswith(f"{path} cannot be decoded (cannot identify image file")
     assert len(str(error.value).splitlines()) == 1

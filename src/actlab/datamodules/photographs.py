@@ -215,4 +215,7 @@ class ReadingLoader(DataLoader[Any]):
         try:
             yield from super().__iter__()
         except ActlabError as error:  # torch prepends the worker's traceback to the message
+            # Its frames refer to the error and to the iterator, whose workers a collection of such a cycle ends
+            # after a timeout of five seconds each.
+            error.__traceback__ = None
             raise ActlabError(str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()) from error
