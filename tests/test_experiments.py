@@ -102,7 +102,10 @@ def test_a_users_own_default_and_activation_are_left_alone():
             ["model.input_shape is [8]", "input_shape [7]"],
         ),
         (config_of(OURS, MNIST, seed=4), ["model.seed", "seed_everything"]),
-        (config_of("lightning_classes.Model", widht=4), ["'widht'", "'width'", "lightning_classes.Model"]),
+        (
+            config_of("lightning_classes.Model", widht=4),
+            ["'model.widht'", "'model.width'", "lightning_classes.Model"],
+        ),
         (config_of(OURS, MNIST, activation="gleu"), ["'gleu'", "'gelu'"]),
         ({**config_of(OURS, MNIST), "trainer": {"strategy": "nonsense"}}, ["trainer", "nonsense"]),
         ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),

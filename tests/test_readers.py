@@ -30,6 +30,10 @@ ALLOWED = {
         ("zipfile.ZipFile", "torch.load", "Path(path).open"), "a path or an open file, checked in `read`"
     ),
     "datamodules.lines": {"gzip.GzipFile": "around a file that `regular` has passed"},
+    "engines.nodes": dict.fromkeys(
+        ("cpuinfo.read_text", "file.read_bytes"), "sent to nodes, whose actlab may be of another version"
+    ),
+    "engines.parcels": {"tarfile.open": "of bytes"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},
     "engines.sequential": {"folder.open": "of a RunFolder"},
 }

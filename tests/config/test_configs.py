@@ -53,13 +53,17 @@ def test_objects_in_a_mapping_pass_unchanged(config):
     ("key", "value", "parts"),
     [
         ("ckpt_path", "last", ["'ckpt_path'"]),
-        ("model.network.hiden", [1], ["'hiden'", "'hidden'", "actlab.networks.MLP"]),
+        (
+            "model.network.hiden",
+            [1],
+            ["'model.network.hiden'", "'model.network.hidden'", "actlab.networks.MLP"],
+        ),
         ("model.network.act", "gelu", ["model.network.act"]),
         ("model.optimizer.params", [], ["model.optimizer.params"]),
         ("model.network", "actlab.networks.MLPP", ["'MLPP'"]),
         ("model.seed", 1, ["seed_everything"]),
         ("data.seed", 1, ["seed_everything"]),
-        ("model.sed", 1, ["'sed'"]),
+        ("model.sed", 1, ["'model.sed'"]),
         ("trainer.logger", {"class_path": "Callback"}, ["trainer.logger", "Logger"]),
         ("trainer.plugins", [{"class_path": "torch.nn.ReLU"}], ["trainer.plugins", "CheckpointIO"]),
         ("data", None, ["--data CLASS"]),
@@ -128,7 +132,7 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
             {"class_path": "odd_signatures.Model"},
             ["'required'", "model.required", "odd_signatures.Model"],
         ),
-        ("model.requird", 1, ["'requird'", "'required'"]),
+        ("model.requird", 1, ["'model.requird'", "'model.required'"]),
         ("model", "odd_signatures.model", ["model must name a class"]),
     ],
 )

@@ -63,7 +63,7 @@ def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(
     compared = {"relu": "relu", "boom": f"{tmp_path}/mine.py:boom"}
     shown: list[str] = []
     monkeypatch.setattr(Figure, "supxlabel", lambda self, text, **options: shown.append(text))
-    assert units.plot_compared(compared, tmp_path / "a.png") == shown
+    assert units.plot_compared(compared, tmp_path / "a.png") == tmp_path / "a.png"
     (line,) = shown
     assert line.startswith("boom is not drawn: ")
     assert line.endswith("ValueError: needs 4 dimensions")

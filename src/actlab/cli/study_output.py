@@ -123,8 +123,7 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
     found = [run.unit for run in shown.runs if run.unit]
     text = printer(found)
     picture = folder / "figures" / "units.png"
-    for line in units.plot_compared({text(unit): unit for unit in found}, picture):
-        print(line)
+    units.plot_compared({text(unit): unit for unit in found}, picture)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name
     wandb.publish(shown.study, folder, pictures, *tables.grid(shown), stage=stage)

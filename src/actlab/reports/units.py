@@ -93,15 +93,16 @@ def plot_units(path: str | Path) -> Path:
     return path
 
 
-def plot_compared(units: Mapping[str, Spec], path: Path) -> list[str]:
+def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
     """Draw value and derivative of several activations, in evaluation mode, over each other.
 
     Args:
-        units: activations by label; one that cannot be applied to single numbers is left out.
+        units: activations by label; one that cannot be applied to single numbers is named below the figure
+            with its error.
         path: ``….png`` or ``….svg``; its folder is created.
 
     Returns:
-        A line for each activation that is left out, with its error; the figure shows them too.
+        ``path``.
     """
     left_out = []
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def plot_compared(units: Mapping[str, Spec], path: Path) -> list[str]:
             sides[0].legend(frameon=False, loc="upper left")
         figure.supxlabel("\n".join(left_out), fontsize=7)
         figure.savefig(path, dpi=150)
-    return left_out
+    return path
 
 
 def _figure() -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, regular, write_sealed
 
 FILE = "stacks.json"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
@@ -47,8 +48,8 @@ def locks(root: Path, runs: Iterable[str]) -> list[str]:
     """Return the names of the locks of some runs: one for a stack, the run's id for a run outside stacks."""
     path = root / FILE
     try:
-        with path.open("rb"):  # network file systems show the newest version after opening
-            found = path.stat()
+        with regular(path).open("rb") as file:  # network file systems show the newest version after opening
+            found = os.fstat(file.fileno())
     except FileNotFoundError:
         return list(dict.fromkeys(runs))
     known = _locks(root, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
