@@ -105,7 +105,7 @@ LARGE = (
     f"seeds: {[*range(20_000)]}",
     f"seeds: {[2**40]}",
     "grid: {" + ", ".join(f"model.a{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for i in range(9)) + "}",
-    f"grid: {{model.optimizer.lr: {[*range(30_000)]}}}",
+    f"grid: {{model.optimizer.lr: {[*range(60_000)]}}}",
     f"grid: [{', '.join(['{model.activation: [relu, elu]}'] * 20_000)}]",
     f"keep: {[*range(90_000)]}",
     f"keep: [{10**30}]",
