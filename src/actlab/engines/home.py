@@ -74,6 +74,7 @@ class Attempt:
         locks: released when the attempt ends.
         parts: the job, or the jobs into which it has been split.
         folders: names of the folders that the node may write.
+        began: whether the node has sent a message.
     """
 
     number: int
@@ -83,6 +84,7 @@ class Attempt:
     locks: ExitStack
     parts: list[Job] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    began: bool = False
 
 
 class Home:
@@ -110,10 +112,11 @@ class Home:
         self.settings, self.logger = settings, logger
         self.attempts: dict[int, Attempt] = {}
         self.left: list[Job] = []
-        self.deaths: Counter[str] = Counter()
+        self.deaths: Counter[str] = Counter()  # by job, while it was trained; by node, before a job began there
         self.loggers: dict[str, Any] = {}  # by run id
         self.submitted = 0
         self.waits = False
+        self.look_at = 0.0  # time of the next look at which nodes there are
 
     def __enter__(self) -> Home:
         return self
@@ -138,12 +141,11 @@ class Home:
 
     def _train(self, jobs: Sequence[Job]) -> None:
         self.left = sorted(jobs, key=duration, reverse=True)
-        looked = time.monotonic()
         while self.left or self.attempts:
             signals.check()
-            if time.monotonic() - looked > _LOOK:
+            if time.monotonic() > self.look_at:
                 self.cluster.look()
-                looked = time.monotonic()
+                self.look_at = time.monotonic() + _LOOK
             self._submit()
             self._read(wait=True)
             self._conclude()
@@ -189,6 +191,7 @@ class Home:
                 number, messages = self.mailbox.get(timeout=0.5)
                 wait = False
                 if number in self.attempts:  # else of an attempt that is thought dead
+                    self.attempts[number].began = True
                     for kind, *content in messages:
                         self._act(self.attempts[number], kind, content)
         except Empty:
@@ -247,7 +250,8 @@ class Home:
             if how == "lost":
                 self._reject(attempt.node, reason)
             elif how not in ("over", "stopped"):
-                self._count_death(attempt, how)
+                self.look_at = 0.0
+                self._count_death(attempt, how, reason)
             self.left[:0] = [
                 part for part in attempt.parts if how != "over" and not queue.is_over(part, self.root)
             ]
@@ -258,10 +262,18 @@ class Home:
         self.cluster.rejected[node.id] = f"{node.name}: {reason}"
         self.cluster.nodes.pop(node.id, None)
 
-    def _count_death(self, attempt: Attempt, how: str) -> None:
-        """Record the runs of a job as failed after several deaths; halve a stack that ran out of memory."""
-        self.deaths[attempt.job.id] += 1
-        times = self.deaths[attempt.job.id]
+    def _count_death(self, attempt: Attempt, how: str, reason: str) -> None:
+        """Record the runs of a job as failed after several deaths; halve a stack that ran out of memory.
+
+        A death before the job began is the node's: such a node may have died earlier, unnoticed.
+        """
+        counted = attempt.job.id if attempt.began else attempt.node.id
+        self.deaths[counted] += 1
+        times = self.deaths[counted]
+        if not attempt.began:
+            if times == MOST_DEATHS:
+                self._reject(attempt.node, f"no job begins there: {reason}")
+            return
         print(f"{attempt.node.name}: {how} while {attempt.job.id} was trained, attempt {times}", flush=True)
         if times < MOST_DEATHS:
             return

@@ -82,7 +82,7 @@ class Sender:
         """Send a message, soon."""
         self.messages.append((kind, *content))
         if time.monotonic() - self.last > SOON:
-            self._send()
+            self.send()
 
     def progress(self, run: Run, fraction: float) -> None:
         """Report the progress of a run after an epoch, and send a parcel if it is time for one."""
@@ -99,11 +99,12 @@ class Sender:
         parcel = self.changes.parcel(split or None)
         self.messages += [("parcel", *parcel), *self.ended]
         self.ended = []
-        self._send()
+        self.send()
         pause = len(parcel.content) * self.order.seats / BANDWIDTH
         self.next = time.monotonic() + max(self.order.every, pause)
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send the messages, of which there may be none."""
         messages, self.messages = self.messages, []
         try:
             self.post(messages)
@@ -179,6 +180,7 @@ def _train(order: Order, root: Path, post: Post) -> None:
     for name, content in parcels.unpacked(order.state, folders_of([order.job])).items():
         parcels.put(root / name, content)
     sender = Sender(root, order, post)
+    sender.send()  # home counts a death from here on as one of the job
     if order.settings.threads:
         torch.set_num_threads(order.settings.threads)
     with ExitStack() as within:
