@@ -51,6 +51,10 @@ def end(process):
     process.wait()
 
 
+# A dead node is noticed after seconds, not half a minute.
+HEALTH = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+
+
 class Ray:
     """A head without cores, so that jobs run on the nodes that a test starts."""
 
@@ -63,6 +67,7 @@ class Ray:
         self.head = self._start(
             *("--head", f"--port={self.address.rpartition(':')[2]}", f"--node-ip-address={HEAD}"),
             *("--num-cpus=0", "--include-dashboard=false", f"--temp-dir={scratch / 'ray'}"),
+            **HEALTH,
         )
         self.nodes = []
 
@@ -170,6 +175,7 @@ def assert_equal(folder, one, other):
 
 def test_equal_to_two_processes_after_home_and_a_node_were_killed(ray, tmp_path):
     run(tmp_path, "local", *TWO_STACKS)
+    kill_raylet(ray.start_node())  # Ray lists it for seconds more
     node, log = ray.start_node(), tmp_path / "home.log"
     words = command(tmp_path, "remote", *TWO_STACKS, "--cluster", ray.address, "--send-every", "0")
     own = environment(tmp_path, ACTLAB_CACHE=os.environ["ACTLAB_CACHE"])

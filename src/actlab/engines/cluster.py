@@ -84,8 +84,8 @@ def connected(options: Options) -> Iterator[Cluster]:
     """Yield the cluster, after checking that its nodes have this machine's versions; disconnect at the end.
 
     Raises:
-        ActlabError: if an option is invalid, there is no cluster, no node can train a job, or a node has other
-            versions.
+        ActlabError: if an option is invalid, there is no cluster, no node can train a job or answers, or a node
+            has other versions.
     """
     options.check()
     ray = require_ray()
@@ -103,6 +103,7 @@ def connected(options: Options) -> Iterator[Cluster]:
         found = Cluster(options)
         found.look(strict=True)
         if not found.seats:
+            found.require_nodes()
             wanted = f"{options.cpus:g} cores and {options.gpus:g} accelerators"
             raise ActlabError(f"--cluster {options.address}: no node has {wanted}: give fewer")
         yield found
@@ -144,7 +145,7 @@ class Cluster:
         return sum(node.seats for node in self.nodes.values())
 
     def look(self, strict: bool = False) -> None:
-        """Update which nodes there are, and check new ones.
+        """Update which nodes there are, and check new ones; do without nodes that do not answer.
 
         Args:
             strict: whether to raise for a node that is rejected; otherwise print why and do without it.
@@ -152,23 +153,41 @@ class Cluster:
         Raises:
             ActlabError: if ``strict`` and a node has other versions, or lacks a source that home cannot send.
         """
-        ray, alive = require_ray(), {}
-        for entry in ray.nodes():
-            if (
-                entry["Alive"]
-                and entry["NodeID"] not in self.rejected
-                and (n := self._seats(entry["Resources"]))
-            ):
-                name = f"{entry['NodeManagerHostname']} ({entry['NodeManagerAddress']})"
-                alive[entry["NodeID"]] = Node(entry["NodeID"], name, n)
-        new = {name: node for name, node in alive.items() if name not in self.nodes}
-        if faults := _faults(self, list(new.values())):
-            if strict:
-                raise ActlabError("; ".join(faults.values()))
-            for fault in faults.values():
-                print(f"{fault}; no job is sent there", flush=True)
-            self.rejected.update(faults)
-        self.nodes = {name: node for name, node in alive.items() if name not in self.rejected}
+        alive = {entry["NodeID"]: entry for entry in require_ray().nodes() if entry["Alive"]}
+        self.rejected = {name: reason for name, reason in self.rejected.items() if name in alive}
+        found: dict[str, Node] = {}
+        for name in alive.keys() - self.rejected.keys():
+            entry = alive[name]
+            if seats := self._seats(entry["Resources"]):
+                place = f"{entry['NodeManagerHostname']} ({entry['NodeManagerAddress']})"
+                found[name] = Node(name, place, seats)
+        faults = _faults(self, [node for name, node in found.items() if name not in self.nodes])
+        if strict and faults:
+            raise ActlabError("; ".join(f"{found[name].name} {fault}" for name, fault in faults.items()))
+        for name, fault in faults.items():
+            self.reject(found[name], fault)
+        self.nodes = {name: node for name, node in found.items() if name not in self.rejected}
+
+    def reject(self, node: Node, reason: str) -> None:
+        """Send no job to a node any more, and print why the first time."""
+        if node.id in self.rejected:
+            return
+        print(f"{node.name} {reason}; no job is sent there", flush=True)
+        self.rejected[node.id] = f"{node.name} {reason}"
+        self.nodes.pop(node.id, None)
+
+    def is_gone(self, node: Node) -> bool:
+        """Return whether Ray declared a node dead before the last look."""
+        return node.id not in self.nodes and node.id not in self.rejected
+
+    def require_nodes(self) -> None:
+        """Check that nodes are not missing because they were rejected.
+
+        Raises:
+            ActlabError: with the reasons, if there is no node and some were rejected.
+        """
+        if not self.nodes and self.rejected:
+            raise ActlabError(f"no node is left: {'; '.join(self.rejected.values())}")
 
     def provide(self, sources: Sequence[Source]) -> None:
         """Send each node what configs name outside actlab and the node lacks.
@@ -197,33 +216,31 @@ class Cluster:
 
 
 def _faults(cluster: Cluster, new: Sequence[Node]) -> dict[str, str]:
-    """Return why nodes cannot train jobs, by their ids; send them the files that they lack."""
+    """Return why nodes that answer cannot train jobs, by their ids; send them the files that they lack."""
     found: dict[str, str] = {}
     facts = nodes.facts_anywhere()
     home, answers = facts(), _answers(cluster, new, facts)
-    for node, answer in zip(new, answers, strict=True):
+    for node, answer in answers:
         if isinstance(answer, str):
-            found[node.id] = f"{node.name}: {answer}"
+            found[node.id] = answer
             continue
         other = {key: f"{key} {answer[key]}, not {home[key]}" for key in home if answer[key] != home[key]}
         processor = other.pop(nodes.PROCESSOR, None)
         if other:
-            found[node.id] = (
-                f"{node.name} has {', '.join(other.values())}: install the versions of this machine there"
-            )
+            found[node.id] = f"has {', '.join(other.values())}: install the versions of this machine there"
         elif processor and not cluster.sources:
             print(f"{node.name} has {processor}: last digits may differ", flush=True)
     if cluster.sources:
-        found |= _send_sources(cluster, [node for node in new if node.id not in found])
+        found |= _send_sources(cluster, [node for node, _ in answers if node.id not in found])
     return found
 
 
 def _send_sources(cluster: Cluster, new: Sequence[Node]) -> dict[str, str]:
     """Send to each node the sources that it lacks; return why nodes cannot get them, by their ids."""
     ray, found, parcels_of = require_ray(), {}, cache(shipping.parcel)
-    for node, lacks in zip(new, _answers(cluster, new, nodes.lacking, cluster.sources), strict=True):
+    for node, lacks in _answers(cluster, new, nodes.lacking, cluster.sources):
         if isinstance(lacks, str):
-            found[node.id] = f"{node.name}: {lacks}"
+            found[node.id] = lacks
         elif lacks:
             try:
                 sent = [(cluster.sources[n], parcels_of(cluster.sources[n])) for n in lacks]
@@ -232,24 +249,28 @@ def _send_sources(cluster: Cluster, new: Sequence[Node]) -> dict[str, str]:
                         f"{', '.join(str(source) for source, _ in sent)} have {size / 2**20:,.0f} MB"
                     )
             except ActlabError as error:
-                found[node.id] = f"{node.name} lacks {error}"
+                found[node.id] = f"lacks {error}"
                 continue
-            (left,) = _answers(cluster, [node], nodes.take, ray.put(sent))
-            if left:
-                found[node.id] = f"{node.name} cannot use {left if isinstance(left, str) else ', '.join(left)}"
+            for _, left in _answers(cluster, [node], nodes.take, ray.put(sent)):
+                if left:
+                    found[node.id] = f"cannot use {left if isinstance(left, str) else ', '.join(left)}"
     return found
 
 
-def _answers(cluster: Cluster, new: Sequence[Node], function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Return what a function returns on each node; a text with the reason where it fails."""
+def _answers(
+    cluster: Cluster, new: Sequence[Node], function: Callable[..., Any], *args: Any
+) -> list[tuple[Node, Any]]:
+    """Return each node that answers with what a function returns there; where it fails, the reason."""
     ray = require_ray()
-    tasks = [cluster.on(node, function, *args) for node in new]
-    found: list[Any] = []
-    for task in tasks:
+    tasks = [(node, cluster.on(node, function, *args)) for node in new]
+    found: list[tuple[Node, Any]] = []
+    for node, task in tasks:
         try:
-            found.append(ray.get(task, timeout=_PATIENCE))
-        except ray.exceptions.RayError as error:
-            found.append(message_of(error))
+            found.append((node, ray.get(task, timeout=_PATIENCE)))
+        except ray.exceptions.RayTaskError as error:
+            found.append((node, f"has failed: {message_of(error)}"))
+        except ray.exceptions.RayError as error:  # a node that has just died is listed for up to a minute
+            cluster.reject(node, f"does not answer ({type(error).__name__})")
     return found
 
 

@@ -155,8 +155,7 @@ class Home:
         busy = Counter(attempt.node.id for attempt in self.attempts.values())
         free = [node for node in self.cluster.nodes.values() for _ in range(node.seats - busy[node.id])]
         if not (free or self.attempts or self.waits):
-            if self.cluster.rejected:
-                raise ActlabError(f"no node is left: {'; '.join(self.cluster.rejected.values())}")
+            self.cluster.require_nodes()
             print("all nodes are gone: waiting for nodes", flush=True)
         self.waits = not free and not self.attempts
         free.sort(key=lambda node: busy[node.id])
@@ -229,16 +228,20 @@ class Home:
             raise ActlabError(f"{attempt.node.name}: {error}") from error
 
     def _conclude(self) -> None:
-        """Handle the tasks that have ended, after their last messages."""
+        """Handle the tasks that have ended, after their last messages, and those of nodes that are gone.
+
+        A task on a frozen node, or behind a split network, ends minutes after its node was declared dead.
+        """
         ray = require_ray()
         tasks = {attempt.task: attempt for attempt in self.attempts.values()}
-        ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=0) if tasks else ([], [])
+        ended, running = ray.wait(list(tasks), num_returns=len(tasks), timeout=0) if tasks else ([], [])
         if ended:
             self._read()
-        for task in ended:
+        gone = [task for task in running if self.cluster.is_gone(tasks[task].node)]
+        for task in [*ended, *gone]:
             attempt = tasks[task]
             try:
-                how, reason = ray.get(task)
+                how, reason = ray.get(task) if task in ended else ("NodeDiedError", "")
             except ray.exceptions.RayTaskError as error:
                 raise ActlabError(f"{attempt.node.name}: {message_of(error)}") from error
             except ray.exceptions.RayError as error:
@@ -248,19 +251,13 @@ class Home:
             if how == "error":
                 raise ActlabError(f"{attempt.node.name}: {reason}")
             if how == "lost":
-                self._reject(attempt.node, reason)
+                self.cluster.reject(attempt.node, f"cannot write files or reach this machine: {reason}")
             elif how not in ("over", "stopped"):
                 self.look_at = 0.0
                 self._count_death(attempt, how, reason)
             self.left[:0] = [
                 part for part in attempt.parts if how != "over" and not queue.is_over(part, self.root)
             ]
-
-    def _reject(self, node: Node, reason: str) -> None:
-        """Do without a node that cannot write files or reach home."""
-        print(f"{node.name} is no longer used: {reason}", flush=True)
-        self.cluster.rejected[node.id] = f"{node.name}: {reason}"
-        self.cluster.nodes.pop(node.id, None)
 
     def _count_death(self, attempt: Attempt, how: str, reason: str) -> None:
         """Record the runs of a job as failed after several deaths; halve a stack that ran out of memory.
@@ -272,7 +269,7 @@ class Home:
         times = self.deaths[counted]
         if not attempt.began:
             if times == MOST_DEATHS:
-                self._reject(attempt.node, f"no job begins there: {reason}")
+                self.cluster.reject(attempt.node, f"does not begin a job: {reason}")
             return
         print(f"{attempt.node.name}: {how} while {attempt.job.id} was trained, attempt {times}", flush=True)
         if times < MOST_DEATHS:
