@@ -78,7 +78,7 @@ def role_of(process: psutil.Process, home: int) -> str | None:
         return "home"
     if words.startswith("ray::Queue") or words.startswith("ray::_Queue"):
         return "mailbox"
-    if words.startswith("ray::") and "IDLE" not in words:
+    if words.startswith("ray::_train"):
         return "node"
     if parent == home and "multiprocessing" in words:
         return "worker"
