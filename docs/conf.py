@@ -22,6 +22,7 @@ for name in _EARLY:
     importlib.import_module(name)
 
 project = "actlab"
+copyright = "the actlab authors"
 version = release = version_of("actlab")
 extensions = [
     "sphinx.ext.autodoc",
@@ -31,6 +32,8 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "actlab"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 default_role = "any"  # `name` is a name of ours, or text
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
