@@ -41,7 +41,7 @@ def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
     >>> round(power(15, 1.0), 2), round(power(15, 0.0), 2)
     (0.95, 0.05)
     """
-    from scipy.stats import nct, t  # imported lazily: it takes half a second
+    from scipy.stats import nct, t  # imported lazily: it takes a second
 
     freedom, shift = pairs - 1, abs(effect) * math.sqrt(pairs)
     limit = float(t.ppf(1 - LEVEL / hypotheses / 2, freedom))

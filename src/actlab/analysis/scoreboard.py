@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
 from annotated_types import MinLen  # a dependency of pydantic; imports fast
-from scipy.stats import rankdata
 from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
@@ -297,6 +296,8 @@ def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
 def _ranked(task: Task, units: frozenset[str]) -> Task:
     """Return a task with ranks for those ``units`` that are better than guessing; with any, the task counts."""
     better = [unit for unit in units if not task.places[unit].guessing]
+    from scipy.stats import rankdata  # imported lazily: it takes a second
+
     sign = 1 if task.column.worst > 0 else -1
     # float32 is the precision of recorded values.
     medians = [np.float32(sign * task.places[unit].median) for unit in better]

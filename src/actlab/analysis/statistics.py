@@ -216,7 +216,7 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     0.03125
     """
-    from scipy.stats import rankdata  # imported lazily: it takes half a second
+    from scipy.stats import rankdata  # imported lazily: it takes a second
 
     d = paired_differences(a, b)
     if d.size == 0:
