@@ -299,6 +299,11 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     first = cli("study", "run", "tiny.yaml", "--activation", "silu").out.splitlines()
     assert first[-2].startswith("Enough seeds for a verdict, about ")
     assert first[-1] == "  actlab study run tiny.yaml --activation silu --seeds 8 --reference gelu"
+    broken = tmp_path / "broken.py"
+    broken.write_text("def flat(x):\n    return x.mean()\n")
+    alone = cli("study", "run", "tiny.yaml", "--activation", "silu", "--activation", f"{broken}:flat")
+    assert alone.code == 1
+    assert "Enough seeds" not in alone.out, "the activation must be corrected first"
     words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
     assert "Enough seeds" not in cli(*words, "8").out
     extended = cli(*words, "10").out

@@ -310,6 +310,6 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
                 study_output.publish(opened[-1], folder, written)
         else:
             output.keep(opened, folder)
-        if args.activations and args.seeds is None and not study.stages:
+        if args.activations and args.seeds is None and not study.stages and not failed:
             study_output.suggest(opened[-1], ["study", *argv], args.reference)
     return int(failed > 0)

@@ -161,7 +161,8 @@ class Cluster:
             if seats := self._seats(entry["Resources"]):
                 place = f"{entry['NodeManagerHostname']} ({entry['NodeManagerAddress']})"
                 found[name] = Node(name, place, seats)
-        faults = _faults(self, [node for name, node in found.items() if name not in self.nodes])
+        new = [node for name, node in found.items() if name not in self.nodes]
+        faults = _faults(self, new) if new else {}
         if strict and faults:
             raise ActlabError("; ".join(f"{found[name].name} {fault}" for name, fault in faults.items()))
         for name, fault in faults.items():
