@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.points import in_words, printer, printers
+from actlab.analysis.statistics import ranks
 from actlab.config.keys import canonical, in_full, located, mode_of, plain_unit, same, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
@@ -296,13 +297,11 @@ def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
 def _ranked(task: Task, units: frozenset[str]) -> Task:
     """Return a task with ranks for those ``units`` that are better than guessing; with any, the task counts."""
     better = [unit for unit in units if not task.places[unit].guessing]
-    from scipy.stats import rankdata  # imported lazily: it takes a second
-
     sign = 1 if task.column.worst > 0 else -1
     # float32 is the precision of recorded values.
     medians = [np.float32(sign * task.places[unit].median) for unit in better]
-    ranks = dict(zip(better, map(float, rankdata(medians)), strict=True))
-    places = {u: p._replace(rank=ranks.get(u, math.nan)) for u, p in task.places.items()}
+    found = dict(zip(better, map(float, ranks(medians)), strict=True))
+    places = {u: p._replace(rank=found.get(u, math.nan)) for u, p in task.places.items()}
     return replace(task, places=places, counted=bool(better))
 
 

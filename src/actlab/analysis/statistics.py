@@ -216,15 +216,24 @@ def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     0.03125
     """
-    from scipy.stats import rankdata  # imported lazily: it takes a second
-
     d = paired_differences(a, b)
     if d.size == 0:
         return None
     off = rounding(a, b)
     unequal = np.abs(d) > off
     sizes = _tie_groups(np.abs(d[unequal]), off[unequal])
-    return sign_flip_p(np.sign(d[unequal]) * rankdata(sizes)) if unequal.any() else 1.0
+    return sign_flip_p(np.sign(d[unequal]) * ranks(sizes)) if unequal.any() else 1.0
+
+
+def ranks(values: npt.ArrayLike) -> Array:
+    """Return ranks from 1; equal values share the mean of theirs. Importing scipy.stats for it takes a second.
+
+    >>> ranks([3.0, 1.0, 3.0]).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    mean: Array = (np.cumsum(sizes) - (sizes - 1) / 2)[places]
+    return mean
 
 
 def _tie_groups(sizes: Array, off: Array) -> Array:
