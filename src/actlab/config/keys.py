@@ -234,16 +234,15 @@ def plain_unit(value: Any) -> Any:
     return value["name"] if alone else value
 
 
-def is_third_party(value: Any) -> bool:
-    """Return whether an activation is imported from outside actlab: by ``file.py:Name`` or a class path.
+def is_imported(value: Any) -> bool:
+    """Return whether an activation is given by ``file.py:Name`` or a class path, not by a registered name.
 
-    >>> [is_third_party(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
+    >>> [is_imported(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
     [False, True, True]
     """
-    if isinstance(value, Mapping) and "class_path" in value:
-        return not str(value["class_path"]).startswith("actlab.")
     name = value.get("name") if isinstance(value, Mapping) else value
-    return isinstance(name, str) and _UNIT_OF.fullmatch(name) is not None
+    by_class = isinstance(value, Mapping) and "class_path" in value
+    return by_class or (isinstance(name, str) and _UNIT_OF.fullmatch(name) is not None)
 
 
 def located(value: Any) -> Any:

@@ -20,7 +20,7 @@ from actlab.config.keys import (
     as_number,
     get_dotted,
     import_path,
-    is_third_party,
+    is_imported,
     label,
     plain_unit,
     same,
@@ -292,7 +292,7 @@ class Study:
         Figures and tables emphasise these.
         """
         known = (plain_unit(one) for one in self.added)
-        return short(key) == UNIT and (is_third_party(value) or any(same(plain_unit(value), x) for x in known))
+        return short(key) == UNIT and (is_imported(value) or any(same(plain_unit(value), x) for x in known))
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
