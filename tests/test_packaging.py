@@ -271,6 +271,7 @@ def output_of(words: str, said: dict[str, str]) -> str:
 
 
 @pytest.mark.slow  # fifteen seeds of five activations: some minutes
+@pytest.mark.timeout(1800)
 def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, tmp_path):
     said = followed("docs/guide/first_answer.md", installed, tmp_path)
     table = output_of("--html", said)
@@ -283,6 +284,7 @@ def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, tmp_path):
 
 
 @pytest.mark.slow  # fifteen seeds of five activations, and eight tasks of the scoreboard: some minutes
+@pytest.mark.timeout(1800)
 def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     said = followed("README.md", installed, tmp_path)
     assert "10 of 10 runs finished" in output_of("demo --smoke", said)
