@@ -151,7 +151,7 @@ def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
 
 def test_batches_add_up(layers):
     whole, parts = measure(layers[2]), bias_shift.measure(sums_of(layers[2], batch=77))
-    assert parts == pytest.approx(whole, rel=1e-9, nan_ok=True)
+    assert parts == pytest.approx(whole, rel=1e-6, nan_ok=True)  # k inverts a matrix, far from well conditioned
 
 
 def test_a_layer_sees_activations_and_derivatives(trained, layers):
