@@ -11,6 +11,7 @@ from actlab.config import elsewhere
 from actlab.engines import parcels, shipping
 from actlab.errors import ActlabError
 from actlab.storage import contents
+from actlab.storage.files import write_atomically
 from tiny_study import STUDY, execute, load, metrics
 
 
@@ -98,9 +99,9 @@ def test_files_are_written_in_the_order_of_training(tmp_path, monkeypatch):
     node.mkdir()
     changes = parcels.Changes(node)
     for name in reversed(names):
-        parcels.put(node / name, name.encode())
+        write_atomically(node / name, name.encode())
     monkeypatch.setattr(
-        parcels, "put", lambda path, content: seen.append((str(path.relative_to(home)), content))
+        parcels, "write_atomically", lambda path, content: seen.append((str(path.relative_to(home)), content))
     )
     parcels.write(changes.parcel(), home, ["r", "stacks/a"])
     assert seen == [(name, name.encode()) for name in names]

@@ -8,7 +8,7 @@ missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -73,30 +73,34 @@ def execute(
     Raises:
         ActlabError: if a probe cannot be created.
     """
-    failed: list[list[str]] = []  # probe and ids of runs
+    failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run of a failed evaluation
     while True:
         busy = False
         for probe, left in missing(runs, root, probes):
-            tried = {name for which, *names in failed if which == probe.name for name in names}
-            free = [run for run in left if run.id not in tried]
-            for group in _groups(free, root):
-                for part in packing.even_parts(group, TOGETHER):
-                    names = [run.id for run in part]
-                    with holding(root, names) as held:
-                        busy = busy or not held
-                        if held and not _succeeds(probe, part, root, say):
-                            failed.append([probe.name, *names])
+            evaluate = made(probe)
+            for part in _parts((run for run in left if (probe.name, run.id) not in tried), root):
+                with holding(root, [run.id for run in part]) as held:
+                    busy = busy or not held
+                    if held and not _succeeds(probe, evaluate, part, root, say):
+                        failed += 1
+                        tried.update((probe.name, run.id) for run in part)
         if not busy or not wait:
-            return len(failed)
+            return failed
         signals.check()
         time.sleep(PAUSE)
 
 
-def _succeeds(probe: Probe, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> bool:
+def _parts(runs: Iterable[Run], root: Path) -> Iterator[Sequence[Run]]:
+    """Yield the runs that are evaluated together."""
+    for group in _groups([*runs], root):
+        yield from packing.even_parts(group, TOGETHER)
+
+
+def _succeeds(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> bool:
     """Evaluate a probe on some runs, whose locks are held; say why if that fails."""
     signals.check()
     runs = _without(probe, part, root)  # others may have been evaluated meanwhile
-    fault = _fault_of(probe, made(probe), runs, root, say) if runs else None
+    fault = _fault_of(probe, evaluate, runs, root, say) if runs else None
     if fault:
         say(f"probe {probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
     return not fault

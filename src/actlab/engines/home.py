@@ -112,7 +112,8 @@ class Home:
         self.settings, self.logger = settings, logger
         self.attempts: dict[int, Attempt] = {}
         self.left: list[Job] = []
-        self.deaths: Counter[str] = Counter()  # by job, while it was trained; by node, before a job began there
+        self.deaths: Counter[str] = Counter()  # by job
+        self.false_starts: Counter[str] = Counter()  # by node
         self.loggers: dict[str, Any] = {}  # by run id
         self.submitted = 0
         self.waits = False
@@ -254,23 +255,24 @@ class Home:
                 self.cluster.reject(attempt.node, f"cannot write files or reach this machine: {reason}")
             elif how not in ("over", "stopped"):
                 self.look_at = 0.0
-                self._count_death(attempt, how, reason)
+                if attempt.began:
+                    self._count_death(attempt, how)
+                else:
+                    self._count_false_start(attempt.node, reason)
             self.left[:0] = [
                 part for part in attempt.parts if how != "over" and not queue.is_over(part, self.root)
             ]
 
-    def _count_death(self, attempt: Attempt, how: str, reason: str) -> None:
-        """Record the runs of a job as failed after several deaths; halve a stack that ran out of memory.
+    def _count_false_start(self, node: Node, reason: str) -> None:
+        """Do without a node on which several jobs ended before they began; it may have died unnoticed."""
+        self.false_starts[node.id] += 1
+        if self.false_starts[node.id] == MOST_DEATHS:
+            self.cluster.reject(node, f"does not begin a job: {reason}")
 
-        A death before the job began is the node's: such a node may have died earlier, unnoticed.
-        """
-        counted = attempt.job.id if attempt.began else attempt.node.id
-        self.deaths[counted] += 1
-        times = self.deaths[counted]
-        if not attempt.began:
-            if times == MOST_DEATHS:
-                self.cluster.reject(attempt.node, f"does not begin a job: {reason}")
-            return
+    def _count_death(self, attempt: Attempt, how: str) -> None:
+        """Record the runs of a job as failed after several deaths; halve a stack that ran out of memory."""
+        self.deaths[attempt.job.id] += 1
+        times = self.deaths[attempt.job.id]
         print(f"{attempt.node.name}: {how} while {attempt.job.id} was trained, attempt {times}", flush=True)
         if times < MOST_DEATHS:
             return

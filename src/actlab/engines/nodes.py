@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import torch
 from pytorch_lightning.loggers import Logger
 
 from actlab.config import elsewhere
@@ -22,6 +20,7 @@ from actlab.engines.settings import Settings, quiet
 from actlab.engines.shipping import Source
 from actlab.errors import ActlabError, described
 from actlab.runtime import signals
+from actlab.storage.files import write_atomically
 from actlab.studies import stacks
 from actlab.studies.plan import Run
 
@@ -162,7 +161,7 @@ def train(order: Order, post: Post) -> tuple[str, str]:
         home; or ``error`` and the message of an error that ends the study.
     """
     try:
-        with signals.stopping(), TemporaryDirectory(prefix="actlab-") as folder, _in(Path(folder)):
+        with signals.stopping(), TemporaryDirectory(prefix="actlab-") as folder, chdir(folder):
             _train(order, Path(folder, order.study), post)
     except signals.Stopped:
         return "stopped", ""
@@ -178,16 +177,14 @@ def _train(order: Order, root: Path, post: Post) -> None:
     """Train a job and send its files; after SIGTERM, those of the last whole epoch."""
     root.mkdir()
     for name, content in parcels.unpacked(order.state, folders_of([order.job])).items():
-        parcels.put(root / name, content)
+        write_atomically(root / name, content)
     sender = Sender(root, order, post)
     sender.send()  # home counts a death from here on as one of the job
-    if order.settings.threads:
-        torch.set_num_threads(order.settings.threads)
     with ExitStack() as within:
         within.enter_context(quiet())
         within.enter_context(redirect_stdout(ReportedOutput(sender.report)))
         within.enter_context(elsewhere.using(places(order.sources), dict(s[:2] for s in order.sources)))
-        if reason := order.settings.apply():
+        if reason := order.settings.apply_to_worker():
             print(f"{socket.gethostname()}: {reason}")
         logger = (lambda run: SentLogger(run, sender)) if order.logged else None
         try:
@@ -196,17 +193,6 @@ def _train(order: Order, root: Path, post: Post) -> None:
             sender.send_parcel()
             raise
         sender.send_parcel()
-
-
-@contextmanager
-def _in(folder: Path) -> Any:
-    """Work in a folder, where relative names in configs mean nothing."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def folders_of(jobs: Sequence[Job]) -> list[str]:
@@ -249,6 +235,7 @@ def facts_anywhere() -> Callable[[], dict[str, str]]:
     names, processor = _PACKAGES, PROCESSOR
 
     def facts() -> dict[str, str]:
+        """Return versions and the processor of this machine, by name."""
         import hashlib
         import platform
         from importlib.metadata import PackageNotFoundError, version

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import regular, replacing
+from actlab.storage.files import regular, write_atomically
 
 _PARTIAL = re.compile(r"\..*\.partial")  # hidden folders of `actlab.storage.files.scratch`
 # Training writes in this order, so a killed process leaves a prefix. The last pattern that matches counts.
@@ -144,15 +144,9 @@ def write(parcel: Parcel, root: Path, folders: Sequence[str]) -> None:
     for name in parcel.gone:
         check_name(name, folders)
     for name in sorted(files, key=_rank):
-        put(root / name, files[name])
+        write_atomically(root / name, files[name])
     for name in sorted(parcel.gone, key=_rank):
         (root / name).unlink(missing_ok=True)
-
-
-def put(path: Path, content: bytes) -> None:
-    """Write a file atomically; create its folder."""
-    with replacing(path) as partial:
-        partial.write_bytes(content)
 
 
 def _rank(name: str) -> tuple[int, str]:

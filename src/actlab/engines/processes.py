@@ -217,9 +217,6 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
     threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
     if seat is not None and (number := torch.accelerator.device_count()):
         os.environ[VISIBLE] = device_of(seat, number, os.environ.get(VISIBLE))
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-
     one_at_a_time = threading.Lock()
 
     def report(kind: str, *content: Any) -> None:
@@ -227,7 +224,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
             pipe.send((kind, *content))
 
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
-        settings.apply()
+        settings.apply_to_worker()
         while (call := pipe.recv()) is not None:
             function, args = call
             try:

@@ -60,6 +60,12 @@ class Settings:
         matmul.use(self.products)
         return streams.compile_masks() if self.compiled else None
 
+    def apply_to_worker(self) -> str | None:
+        """Apply the settings, with the number of threads, to a process that only works for the study."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        return self.apply()
+
 
 def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> tuple[Settings, list[str]]:
     """Return the settings of a study's first start, or choose and store new ones.

@@ -87,10 +87,9 @@ def code_of(text: str) -> dict[str, Path]:
     else:
         name = module_of(text).partition(".")[0]
         first = _module_files(name) if name else []
-        alone = len(first) == 1 and first[0].stem == name
-        top = next((parent for file in first for parent in file.parents if parent.name == name), None)
-        folder = first[0].parent if alone else top.parent if top else Path("/")
-        files = _with_imports(first, folder if alone else None)
+        alone = _folder_alone(name, first)
+        top = next((parent for file in first for parent in file.parents if parent.name == name), Path("/"))
+        folder, files = alone or top.parent, _with_imports(first, alone)
     roots = {folder, *(Path(entry).resolve() for entry in sys.path)}
     own = [file.resolve() for file in files if not _is_installed(file)]
     return {str(f.relative_to(root)): f for f in own for root in roots if f.is_relative_to(root)}
@@ -196,8 +195,12 @@ def _imported_names(source: bytes) -> tuple[str, ...]:
 def _module_digest(name: str) -> str | None:
     """Return the digest of a user-defined module or package; None for any other name."""
     files = _module_files(name)
-    alone = len(files) == 1 and files[0].stem == name
-    return _files_digest(_with_imports(files, files[0].parent if alone else None)) if files else None
+    return _files_digest(_with_imports(files, _folder_alone(name, files))) if files else None
+
+
+def _folder_alone(name: str, files: Sequence[Path]) -> Path | None:
+    """Return the folder of a module that is a single file; None for a package."""
+    return files[0].parent if len(files) == 1 and files[0].stem == name else None
 
 
 def _module_files(name: str) -> list[Path]:

@@ -132,10 +132,13 @@ def _remove_abandoned(parent: Path) -> None:
                 lock.release()
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file atomically: a kill leaves either the old or the new content."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file atomically, a text as UTF-8: a kill leaves either the old or the new content."""
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        if isinstance(content, bytes):
+            partial.write_bytes(content)
+        else:
+            partial.write_text(content, encoding="utf-8")
 
 
 def write_sealed(path: Path, content: Any) -> None:
