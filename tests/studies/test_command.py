@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,18 @@ def test_a_unit_from_a_scratch_file_joins_the_grid(study, tmp_path):
 def test_an_unfinished_study_says_so(finished, tmp_path):
     next((tmp_path / "runs/tiny").glob("relu-*seed1*/result.json")).unlink()
     assert "7 of 8 runs finished" in finished("show").out
+
+
+def test_an_unpacked_archive_without_checkpoints_is_finished(finished, tmp_path):
+    table = finished("show").out
+    with tarfile.open(tmp_path / "tiny.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.add("runs/tiny", filter=lambda file: None if file.name.endswith("/checkpoints") else file)
+    shutil.rmtree(tmp_path / "runs")
+    with tarfile.open(tmp_path / "tiny.tar.gz") as archive:
+        archive.extractall(filter="data")
+    assert not list(tmp_path.glob("runs/tiny/*/checkpoints"))
+    assert finished("show").out == table
+    assert "8 runs, 8 finished, 0 to run" in finished("run").out
 
 
 def test_runs_of_changed_settings_are_named_and_not_mixed(finished, tmp_path):
