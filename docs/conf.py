@@ -47,8 +47,9 @@ exclude_patterns = ["_build", "api"]  # api: of earlier versions
 _PAGES = {
     **{"CONTRIBUTING.md": "/contributing.md", "CHANGELOG.md": "/changes.md", "data/README.md": "/data.md"},
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
+    "results/claims.md": "/claims.md",
 }
-_LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[A-Z]+\.md)(#[^)]*)?\)")
+_LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*(?:[A-Z]+|claims)\.md)(#[^)]*)?\)")
 
 
 class Generated(SphinxDirective):

@@ -167,6 +167,40 @@ def test_gelu_goes_to_relu_as_sigma_goes_to_0() -> None:
     assert all(e <= bound * s for e, s in zip(errors, (0.1, 0.01, 1e-6), strict=True))
 
 
+def test_gelu_and_relu_agree_far_from_0() -> None:
+    """They differ by |x|Φ(−|x|), at most φ(x), which falls faster than any power."""
+    x = torch.tensor([-20.0, -10.0, -5.0, 5.0, 10.0, 20.0], dtype=torch.float64)
+    apart = (create("gelu")(x) - x.relu()).abs()
+    assert (apart <= torch.from_numpy(phi(x.numpy())) * (1 + 1e-9) + 1e-15).all()
+    assert apart[2] > 10 * apart[1]
+
+
+def test_curvature_of_gelu_relu_and_elu() -> None:
+    """GELU″ = φ(x)(2 − x²): neither convex nor monotonic, flat at ±√2; ELU is convex for α ≤ 1."""
+    x = torch.linspace(-5, 5, 2001, dtype=torch.float64, requires_grad=True)
+
+    def derivatives(**spec: Any) -> tuple[Tensor, Tensor]:
+        (slope,) = torch.autograd.grad(create(spec)(x).sum(), x, create_graph=True)
+        return slope.detach(), torch.autograd.grad(slope.sum(), x)[0]
+
+    slope, curvature = derivatives(name="gelu")
+    torch.testing.assert_close(curvature, torch.from_numpy(phi(x.detach().numpy())) * (2 - x.detach() ** 2))
+    assert slope.min() < 0 < slope.max()
+    assert curvature.min() < 0 < curvature.max()
+    for name in ("relu", "elu"):
+        steps = create(name)(x).detach().diff()
+        assert (steps >= 0).all()
+        assert (steps.diff() >= -1e-12).all()
+    assert (create("elu", alpha=2.0)(x).detach().diff().diff() < -1e-4).any()
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+def test_elu_saturates_at_minus_alpha(alpha: float) -> None:
+    """E §3: the value for x → −∞."""
+    x = torch.tensor([-10.0, -20.0, -40.0], dtype=torch.float64)
+    torch.testing.assert_close(create("elu", alpha=alpha)(x) + alpha, alpha * x.exp(), rtol=1e-6, atol=1e-15)
+
+
 @pytest.mark.parametrize("learnable", [True, "mu", "sigma"])
 @pytest.mark.parametrize("channels", [None, 3])
 def test_learnt_gaussians(learnable: bool | str, channels: int | None) -> None:
