@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -221,6 +221,15 @@ class Experiment(NamedTuple):
     trainer: pl.Trainer
     task: pl.LightningModule
     data: pl.LightningDataModule
+
+    def updates_per_epoch(self) -> int | None:
+        """Prepare the data and return the number of training batches; None if the loader has no length."""
+        self.data.prepare_data()
+        self.data.setup("fit")
+        loader = self.data.train_dataloader()
+        batches = len(loader) if isinstance(loader, Sized) else None
+        limit = self.trainer.limit_train_batches
+        return min(batches, limit) if batches and isinstance(limit, int) else batches
 
 
 def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:

@@ -14,6 +14,7 @@ import pytest
 import pytorch_lightning as pl
 
 from actlab.engines import packing, workers
+from actlab.engines.jobs import Job
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
@@ -108,7 +109,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
-    assert workers.work([packing.Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
+    assert workers.work([Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
     assert RunFolder(tmp_path, safe).finished
     assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).failure
 
@@ -121,13 +122,13 @@ def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):
     arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
     callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
     run.config["trainer"]["callbacks"].append(callback)
-    assert workers.work([packing.Job(run.id, (run,), 1)], tmp_path, ignore, Settings()) == []
+    assert workers.work([Job(run.id, (run,), 1)], tmp_path, ignore, Settings()) == []
     assert RunFolder(tmp_path, run).finished
 
 
 def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):
     runs[0].config["data"]["init_args"] |= {"sample": False, "dataset": "./nowhere"}
-    jobs = [packing.Job(run.id, (run,), 1) for run in runs]
+    jobs = [Job(run.id, (run,), 1) for run in runs]
     with pytest.raises(ActlabError, match="nowhere"):
         workers.work(jobs, tmp_path, ignore, TWO)
     assert _gone()

@@ -18,7 +18,6 @@ from actlab.callbacks import refuse_averaging
 from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
-from actlab.engines.preparation import updates_per_epoch
 from actlab.engines.processes import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -168,7 +167,7 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> l
     relu = sum(_seconds(torch.relu, x) for _, x in sites.values())
     if mine <= SLOW * relu:  # also without sites
         return []
-    size, updates = getattr(experiment.data, "batch_size", SAMPLES), updates_per_epoch(experiment) or 1
+    size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
     run = duration(step * updates * epochs)
     return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {run} for one run"]

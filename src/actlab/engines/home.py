@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from actlab.engines import nodes, packing, parcels, queue, shipping
 from actlab.engines.cluster import Cluster, Node, message_of, require_ray
+from actlab.engines.jobs import Job
 from actlab.engines.nodes import Order
-from actlab.engines.packing import Job
 from actlab.engines.parcels import Parcel
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from actlab.engines import queue, sequential
 from actlab.engines.devices import rank
-from actlab.engines.packing import Job
+from actlab.engines.jobs import Job
 from actlab.engines.processes import EndedError
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet

@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger
 
 from actlab.config import elsewhere
 from actlab.engines import parcels, queue, shipping
-from actlab.engines.packing import Job
+from actlab.engines.jobs import Job
 from actlab.engines.processes import ReportedOutput
 from actlab.engines.settings import Settings, quiet
 from actlab.engines.shipping import Source

@@ -19,6 +19,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from actlab import experiments
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import SMALL, threads_for
+from actlab.engines.jobs import Job
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -31,25 +32,6 @@ from actlab.studies.stacks import Stack
 
 TRIALS = "trials.json"
 _RETRY = "delete it; the trials of stacks are then run again"
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run or a stack of runs, trained by one Trainer.
-
-    Args:
-        id: id of the run, or of the stack; the name of the stack's folder.
-        runs: the runs, in the order of the run axis.
-        threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
-    """
-
-    id: str
-    runs: tuple[Run, ...]
-    threads: int = 0
-
-    def checkpoint(self, root: Path) -> Path:
-        """Return the path of a stack's checkpoint, which exists only during training."""
-        return root / "stacks" / self.id / "last.ckpt"
 
 
 @dataclass(frozen=True)

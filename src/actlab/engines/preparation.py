@@ -5,7 +5,7 @@ The helper is a child process if the study names third-party code, otherwise thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +16,9 @@ from actlab.studies.plan import Probe, Run, Study
 _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
 
 if TYPE_CHECKING:
-    from actlab.engines.packing import Job
+    from actlab.engines.jobs import Job
     from actlab.engines.processes import Child, Here, Report
     from actlab.engines.settings import Settings
-    from actlab.experiments import Experiment
 
 
 def helper_for(study: Study) -> Child | Here:
@@ -140,7 +139,7 @@ def arrange(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
         )
     first = experiments.build(todo[0].config)
-    per_epoch, single = updates_per_epoch(first), first.trainer.world_size == 1
+    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
     updates = sum((r.epochs or 1) * (per_epoch or 1) for r in todo)
     chosen, said = settings.decide(root, updates, jobs, single)
     packed = packing.pack(runs, root, max_stack, stacked, chosen)
@@ -179,18 +178,7 @@ def faults_of(runs: Sequence[Run], helper: Child | Here, hints: bool = True) -> 
 
 
 def updates_of(report: Report, run: Run) -> int | None:
-    """Return `updates_per_epoch` of a run; called in a helper."""
+    """Return the number of updates per epoch of a run; called in a helper."""
     from actlab import experiments
 
-    return updates_per_epoch(experiments.build(run.config))
-
-
-def updates_per_epoch(experiment: Experiment) -> int | None:
-    """Return the number of training batches per epoch; None if the data loader has no length."""
-    trainer, _, data = experiment
-    data.prepare_data()
-    data.setup("fit")
-    loader = data.train_dataloader()
-    batches = len(loader) if isinstance(loader, Sized) else None
-    limit = trainer.limit_train_batches
-    return min(batches, limit) if batches and isinstance(limit, int) else batches
+    return experiments.build(run.config).updates_per_epoch()

@@ -14,7 +14,7 @@ from pytorch_lightning.utilities.memory import is_oom_error
 
 from actlab.config import identity
 from actlab.engines import packing, sequential, stacked
-from actlab.engines.packing import Job
+from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
 from actlab.runtime import signals

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
@@ -19,6 +19,7 @@ from torch import Tensor
 from actlab import experiments
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.devices import keep_freed, threads
+from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress, Recorder, summarise
 from actlab.experiments import Experiment
 from actlab.stacking import StackedNetwork, StackedTask
@@ -26,9 +27,6 @@ from actlab.stacking.building import build_tasks
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies.folders import Row, RunFolder
 from actlab.studies.plan import Run
-
-if TYPE_CHECKING:
-    from actlab.engines.packing import Job
 
 
 class StackRecorder(Recorder):

@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from actlab.engines import packing, queue
-from actlab.engines.packing import Job
+from actlab.engines.jobs import Job
 from actlab.engines.processes import Child, EndedError, Report
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings
