@@ -129,15 +129,6 @@ def test_a_study_run_from_python_is_part_of_reports(finished):
     assert (finished.root / "table.json").is_file()
 
 
-def test_finished_runs_with_old_names_are_not_trained_again(folder, monkeypatch, tmp_path):
-    monkeypatch.chdir(folder)
-    old = tmp_path / "demo-smoke" / "gelu-seed0-12345678"
-    old.mkdir(parents=True)
-    (old / "result.json").write_text("{}")
-    with pytest.raises(ActlabError, match=r"python -m actlab.studies.renaming"):
-        actlab.run_study("demo", runs_dir=tmp_path, **CHANGES)
-
-
 def test_a_run_has_its_folder(finished):
     for name in finished.values["run"]:
         assert (finished.root / name / "checkpoints/last.ckpt").is_file()

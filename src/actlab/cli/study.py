@@ -23,7 +23,6 @@ from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, load
-from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
@@ -230,8 +229,6 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
     root = args.runs_dir / study.name
-    if args.command != "run" and (line := notice(root)):
-        print(f"note: {line}", file=sys.stderr)
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):

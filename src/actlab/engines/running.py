@@ -22,7 +22,6 @@ from actlab.engines.preparation import (
     measure_costs,
 )
 from actlab.engines.progress import Display, phase
-from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.studies import locks
 from actlab.studies.ended import finished_in
@@ -30,11 +29,10 @@ from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
-from actlab.studies.renaming import notice
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
-    from actlab.engines.packing import Job
+    from actlab.engines.jobs import Job
     from actlab.engines.processes import Child, Here
     from actlab.engines.recording import Progress
 
@@ -75,11 +73,8 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         Number of runs and evaluations that failed.
 
     Raises:
-        ActlabError: if a config or dataset is invalid, if the stage ``only`` cannot be run yet, or if finished
-            runs have old names and would be trained again.
+        ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
     """
-    if line := notice(root):
-        raise ActlabError(f"{line}, or use another folder of runs")
     if engine.wait and (line := locks.settle(root)):
         print(line)
     if only is not None:
