@@ -30,6 +30,7 @@ UNITS = {
     **{"SReLU": "srelu", "shifted ReLU": "srelu"},
 }
 UNIT, DROPOUT, LR = "model.activation", "model.network.dropout", "model.optimizer.lr"
+MOMENTUM = "model.optimizer.momentum"
 NUMBER = re.compile(r"[−-]?(?:\d[\d,]*)?\.?\d+")
 Numbers = list[float]
 
@@ -226,6 +227,14 @@ def elu_mnist_median_variance(row: list[str], column: str) -> Numbers:
     return [place["median"] for place in places]
 
 
+def gelu_mnist_sigmoid(row: list[str], column: str) -> Numbers:
+    label, runs = row[0], rows("gelu_mnist_sigmoid", 15, model__activation=column.lower())
+    if "below" in label:
+        return [runs[f"train/clean_loss@below {number_in(label):g}"].median()]
+    values = runs["val/loss@best"] if "validation" in label else 100 * runs["test/error@last"]
+    return [values.median(), *interval(values)]
+
+
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "elu_bias_shift": [elu_bias_shift],
     "elu_mnist_autoencoder": [elu_mnist_autoencoder],
@@ -235,6 +244,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_mnist_autoencoder": [gelu_mnist_autoencoder],
     "gelu_mnist_classifier": [gelu_mnist_classifier],
     "gelu_mnist_noise": [gelu_mnist_noise],
+    "gelu_mnist_sigmoid": [gelu_mnist_sigmoid],
     "gelu_twitter_pos": [gelu_twitter_pos],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
@@ -296,6 +306,7 @@ ROWS = {
     "gelu_mnist_autoencoder": (36, "a6ad65794897c605"),
     "gelu_mnist_classifier": (90, "837df8d24e03386c"),
     "gelu_mnist_noise": (90, "9004864628fff7e1"),
+    "gelu_mnist_sigmoid": (70, "5fb56c585a5fea93"),
     "gelu_twitter_pos": (90, "6be6b7644ce9415f"),
     "soi_mnist": (195, "ad611febe51f9994"),
     "soi_twitter_pos": (150, "1896b3efbaa5fd5c"),
@@ -330,11 +341,11 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 4
+    assert len(stages) == 5
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)
-        compared = ["block"] if "block" in first else [UNIT, DROPOUT] if DROPOUT in first else [UNIT]
+        compared = ["block"] if "block" in first else [k for k in (UNIT, DROPOUT, MOMENTUM) if k in first]
         tuned = [key for key in (LR, DROPOUT) if key in first and key not in compared]
         medians = first.groupby([*compared, *tuned])["val/loss@best"].median().reset_index()
         best = medians.loc[medians.groupby(compared)["val/loss@best"].idxmin(), [*compared, *tuned]]
