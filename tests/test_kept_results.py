@@ -227,6 +227,20 @@ def elu_mnist_median_variance(row: list[str], column: str) -> Numbers:
     return [place["median"] for place in places]
 
 
+def gelu_mnist_momentum(row: list[str], column: str) -> Numbers:
+    unit, _, momentum = column.partition(", momentum ")
+    where: dict[str, Any] = {
+        "model__activation": UNITS[unit],
+        "model__optimizer__momentum": float(momentum or 0),
+    }
+    runs = rows("gelu_mnist_momentum", 15, **where)
+    if row[0] == "learning rate":
+        return runs[LR].unique().tolist()
+    name = {"training": "train/clean_loss@last", "lowest": "val/loss@best", "test": "test/error@last"}
+    values = runs[name[row[0].partition(" ")[0]]] * (100 if "error" in row[0] else 1)
+    return [values.median(), *interval(values)]
+
+
 def gelu_mnist_sigmoid(row: list[str], column: str) -> Numbers:
     label, runs = row[0], rows("gelu_mnist_sigmoid", 15, model__activation=column.lower())
     if "below" in label:
@@ -243,6 +257,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_cifar10": [gelu_cifar10],
     "gelu_mnist_autoencoder": [gelu_mnist_autoencoder],
     "gelu_mnist_classifier": [gelu_mnist_classifier],
+    "gelu_mnist_momentum": [gelu_mnist_momentum],
     "gelu_mnist_noise": [gelu_mnist_noise],
     "gelu_mnist_sigmoid": [gelu_mnist_sigmoid],
     "gelu_twitter_pos": [gelu_twitter_pos],
@@ -305,6 +320,7 @@ ROWS = {
     "elu_mnist_units": (45, "142acde3e24fa52c"),
     "gelu_mnist_autoencoder": (36, "a6ad65794897c605"),
     "gelu_mnist_classifier": (90, "837df8d24e03386c"),
+    "gelu_mnist_momentum": (180, "61139cb924393182"),
     "gelu_mnist_noise": (90, "9004864628fff7e1"),
     "gelu_mnist_sigmoid": (70, "5fb56c585a5fea93"),
     "gelu_twitter_pos": (90, "6be6b7644ce9415f"),
@@ -341,7 +357,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 5
+    assert len(stages) == 6
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)
