@@ -116,6 +116,14 @@ def gelu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
     return [runs["test/loss@25"].median(), *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where)]
 
 
+def gelu_mnist_silu(row: list[str], column: str) -> Numbers:
+    unit = column.strip("`").lower()
+    runs = rows("gelu_mnist_silu", 15, model__activation=unit)
+    name = {"lowest": "val/loss@best", "mean": "train/clean_loss@mean 5-50", "test": "test/error@last"}
+    values = runs[name[row[0].partition(" ")[0]]] * (100 if "error" in row[0] else 1)
+    return [values.median(), *interval(values)]
+
+
 def gelu_twitter_pos(row: list[str], column: str) -> Numbers:
     errors = 100 * rows("gelu_twitter_pos", 15, model__activation=UNITS[column])["test/error@last"]
     paper = theirs("gelu_twitter_pos", "test/error", "last", model__activation=UNITS[column])
@@ -260,6 +268,7 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
     "gelu_mnist_momentum": [gelu_mnist_momentum],
     "gelu_mnist_noise": [gelu_mnist_noise],
     "gelu_mnist_sigmoid": [gelu_mnist_sigmoid],
+    "gelu_mnist_silu": [gelu_mnist_silu],
     "gelu_twitter_pos": [gelu_twitter_pos],
     "soi_mnist": [soi_mnist],
     "soi_twitter_pos": [soi_twitter_pos],
@@ -323,6 +332,7 @@ ROWS = {
     "gelu_mnist_momentum": (180, "61139cb924393182"),
     "gelu_mnist_noise": (90, "9004864628fff7e1"),
     "gelu_mnist_sigmoid": (70, "5fb56c585a5fea93"),
+    "gelu_mnist_silu": (180, "947a80e7f02dcc1f"),
     "gelu_twitter_pos": (90, "6be6b7644ce9415f"),
     "soi_mnist": (195, "ad611febe51f9994"),
     "soi_twitter_pos": (150, "1896b3efbaa5fd5c"),
@@ -357,7 +367,7 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
 def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
     """In each first stage that is kept; the second was run there."""
     stages = sorted(RESULTS.glob("*/choose/values.csv"))
-    assert len(stages) == 6
+    assert len(stages) == 7
     for stage in stages:
         study = stage.parent.parent.name
         first, second = values(study, "choose"), values(study)
