@@ -41,7 +41,8 @@ HEAD = """# The papers' claims
 Every sentence of the two papers that a measurement or a proof can test, judged by the runs that are kept here.
 `python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
 
-- **holds**: shown by tests, or all comparisons have the claimed direction, p < 0.05 after Holm's correction.
+- **holds**: shown by tests or a benchmark, or all comparisons have the claimed direction, p < 0.05 after Holm's
+  correction.
 - **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction.
 - **open**: neither. Fewer than six pairs always are.
 - **not run**: no runs here, or no study or probe yet.
@@ -163,6 +164,8 @@ def verdict_of(right: bool, p: float | None) -> str:
 
 def verdict_on(claim: Mapping[str, Any], verdicts: list[str]) -> str:
     """Return the verdict on a claim from those of its hypotheses; see the page's head."""
+    if "measured" in claim:
+        return str(claim["measured"])
     ran = [verdict for verdict in verdicts if verdict != "not run"]
     if "fails" in ran:
         return "fails"

@@ -60,6 +60,7 @@ def test_tests_and_studies_of_the_claims_exist() -> None:
             path, _, name = place.partition("::")
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
             assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, place
+        assert "measured" not in claim or "benchmarks" in claim["note"], claim["id"]
         studies = [entry["study"] for entry in claim.get("hypotheses", ())]
         for study in [*studies, *filter(None, [claim.get("command")])]:
             assert (ROOT / f"configs/studies/{study}.yaml").exists(), study
@@ -129,6 +130,7 @@ def test_verdicts_follow_direction_and_p(ledger: Any, kind: str, mean: float, ve
         ({"planned": 1}, [], "not run"),
         ({"shown": ["a test"]}, [], "holds"),
         ({"shown": ["a test"]}, ["not run"], "not run"),
+        ({"measured": "fails"}, [], "fails"),
     ],
 )
 def test_a_claim_holds_when_all_its_hypotheses_do(
