@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from actlab import load_study
 from actlab.engines import cost
 
-PLAIN, NORMED = ("elu", False), ("relu", True)
+PLAIN = ("elu", False)
+OPPONENTS = {("relu", False): "ReLU", ("relu", True): "ReLU with batch norm"}
+Place = tuple[str, bool]
 
 
-def measure(batch: int = 100) -> dict[tuple[str, bool], dict[str, object]]:
-    """Return the entry of each network, by activation and whether it has batch norm."""
+def place(point: Mapping[str, Any]) -> Place:
+    """Return a grid point's activation, and whether it has batch norm."""
+    return point["model.activation"], point["model.network.batch_norm"]
+
+
+def measure(batch: int = 100) -> dict[Place, dict[str, Any]]:
+    """Return the cost of ELU and of its opponents, timed in turns."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     settings = {"data.sample": True, "data.batch_size": batch, "seeds": 1}
-    study = load_study("elu_cifar100", settings=settings)
-    wanted = {PLAIN, NORMED, ("relu", False)}
-    points = {
-        (run.point["model.activation"], run.point["model.network.batch_norm"]): run for run in study.runs()
-    }
-    entries = cost.measure([points[key] for key in wanted], "model.activation", "relu", updates=2)
-    return {(e["point"]["model.activation"], e["point"]["model.network.batch_norm"]): e for e in entries}
+    runs = load_study("elu_cifar100", settings=settings).runs()
+    wanted = [run for run in runs if place(run.point) in (PLAIN, *OPPONENTS)]
+    entries = cost.measure(wanted, "model.activation", "relu", updates=2)
+    return {place(entry["point"]): entry for entry in entries}
 
 
 def main() -> None:
@@ -37,7 +43,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=100)
     found = measure(parser.parse_args().batch)
     elu = found[PLAIN]
-    for other, name in (("relu", False), "ReLU"), (NORMED, "ReLU with batch norm"):
+    for other, name in OPPONENTS.items():
         parts = [a / b for a, b in zip(elu["seconds_in_parts"], found[other]["seconds_in_parts"], strict=True)]
         ratio = elu["seconds_per_update"] / found[other]["seconds_per_update"]
         memory = elu["bytes_kept"] / found[other]["bytes_kept"]

@@ -49,7 +49,7 @@ _PAGES = {
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
     "results/claims.md": "/claims.md",
 }
-_LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*(?:[A-Z]+|claims)\.md)(#[^)]*)?\)")
+_LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[\w-]+\.md)(#[^)]*)?\)")
 
 
 class Generated(SphinxDirective):

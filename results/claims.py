@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -67,8 +67,9 @@ class Hypothesis(NamedTuple):
         where: values of other keys.
         found: difference of the first side to the second; None without runs.
         margin: of ``not_worse`` and ``equal``, in the unit of the values; 0 for ``lower``.
-        p: the p-value before correction; None with fewer than six pairs.
+        p: the p-value; None with fewer than six pairs.
         sd: standard deviation of the differences.
+        p_holm: the p-value after Holm's correction over the family.
     """
 
     claim: str
@@ -82,12 +83,17 @@ class Hypothesis(NamedTuple):
     margin: float = 0.0
     p: float | None = None
     sd: float = 0.0
+    p_holm: float | None = None
 
     @property
-    def right(self) -> bool:
-        """Whether the mean difference has the claimed direction."""
-        mean = self.found.mean if self.found else None
-        return mean is not None and (abs(mean) if self.kind == "equal" else mean) < self.margin
+    def verdict(self) -> str:
+        """``holds`` or ``fails`` by the direction of a significant difference, ``open``, or ``not run``."""
+        if self.found is None:
+            return "not run"
+        if self.found.mean is None or self.p_holm is None or self.p_holm >= LEVEL:
+            return "open"
+        size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
+        return "holds" if size < self.margin else "fails"
 
 
 @cache
@@ -117,17 +123,14 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
     for entry in claim.get("hypotheses", ()):
         study, of = entry["study"], entry.get("of", "model.activation")
         kind = next(kind for kind in SYMBOLS if kind in entry)
-        for where, column, sides in product(
-            entry.get("where", [{}]), entry.get("columns", ["area"]), entry[kind]
-        ):
+        places, columns = entry.get("where", [{}]), entry.get("columns", ["area"])
+        for where, column, sides in product(places, columns, entry[kind]):
             quantity = f"area under {entry['area']} over noise" if column == "area" else column
             told = Hypothesis(claim["id"], study, kind, quantity, of, tuple(sides), where)
             runs = areas_of(study, entry["area"]) if column == "area" else values_of(study)
-            yield (
-                told
-                if runs is None
-                else _judged(told, entry, *_pairs(told, runs, column, entry.get("never", np.inf)))
-            )
+            if runs is not None:
+                told = _judged(told, entry, *_pairs(told, runs, column, entry.get("never", np.inf)))
+            yield told
 
 
 def _pairs(h: Hypothesis, runs: pd.DataFrame, column: str, never: float) -> tuple[list[float], list[float]]:
@@ -157,13 +160,8 @@ def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[flo
     return h._replace(found=found, margin=margin, p=p, sd=float(np.std(differences, ddof=1)))
 
 
-def verdict_of(right: bool, p: float | None) -> str:
-    """Return the verdict on one hypothesis from its corrected p-value."""
-    return "open" if p is None or p >= LEVEL else "holds" if right else "fails"
-
-
 def verdict_on(claim: Mapping[str, Any], verdicts: list[str]) -> str:
-    """Return the verdict on a claim from those of its hypotheses; see the page's head."""
+    """Return the verdict on a claim from those on its hypotheses; see the page's head."""
     if "measured" in claim:
         return str(claim["measured"])
     ran = [verdict for verdict in verdicts if verdict != "not run"]
@@ -177,55 +175,42 @@ def verdict_on(claim: Mapping[str, Any], verdicts: list[str]) -> str:
 
 def page() -> str:
     """Return the page as Markdown."""
-    text = [HEAD]
-    for family in yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8")):
-        claims = family["claims"]
-        tested = [hypothesis for claim in claims for hypothesis in hypotheses_of(claim)]
-        lacking = sum(claim.get("planned", 0) for claim in claims)
-        corrected = holm([one.p for one in tested] + [None] * lacking)[: len(tested)]
-        verdicts = [
-            "not run" if h.found is None else verdict_of(h.right, p)
-            for h, p in zip(tested, corrected, strict=True)
-        ]
-        by_claim = {
-            claim["id"]: verdict_on(
-                claim, [v for h, v in zip(tested, verdicts, strict=True) if h.claim == claim["id"]]
-            )
-            for claim in claims
-        }
-        counts = Counter(by_claim.values())
-        words = {"holds": "hold", "fails": "fail", "open": "open", "not run": "not run"}
-        told = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict])
-        text += [
-            f"## {family['paper']}",
-            "",
-            f"{len(claims)} claims: {told}. {len(tested) + lacking} hypotheses.",
-            "",
-        ]
-        text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
-        text += [
-            f"| {c['id']} | {c['section']} | {c['claim']} | **{by_claim[c['id']]}** | {_by(c, tested)} |"
-            for c in claims
-        ]
-        if any(hypothesis.found for hypothesis in tested):
-            text += [
-                "",
-                "| claim | quantity | hypothesis | pairs | difference | p | verdict |",
-                "|---|---|---|---|---|---|---|",
-            ]
-            text += [
-                f"| {h.claim} | {h.quantity} | {_said(h)} | {_outcome(h, p, v, len(tested) + lacking)} |"
-                for h, p, v in zip(tested, corrected, verdicts, strict=True)
-                if h.found
-            ]
-        text.append("")
-    return "\n".join(text).rstrip() + "\n"
+    families = yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8"))
+    return (
+        "\n\n".join([HEAD.rstrip(), *(_section(family["paper"], family["claims"]) for family in families)])
+        + "\n"
+    )
 
 
-def _by(claim: Mapping[str, Any], tested: list[Hypothesis]) -> str:
+def _section(paper: str, claims: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tables of a family of claims, within which p-values are corrected."""
+    tested = [hypothesis for claim in claims for hypothesis in hypotheses_of(claim)]
+    lacking = [None] * sum(claim.get("planned", 0) for claim in claims)
+    number = len(tested) + len(lacking)
+    corrected = holm([*(h.p for h in tested), *lacking])
+    tested = [h._replace(p_holm=p) for h, p in zip(tested, corrected, strict=False)]
+    of_claim = {claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in claims}
+    verdicts = {claim["id"]: verdict_on(claim, [h.verdict for h in of_claim[claim["id"]]]) for claim in claims}
+    counts = Counter(verdicts.values())
+    words = {"holds": "hold", "fails": "fail", "open": "open", "not run": "not run"}
+    told = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict])
+    text = [f"## {paper}", "", f"{len(claims)} claims: {told}. {number} hypotheses.", ""]
+    text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
+    for claim in claims:
+        name, by = claim["id"], _by(claim, of_claim[claim["id"]])
+        text += [f"| {name} | {claim['section']} | {claim['claim']} | **{verdicts[name]}** | {by} |"]
+    if rows := [
+        f"| {h.claim} | {h.quantity} | {_said(h)} | {_outcome(h, number)} |" for h in tested if h.found
+    ]:
+        text += ["", "| claim | quantity | hypothesis | pairs | difference | p | verdict |"]
+        text += ["|---|---|---|---|---|---|---|", *rows]
+    return "\n".join(text)
+
+
+def _by(claim: Mapping[str, Any], hypotheses: Sequence[Hypothesis]) -> str:
     """Return where a claim is shown, or what would show it."""
     parts = [f"[{test.partition('::')[2]}](../{test.partition('::')[0]})" for test in claim.get("shown", ())]
-    studies = dict.fromkeys(h.study for h in tested if h.claim == claim["id"])
+    studies = dict.fromkeys(h.study for h in hypotheses)
     kept = [study for study in studies if (HERE / study / "README.md").exists()]
     parts += [f"[{study}](../results/{study}/README.md)" for study in kept]
     missing = [*(study for study in studies if values_of(study) is None), *filter(None, [claim.get("command")])]
@@ -246,17 +231,19 @@ def _named(key: str, value: Any) -> str:
     return str(NAMES.get(value, value)) if key == "model.activation" else f"{key.rpartition('.')[2]} {value:g}"
 
 
-def _outcome(h: Hypothesis, p: float | None, verdict: str, number: int) -> str:
+def _outcome(h: Hypothesis, number: int) -> str:
     """Return pairs, difference, p-value and verdict, with the pairs that would decide an open hypothesis."""
     assert h.found
     difference = "–" if h.found.mean is None else _number(h.found.mean, h)
     if h.found.low is not None and h.found.high is not None:
         difference += f" [{_number(h.found.low, h)}, {_number(h.found.high, h)}]"
     needed = None
-    if verdict == "open" and p is not None and h.kind == "lower" and h.found.mean and h.sd:
+    if h.verdict == "open" and h.p is not None and h.kind == "lower" and h.found.mean and h.sd:
         needed = pairs_to_detect(abs(h.found.mean) / h.sd, number)
     more = f" (a difference of this size: {needed} pairs)" if needed else ""
-    return f"{h.found.pairs} | {difference} | {'–' if p is None else p_text(p)} | {verdict}{more}"
+    return (
+        f"{h.found.pairs} | {difference} | {'–' if h.p_holm is None else p_text(h.p_holm)} | {h.verdict}{more}"
+    )
 
 
 def _number(value: float, h: Hypothesis) -> str:

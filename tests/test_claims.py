@@ -113,9 +113,9 @@ def test_p_values_are_those_of_all_sign_patterns(ledger: Any, mean: float) -> No
 def test_verdicts_follow_direction_and_p(ledger: Any, kind: str, mean: float, verdict: str) -> None:
     d = np.linspace(-0.2, 0.2, 10) + mean
     one = judged(ledger, kind, d, 0.0 if kind == "lower" else 0.5)
-    assert ledger.verdict_of(one.right, one.p) == verdict
-    few = one._replace(p=None)
-    assert ledger.verdict_of(few.right, few.p) == "open"
+    assert one._replace(p_holm=one.p).verdict == verdict
+    assert one._replace(p_holm=None).verdict == "open"
+    assert one._replace(found=None).verdict == "not run"
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,21 @@ def gelu_mnist_autoencoder(row: list[str], column: str) -> Numbers:
     return [runs["test/loss@25"].median(), *theirs("gelu_mnist_autoencoder", "test/loss", 25, **where)]
 
 
+def with_interval(runs: pd.DataFrame, label: str) -> Numbers:
+    """The median of what the label names, and its interval; errors in percent."""
+    name = {
+        "lowest validation loss": "val/loss@best",
+        "mean training loss of epochs 5 to 50": "train/clean_loss@mean 5-50",
+        "training loss after 20 epochs": "train/clean_loss@last",
+        "test error % after 20 epochs": "test/error@last",
+        "test error % after 50 epochs": "test/error@last",
+    }[label]
+    found = runs[name] * (100 if "%" in label else 1)
+    return [found.median(), *interval(found)]
+
+
 def gelu_mnist_silu(row: list[str], column: str) -> Numbers:
-    unit = column.strip("`").lower()
-    runs = rows("gelu_mnist_silu", 15, model__activation=unit)
-    name = {"lowest": "val/loss@best", "mean": "train/clean_loss@mean 5-50", "test": "test/error@last"}
-    values = runs[name[row[0].partition(" ")[0]]] * (100 if "error" in row[0] else 1)
-    return [values.median(), *interval(values)]
+    return with_interval(rows("gelu_mnist_silu", 15, model__activation=column.strip("`").lower()), row[0])
 
 
 def gelu_twitter_pos(row: list[str], column: str) -> Numbers:
@@ -244,17 +253,14 @@ def gelu_mnist_momentum(row: list[str], column: str) -> Numbers:
     runs = rows("gelu_mnist_momentum", 15, **where)
     if row[0] == "learning rate":
         return runs[LR].unique().tolist()
-    name = {"training": "train/clean_loss@last", "lowest": "val/loss@best", "test": "test/error@last"}
-    values = runs[name[row[0].partition(" ")[0]]] * (100 if "error" in row[0] else 1)
-    return [values.median(), *interval(values)]
+    return with_interval(runs, row[0])
 
 
 def gelu_mnist_sigmoid(row: list[str], column: str) -> Numbers:
     label, runs = row[0], rows("gelu_mnist_sigmoid", 15, model__activation=column.lower())
     if "below" in label:
         return [runs[f"train/clean_loss@below {number_in(label):g}"].median()]
-    values = runs["val/loss@best"] if "validation" in label else 100 * runs["test/error@last"]
-    return [values.median(), *interval(values)]
+    return with_interval(runs, label)
 
 
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
