@@ -318,14 +318,14 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
     mine = ("--model.activation", "./my_unit.py:MyUnit")
     assert fit(*mine).code == 0
     last = str(only_run(tmp_path) / "checkpoints" / "last.ckpt")
-    tested = cli("test", "--ckpt_path", last)
+    tested = cli("test", "--ckpt_path", last, "--trust")
     assert (tested.code, "changed" in tested.err) == (0, False)
     (tmp_path / "my_slope.py").write_text(slope.format("ELU"))
-    tested = cli("test", "--ckpt_path", last)
+    tested = cli("test", "--ckpt_path", last, "--trust")
     assert tested.code == 0
     assert "note: ./my_unit.py:MyUnit has changed since" in tested.err
     with pytest.warns(UserWarning, match="my_unit.py:MyUnit has changed since"):
-        ClassificationTask.load_from_checkpoint(last)
+        ClassificationTask.load_from_checkpoint(last, trust=True)
     resumed = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2")
     assert resumed.code == 2
     assert "my_unit.py:MyUnit has changed since" in resumed.err

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from actlab.config.keys import OBJECT, SPEC, inside, with_import_paths
 from actlab.config.sections import FILES, MOVED, SECTIONS, top_level
 from actlab.errors import ActlabError, unknown
+from actlab.storage.contents import texts
 from actlab.storage.mappings import parse, read_mapping
 from actlab.storage.resources import config_file
 
@@ -60,6 +61,11 @@ def options_of(words: Sequence[str]) -> list[Option]:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
         found.append(option)
     return found
+
+
+def texts_of(options: Iterable[Option]) -> list[str]:
+    """Return every text in the values of options, also in mappings and lists."""
+    return [text for option in options for text in texts(_value(option.value))]
 
 
 def joined(options: Iterable[Option]) -> list[str]:

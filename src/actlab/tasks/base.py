@@ -195,14 +195,31 @@ class Task(Training, ABC):
         return optimizer, [0] * len(optimizer.param_groups)
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:
-        """Return the trained task on the CPU, built from the config in its checkpoint.
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path | IO[Any],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        trust: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Return the trained task, built from the arguments in its checkpoint.
 
-        With any further argument this is Lightning's own method, which requires all arguments of the task.
+        Args:
+            checkpoint_path: path, URL or open file of the checkpoint.
+            map_location: where the weights are loaded, as for ``torch.load``; None is the CPU.
+            hparams_file: a YAML file with the arguments of the task, instead of the recorded ones.
+            strict: whether the weights must match the network exactly; None asks ``strict_loading``.
+            weights_only: False unpickles a local file, which runs code in it; a URL is never unpickled.
+            trust: whether the record may name any class, and files with activations, which are then imported.
+            **kwargs: arguments of the task, instead of the recorded ones.
 
         Raises:
-            ActlabError: for a checkpoint of another class, or one without a config, if no arguments are given.
+            ActlabError: for a checkpoint of another class, one that records no arguments where none are given,
+                one that records code without ``trust``, and one whose weights do not fit.
         """
-        if args or kwargs:
-            return super().load_from_checkpoint(checkpoint_path, *args, **{"weights_only": True, **kwargs})
-        return restored(cls, checkpoint_path)  # type: ignore[no-any-return]
+        return restored(  # type: ignore[no-any-return]
+            cls, checkpoint_path, map_location, hparams_file, strict, weights_only, trust, kwargs
+        )
