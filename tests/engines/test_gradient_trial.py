@@ -11,7 +11,7 @@ SHAPE = (8, 16)
 
 def share(spec, shape=SHAPE):
     unit = activations.create(spec)
-    unit(torch.zeros(shape))  # infers the channels of lazy parameters
+    unit(torch.zeros(shape, requires_grad=True))  # infers the channels of lazy parameters
     return wrong_share(unit, torch.zeros(shape))
 
 
@@ -53,6 +53,7 @@ def test_right_gradients_are_right(file, name):
     ("name", "least"),
     [
         ("Twice", 0.9),
+        ("TwiceAndKept", 0.9),
         ("TwiceInTraining", 0.9),
         ("TwiceForNegative", 0.1),
         ("TwiceCentred", 0.9),

@@ -29,6 +29,14 @@ class Twice(nn.Module):
         return _Slope.apply(x, 2)
 
 
+class TwiceAndKept(nn.Module):
+    """Keeps a tensor that cannot be copied."""
+
+    def forward(self, x):
+        self.last = _Slope.apply(x, 2)
+        return self.last
+
+
 class TwiceInTraining(nn.Module):
     def forward(self, x):
         return _Slope.apply(x, 1 + self.training)

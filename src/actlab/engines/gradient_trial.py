@@ -28,7 +28,7 @@ def fault_of_gradient(unit: nn.Module, like: Tensor) -> str | None:
     """Return a message for an undeclared gradient that is not the derivative of the output, or None.
 
     Args:
-        unit: the activation, which has been called at least once.
+        unit: the activation; see `wrong_share`.
         like: an input.
     """
     if activations.has_surrogate_gradient(unit):
@@ -59,12 +59,13 @@ def wrong_share(unit: nn.Module, like: Tensor) -> float | None:
     for its parameters.
 
     Args:
-        unit: the activation, which has been called at least once. It is copied.
+        unit: the activation, which has been called at least once. Do not use it afterwards: if it cannot be
+            copied, its dtype, mode and parameters change.
         like: an input. The first axis is the batch.
 
     Returns:
         The larger share of both modes; 0 up to `MOST`, as kinks explain it; None if nothing can be compared,
-        because two calls with the same random numbers differ.
+        because calls with the same random numbers differ or raise.
     """
     found = [_share_in_mode(unit, like, training) for training in (True, False)]
     return max((share for share in found if share is not None), default=None)
@@ -75,13 +76,21 @@ def _share_in_mode(unit: nn.Module, like: Tensor, training: bool) -> float | Non
     shares = []
     for dtype, step in _WAYS:
         try:
-            share = _Comparison(copy.deepcopy(unit).to(dtype).train(training), like, dtype, step).share()
+            share = _Comparison(_copied(unit).to(dtype).train(training), like, dtype, step).share()
         except Exception:  # third-party code may raise anything, for example for float64
             continue
         if share == 0:
             return share
         shares += [share] if share is not None else []
     return min(shares, default=None)
+
+
+def _copied(unit: nn.Module) -> nn.Module:
+    """Return a copy, or the activation itself if it holds something that cannot be copied."""
+    try:
+        return copy.deepcopy(unit)
+    except Exception:  # for example of an output that it keeps
+        return unit
 
 
 class _Comparison:

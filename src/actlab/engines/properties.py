@@ -140,7 +140,7 @@ def _differences(make: Make) -> str:
         raise _ViolationError(fault)
     share = wrong_share(unit, x)
     if share is None:
-        return "not compared: two calls with the same random numbers differ"
+        return "not compared: calls with the same random numbers differ or raise"
     declared = "declared a surrogate" * activations.has_surrogate_gradient(unit)
     if share:
         return f"{declared}: {differs(share)}"
