@@ -31,6 +31,7 @@ def remarks(results: Results) -> list[str]:
         state(results),
         *results.left_out,
         *results.unrecorded,
+        _surrogates(results),
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
@@ -44,6 +45,13 @@ def remarks(results: Results) -> list[str]:
         )
     texts.append(_cost(results, rows))
     return [text for text in [*texts, provenance(results)] if text]
+
+
+def _surrogates(results: Results) -> str:
+    """Return which activations were trained with a declared surrogate gradient."""
+    found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
+    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
+    return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:

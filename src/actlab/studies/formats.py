@@ -23,6 +23,7 @@ class Result(TypedDict):
     final: NotRequired[dict[str, float]]
     summary: NotRequired[dict[str, dict[str, Summed]]]
     engine: NotRequired[str]
+    surrogate_gradient: NotRequired[bool]
     last_good_epoch: NotRequired[float]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
