@@ -16,8 +16,8 @@ def drawing(x):
     return F.gelu(x)
 
 
-deterministic.stochastic = False
-drawing.stochastic = True
+deterministic.stochastic = False  # type: ignore[attr-defined]
+drawing.stochastic = True  # type: ignore[attr-defined]
 
 
 class Undeclared(torch.nn.Module):

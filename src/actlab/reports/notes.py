@@ -94,8 +94,8 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
     each = few([f"{min(ms):.2f} to {max(ms):.2f} ms for {name}" for name, ms in added.items()])
     text = (
         "These times leave out what actlab adds to an update in training where an activation or layer may draw "
-        "random numbers: it seeds the global generators for each call, and may compute the clean loss in a pass "
-        f"of its own. That adds {each}."
+        "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "
+        f"pass of its own. That adds {each}."
     )
     if undeclared:
         text += (

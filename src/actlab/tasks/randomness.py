@@ -74,12 +74,8 @@ def undeclared(modules: Iterable[nn.Module]) -> list[str]:
     found = set()
     for module in modules:
         if isinstance(module, Function):
-            told, name = (
-                hasattr(module.function, "stochastic"),
-                getattr(module.function, "__name__", "function"),
-            )
-        else:
-            told, name = declared(module, "stochastic") is not None, type(module).__name__
-        if not told and type(module).forward not in _TORCH_FORWARDS:
-            found.add(name)
+            if not hasattr(module.function, "stochastic"):
+                found.add(getattr(module.function, "__name__", "function"))
+        elif type(module).forward not in _TORCH_FORWARDS and declared(module, "stochastic") is None:
+            found.add(type(module).__name__)
     return sorted(found)
