@@ -19,7 +19,7 @@ from actlab.cli.commands import FITS
 from actlab.config.keys import set_dotted
 from actlab.datamodules import MNISTDataModule
 from actlab.errors import ActlabError
-from actlab.experiments import build, without_denormals
+from actlab.experiments import build
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, resource
 from actlab.tasks import ClassificationTask
@@ -608,13 +608,6 @@ def test_the_table_of_units(cli):
     outcome = cli("activations")
     assert outcome.code == 0
     assert all(name in outcome.out for name in names())
-
-
-def test_training_computes_without_denormal_numbers():
-    tiny = torch.tensor([1e-39])
-    with without_denormals():
-        assert (tiny * 1).item() == 0
-    assert (tiny * 1).item() > 0
 
 
 def value_of(outcome, name="test/loss"):

@@ -60,7 +60,11 @@ def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
     measured = measure_costs(helper, able, study, study.select.tune, rounds=rounds)
-    seconds = {_key(study, one["point"]): one["seconds_per_update"] for one in measured if "failed" not in one}
+    seconds = {
+        _key(study, one["point"]): one["seconds_per_update"] + one.get("seconds_added", 0.0)
+        for one in measured
+        if "failed" not in one
+    }
     updates = helper.call(updates_of, able[0])
     if not seconds or updates is None:
         raise NoEstimateError(UNKNOWN)

@@ -29,8 +29,9 @@ from actlab.config.messages import one_line_errors
 from actlab.config.parsing import run_seed, typed
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
-from actlab.experiments import ActlabCLI, resolved, without_denormals
+from actlab.experiments import ActlabCLI, resolved
 from actlab.runtime import matmul
+from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, id_in, regular
@@ -282,7 +283,8 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
     sections.check(given, command)
     check_checkpoint(given.get("ckpt_path"))
     quiet = {} if command == "fit" else {"logger": False}
-    with one_line_errors(given), without_denormals(), without_adverts(), warnings.catch_warnings():
+    flush_denormals()
+    with one_line_errors(given), without_adverts(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The number of training batches .* is smaller than the logging interval"
         )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from actlab import activations
 from actlab.activations import Spec, create
 from actlab.engines.activation_trial import Input, check_call, gradient_of
-from actlab.engines.cost import kept_for_backward
+from actlab.engines.cost import in_parts, kept_for_backward
 from actlab.engines.gradient_trial import differs, fault_of_gradient, wrong_share
 from actlab.errors import ActlabError, described
 from actlab.random.streams import Stream, attach
@@ -360,25 +360,33 @@ def _costs(make: Make) -> Iterator[Property]:
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
     for name, one in zip(COMPARED, others, strict=True):
-        text = f"{mine[0] / one[0]:.2f} times its time"
-        if one[1]:
-            text += f", {mine[1] / one[1]:.2f} times its memory for the backward pass"
+        ratio, kept = min(mine.seconds) / min(one.seconds), mine.bytes_kept
+        parts = [a / b for a, b in zip(in_parts(mine.seconds), in_parts(one.seconds), strict=True)]
+        text = f"{ratio:.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
+        if one.bytes_kept:
+            text += f", {kept / one.bytes_kept:.2f} times its memory for the backward pass"
         yield Property(f"cost against {name}", text)
 
 
-def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[tuple[float, int]]:
-    """Return seconds of the fastest forward and backward pass, timed in turns, and bytes kept between them."""
+class _Cost(NamedTuple):
+    """Seconds of a forward and backward pass in each round, and bytes kept between them."""
+
+    seconds: list[float]
+    bytes_kept: int
+
+
+def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[_Cost]:
+    """Return the costs of some activations, timed in turns."""
     units = [make().train() for make in makers]
-    best, kept = [math.inf] * len(units), [0] * len(units)
+    seconds: list[list[float]] = [[] for _ in units]
     for _ in range(rounds):
-        for number, unit in enumerate(units):
+        for unit, of_unit in zip(units, seconds, strict=True):
             given = x.clone().requires_grad_()
             start = time.perf_counter()
             unit(given).sum().backward()
-            best[number] = min(best[number], time.perf_counter() - start)
-    for number, unit in enumerate(units):
-        kept[number] = kept_for_backward(partial(unit, x.clone().requires_grad_()))
-    return list(zip(best, kept, strict=True))
+            of_unit.append(time.perf_counter() - start)
+    kept = [kept_for_backward(partial(unit, x.clone().requires_grad_())) for unit in units]
+    return list(map(_Cost, seconds, kept))
 
 
 def failures(properties: list[Property]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from actlab.errors import ActlabError
 from actlab.random.hashing import seed_for
@@ -113,11 +114,19 @@ class SeedGlobal:
     def __init__(self, stream: Position, site: int) -> None:
         self.stream, self.site, self._calls = stream, site, Calls()
         self._before: list[Generators] = []
+        self._handles: list[RemovableHandle] = []
 
     def attach(self, module: nn.Module) -> None:
         """Register both hooks on a module."""
-        module.register_forward_pre_hook(self)
-        module.register_forward_hook(self.after, always_call=True)
+        self._handles = [
+            module.register_forward_pre_hook(self),
+            module.register_forward_hook(self.after, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        """Remove both hooks."""
+        for handle in self._handles:
+            handle.remove()
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Seed the global generators before the module's forward."""

@@ -260,12 +260,16 @@ def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:
     for part in module.modules():
         if isinstance(part, Uniform):
             part.stream = stream
-        for hook in part._forward_pre_hooks.values():
-            if isinstance(hook, SeedGlobal):
-                hook.stream = stream
+    for _, hook in seeded(module):
+        hook.stream = stream
 
 
 def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
     """Whether `SeedGlobal` hooks seed torch's generator for a module or, with ``recurse``, a submodule."""
-    parts = module.modules() if recurse else [module]
-    return any(isinstance(hook, SeedGlobal) for part in parts for hook in part._forward_pre_hooks.values())
+    return any(recurse or part is module for part, _ in seeded(module))
+
+
+def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:
+    """Return each part of a module that has `SeedGlobal` hooks, with them."""
+    hooks = ((part, hook) for part in module.modules() for hook in part._forward_pre_hooks.values())
+    return [(part, hook) for part, hook in hooks if isinstance(hook, SeedGlobal)]

@@ -43,7 +43,7 @@ def remarks(results: Results) -> list[str]:
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
             "trained them measures them when it is repeated."
         )
-    texts.append(_cost(results, rows))
+    texts += [_cost(results, rows), _added(results, rows)]
     return [text for text in [*texts, provenance(results)] if text]
 
 
@@ -86,6 +86,31 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
         f"{results.text(key, row.point.get(key))}, and moves less for the others."
     )
+
+
+def _added(results: Results, rows: Sequence[TableRow]) -> str:
+    """Return what actlab itself adds to an update where it seeds generators, and how to avoid it."""
+    added: dict[str, list[float]] = {}
+    undeclared: set[str] = set()
+    for row in rows:
+        if parts := (row.cost or {}).get("seconds_added_in_parts"):
+            name = results.text(results.study.compare, row.point.get(results.study.compare))
+            added.setdefault(name, []).extend(1e3 * part for part in parts)
+            undeclared.update((row.cost or {}).get("undeclared", ()))
+    if not added:
+        return ""
+    each = few([f"{min(ms):.2f} to {max(ms):.2f} ms for {name}" for name, ms in added.items()])
+    text = (
+        "These times leave out what actlab adds to an update in training where an activation or layer may draw "
+        "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "
+        f"pass of its own. That adds {each}."
+    )
+    if undeclared:
+        text += (
+            f" Set `stochastic = False` on each class or function that draws none ({few(sorted(undeclared))}): "
+            "actlab then adds nothing."
+        )
+    return text
 
 
 def is_busy(machine: Mapping[str, float]) -> bool:

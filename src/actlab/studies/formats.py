@@ -68,6 +68,9 @@ class Measured(TypedDict):
     relative_to_reference: NotRequired[float]
     bytes_relative: NotRequired[float]
     hardware: NotRequired[str]
+    seconds_added: NotRequired[float]
+    seconds_added_in_parts: NotRequired[list[float]]
+    undeclared: NotRequired[list[str]]
 
 
 @final
