@@ -367,7 +367,7 @@ def test_runs_of_forgotten_options_are_not_deleted(cli, root):
 
 def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
     stages = (
-        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: 2}]\n"
+        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: [9]}]\n"
     )
     Path("tiny.yaml").write_text(
         TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")

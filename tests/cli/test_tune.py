@@ -334,6 +334,23 @@ def test_a_study_with_stages_is_tuned_at_the_settings_of_its_last_stage(tune, tm
     assert all("batch_size: 250" in config for config in configs)
 
 
+def test_the_seeds_of_trials_are_those_of_the_first_stage_or_given(tune, tmp_path, monkeypatch):
+    def said(*words):
+        with pytest.raises(KeyboardInterrupt):
+            tune("--search", "alpha=0.1..3", *words)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
+    trained: list[list[int]] = []
+    monkeypatch.setattr(running, "run_stage", lambda study, *rest: trained.append([*study.seeds]) or killed())
+    for words in ([], ["--seeds", "3"], ["--set", "seeds=3"], ["--seeds", "1-2"]):
+        said(*words)
+    assert trained == [[0], [0, 1, 2], [0, 1, 2], [1, 2]]
+
+
 def test_without_optuna_the_extra_is_named(tune, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = tune("--search", "alpha=0.1..3")

@@ -309,6 +309,56 @@ def test_the_command_line_has_the_last_word_over_a_stage(study):
     assert study(text, smoke=True).stages[0].settings == {}
 
 
+STAGED = TEXT + (
+    "select: {tune: [model.network.dropout]}\n"
+    "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-9, set: {trainer.max_epochs: 3}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "choose", "compare"),
+    [
+        ("9", range(2), range(2, 11)),
+        ("2", range(2), range(2, 4)),
+        ("5-19", range(2), range(5, 20)),
+        ("[3, 30]", range(2), [3, 30]),
+        ("choose=1", range(1), range(2, 10)),
+        ("choose=5,compare=5-19", range(5), range(5, 20)),
+        ("compare=3, choose=11-12", range(11, 13), range(2, 5)),
+        ("{choose: [20, 21, 22], compare: 4}", [20, 21, 22], range(2, 6)),
+    ],
+)
+def test_given_seeds_are_those_of_the_last_stage_or_by_stage(study, given, choose, compare):
+    first, last = study(STAGED, overrides=[f"seeds={given}"]).stages
+    assert (first.seeds, last.seeds) == (tuple(choose), tuple(compare))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("choose=5", "stages choose and compare both have seed 2.*such as 5-12 for compare"),
+        ("choose=5,compare=15", r"both have seed 2.*\(in the file, or --seeds compare=5-19\)"),
+        ("0-4", "choose and compare both have seed 0.*such as 2-6 for compare"),
+        ("choose=2,chose=5", "unknown stage 'chose'; did you mean 'choose'"),
+        ("choose=2,choose=3", "a stage is given twice"),
+        ("choose=", "seeds '': give how many"),
+        ("{compare: null}", "seeds None: give how many"),
+    ],
+)
+def test_stages_share_no_seed(study, given, message):
+    for smoke in (False, True):
+        with pytest.raises(ActlabError, match=message):
+            study(STAGED, overrides=[f"seeds={given}"], smoke=smoke)
+    with pytest.raises(ActlabError, match="both have seed 2"):
+        study(STAGED.replace("seeds: 2}", "seeds: 3}"))
+    with pytest.raises(ActlabError, match="the study has no stages"):
+        study(overrides=["seeds=choose=5"])
+
+
+def test_smoke_takes_few_seeds_of_each_stage(study):
+    assert [stage.seeds for stage in study(STAGED, smoke=True).stages] == [(0, 1), (2, 3)]
+
+
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])
 def test_mistakes_in_overrides_are_rejected(study, override):
     with pytest.raises(ActlabError, match="--set"):

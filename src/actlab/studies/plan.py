@@ -204,10 +204,10 @@ class Study:
     """A study as given by its file and the command line; `runs` expands it into runs.
 
     Args:
-        name: name of the study's folder under the runs directory.
+        name: name of the study's folder under the runs directory; see `check_name`.
         title: one line for tables and figures.
         blocks: grids whose union is the study.
-        seeds: seeds of every grid point.
+        seeds: seeds of every grid point; with stages, those of the first.
         compare: grid key whose values are compared, or ``block``; by default the first key that is not tuned.
         select: rule that selects the values of tuned keys.
         stages: stages in order; empty if the study runs as a whole; see `actlab.engines.stages`.

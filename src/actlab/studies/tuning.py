@@ -13,7 +13,7 @@ from actlab.config.keys import canonical, check_order, label, plain_unit, same, 
 from actlab.errors import ActlabError
 from actlab.studies.groups import groups
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Study
-from actlab.studies.reading import seed_list
+from actlab.studies.seeds import seed_list
 
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
@@ -242,19 +242,19 @@ class Tuning:
     def _study(self, points: Sequence[Mapping[str, Any]]) -> Study:
         """Return a study of grid points, without what only applies to the study file's own grid."""
         (block,) = self.study.blocks
-        settings = {**block.settings, **(self.study.stages[-1].settings if self.study.stages else {})}
         stem, (mine, reference) = self.study.name.removesuffix(SMOKE_SUFFIX), self.sides
         return replace(
             self.study,
             name=f"{stem}-tuned{SMOKE_SUFFIX * self.study.smoke}",
             title=f"{mine.name} tuned against {reference.name} in {stem}",
             blocks=tuple(
-                Block({**block.grid, **{key: [value] for key, value in point.items()}}, block.base, settings)
+                Block(
+                    {**block.grid, **{key: [value] for key, value in point.items()}}, block.base, block.settings
+                )
                 for point in points
             ),
             compare=self.key,
             select=Selection((), self.study.select.metric, self.study.select.mode),
-            stages=(),
             probes=(),
             published={},
             figures=(),
@@ -267,8 +267,7 @@ def plan(study: Study, activation: Any, reference: Any, space: Space, fresh: str
     """Return the search of a study.
 
     Args:
-        study: a study with one grid of activations. In a study with stages, the first stage gives the seeds of
-            the search and the last one the settings of all runs.
+        study: a study with one grid of activations and without stages; its seeds are those of the search.
         activation: the activation to tune.
         reference: the activation to compare with.
         space: what is searched; config keys are searched for both activations.
@@ -278,7 +277,6 @@ def plan(study: Study, activation: Any, reference: Any, space: Space, fresh: str
         ActlabError: for a study with several blocks, without activations or with further grid keys of several
             values, for a key that cannot be searched, or for seeds that the search uses too.
     """
-    study = replace(study, seeds=study.stages[0].seeds) if study.stages else study
     keys = [key for key in study.keys if short(key) == UNIT]
     if len(study.blocks) > 1 or len(keys) != 1:
         raise ActlabError(
