@@ -359,6 +359,20 @@ def test_smoke_takes_few_seeds_of_each_stage(study):
     assert [stage.seeds for stage in study(STAGED, smoke=True).stages] == [(0, 1), (2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("trainer.max_epochs: ''", "max_epochs ''"),
+        ("model.network.hiden: [8]", "did you mean 'model.network.hidden'"),
+        ("data.batch_size: .inf", "data.batch_size is inf"),
+    ],
+)
+def test_settings_of_every_stage_are_checked_before_anything_runs(study, given, message):
+    text = STAGED.replace("trainer.max_epochs: 3", given)
+    with pytest.raises(ActlabError, match=message):
+        checking.check(study(text))
+
+
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])
 def test_mistakes_in_overrides_are_rejected(study, override):
     with pytest.raises(ActlabError, match="--set"):
