@@ -365,12 +365,24 @@ def test_smoke_takes_few_seeds_of_each_stage(study):
         ("trainer.max_epochs: ''", "max_epochs ''"),
         ("model.network.hiden: [8]", "did you mean 'model.network.hidden'"),
         ("data.batch_size: .inf", "data.batch_size is inf"),
+        ("trainer.max_epochs: -1", "a run of mine would train for ever"),
     ],
 )
 def test_settings_of_every_stage_are_checked_before_anything_runs(study, given, message):
     text = STAGED.replace("trainer.max_epochs: 3", given)
     with pytest.raises(ActlabError, match=message):
         checking.check(study(text))
+
+
+@pytest.mark.parametrize("value", ["-1", "[5, -1]"])
+def test_a_run_without_an_end_is_rejected(study, value):
+    limits = "trainer.max_epochs or trainer.max_steps or trainer.max_time"
+    with pytest.raises(
+        ActlabError, match=f"trainer.max_epochs is -1, .* mine would train for ever: .*{limits}"
+    ):
+        checking.check(study(TEXT.replace("grid:", f"grid:\n  trainer.max_epochs: {value}")))
+    for limit in ("max_steps=7", "max_time='00:00:01:00'"):
+        checking.check(study(overrides=["trainer.max_epochs=-1", f"trainer.{limit}"]))
 
 
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])

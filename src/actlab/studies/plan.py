@@ -106,7 +106,7 @@ class Run:
     def epochs(self) -> int | None:
         """Number of epochs to train; None if only the number of updates is limited."""
         value = get_dotted(self.config, EPOCHS)
-        return int(value) if value is not None and int(value) > 0 else None
+        return value if isinstance(value, int) and value > 0 else None
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,16 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
             if own != given:
                 return f"{words[0]} {unit}" + (f", not {words[1]}" if any(own) else "")
     return ""
+
+
+def is_endless(config: Mapping[str, Any]) -> bool:
+    """Return whether a config trains for ever: ``max_epochs`` is negative, and nothing else limits training.
+
+    Without ``max_epochs`` Lightning trains 1,000 epochs.
+    """
+    epochs, steps, time = (as_number(get_dotted(config, key)) for key in _LENGTHS)
+    has_steps = isinstance(steps, float) and steps >= 0
+    return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
 
 
 @dataclass(frozen=True)
@@ -308,7 +318,8 @@ class Study:
         """Return all distinct runs of the study, in the order of the file with seeds innermost.
 
         Raises:
-            ActlabError: if there are more than `MOST_RUNS` runs, or two different runs have the same id.
+            ActlabError: if there are more than `MOST_RUNS` runs, a run would train for ever, or two different
+                runs have the same id.
         """
         return list(self._runs)
 
@@ -333,6 +344,11 @@ class Study:
         """Yield the runs of a grid point, one per seed; their configs share common parts."""
         block, keys = self.blocks[number], self.keys
         common = block.config({**point, SEED: self.seeds[0]})
+        if is_endless(common):
+            raise ActlabError(
+                f"{EPOCHS} is {get_dotted(common, EPOCHS)}, so a run of {self.name} would train for ever: set "
+                f"a limit, {' or '.join(_LENGTHS)}"
+            )
         full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
         if BLOCK in full:
             full[BLOCK] = block.name
