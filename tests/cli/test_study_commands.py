@@ -129,6 +129,8 @@ def test_a_study_like_one_of_a_paper_has_its_runs(cli, tmp_path, name):
         ("demo.yaml", "ships with actlab; give another name"),
         ("mine.txt", "ends in .yaml"),
         ("nowhere/mine.yaml", "the folder nowhere does not exist"),
+        ("...yaml", "study name '..': give letters, digits"),
+        ("my study.yaml", "study name 'my study': give letters, digits"),
     ],
 )
 def test_new_says_what_is_wrong_with_a_path(cli, tmp_path, monkeypatch, path, why):

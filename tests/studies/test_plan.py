@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import json
 import sys
 import textwrap
@@ -383,6 +384,31 @@ def test_a_run_without_an_end_is_rejected(study, value):
         checking.check(study(TEXT.replace("grid:", f"grid:\n  trainer.max_epochs: {value}")))
     for limit in ("max_steps=7", "max_time='00:00:01:00'"):
         checking.check(study(overrides=["trainer.max_epochs=-1", f"trainer.{limit}"]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "-x", "_x", "a b", "a\nb", "a$", "\u0301e"],
+    ids=["empty", "here", "parent", "hidden", "option", "underscore", "space", "newline", "dollar", "accent"],
+)
+def test_a_name_that_is_no_folder_of_its_own_is_rejected(study, tmp_path, name):
+    mine = study()
+    with pytest.raises(ActlabError, match=r"study name .*: give letters, digits"):
+        dataclasses.replace(mine, name=name)
+    if name:
+        (tmp_path / f"{name}.yaml").write_text(TEXT)
+        with pytest.raises(ActlabError, match="study name"):
+            reading.load(str(tmp_path / f"{name}.yaml"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["größe", "gro\u0308ße", "学習率", "हिन्दी", "3rd_run-v1.2"],
+    ids=["one character", "letter and accent", "ideographs", "vowel signs", "ASCII"],
+)
+def test_letters_of_any_script_name_a_study(tmp_path, name):
+    (tmp_path / f"{name}.yaml").write_text(TEXT)
+    assert reading.load(str(tmp_path / f"{name}.yaml")).name == name
 
 
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])

@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -209,6 +211,24 @@ def _uses_partial_data(config: Mapping[str, Any]) -> bool:
     return any(get_dotted(config, key) for key in brief) or any(limited)
 
 
+def check_name(name: str) -> None:
+    """Check the name of a study, which names its folder.
+
+    Raises:
+        ActlabError: for a name that does not begin with a letter or digit, or has other characters than letters
+            of any script, digits, ``.``, ``_`` and ``-``.
+
+    >>> check_name("gelu_mnist-2.1")
+    """
+    # Unicode categories: L letters, M their marks, N digits.
+    kinds = "".join(c if c in "._-" else unicodedata.category(c)[0] for c in name)
+    if not re.fullmatch(r"[LN][LMN._-]*", kinds):
+        raise ActlabError(
+            f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit first; the "
+            "name of a study is that of its file"
+        )
+
+
 @dataclass(frozen=True)
 class Study:
     """A study as given by its file and the command line; `runs` expands it into runs.
@@ -269,8 +289,9 @@ class Study:
         """Set the default of ``compare``, and write a class in ``reference`` as an import path.
 
         Raises:
-            ActlabError: if ``compare`` is not a grid key, or is a tuned key.
+            ActlabError: for a malformed name, or if ``compare`` is not a grid key, or is a tuned key.
         """
+        check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in free:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
