@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -18,6 +18,7 @@ from actlab.studies.seeds import seed_list
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
 _WHOLE = re.compile(r"[+-]?\d+")
+_MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
 _FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
 
@@ -111,11 +112,13 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | Choices]:
 def _range(text: str, *ends: str) -> Range:
     whole = all(_WHOLE.fullmatch(end.strip()) for end in ends)
     try:
-        low, high = (int(end) if whole else float(end) for end in ends)
+        low, high = (int(end) if whole and len(end) < 20 else float(end) for end in ends)
     except ValueError:
         raise ActlabError(f"--search {text!r}: the ends of a range are numbers; {_FORMS}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ActlabError(f"--search {text!r}: give finite numbers, the lower one first, such as 0.1..3")
+    if not -_MOST <= low < high <= _MOST:
+        raise ActlabError(
+            f"--search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
+        )
     return Range(low, high)
 
 
@@ -124,8 +127,11 @@ def _choices(text: str, value: str) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"--search {text!r}: {_FORMS}, with two values or more")
     for one in values:
-        if not isinstance(one, str | int | float | None) or (isinstance(one, float) and not math.isfinite(one)):
-            raise ActlabError(f"--search {text!r}: {one!r} cannot be searched; give finite numbers or words")
+        fits = abs(one) <= sys.float_info.max if isinstance(one, int | float) else isinstance(one, str | None)
+        if not fits:
+            raise ActlabError(
+                f"--search {text[:80]!r}: {str(one)[:80]} cannot be searched; give finite numbers or words"
+            )
     if len({canonical(one) for one in values}) < len(values):
         raise ActlabError(f"--search {text!r}: a value is given twice; give each value once")
     return Choices(tuple(values))
