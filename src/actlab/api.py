@@ -31,7 +31,7 @@ def load_study(
     study: str | Path,
     *,
     activations: Activation | Iterable[Activation] = (),
-    seeds: int | str | Sequence[int] | None = None,
+    seeds: int | str | Sequence[int] | Mapping[str, int | str | Sequence[int]] | None = None,
     reference: Activation | None = None,
     settings: Mapping[str, Any] | None = None,
     smoke: bool = False,
@@ -41,7 +41,8 @@ def load_study(
     Args:
         study: path of a study file, or the name of one that actlab ships, such as ``demo``.
         activations: activations to add to the comparison, one or several.
-        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves.
+        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves; in a study with stages, of
+            the last stage, or by stage: ``{"choose": 5, "compare": "5-19"}``.
         reference: the activation that the others are tested against.
         settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``. The value
             of a grid key may be a list: ``{"model.activation": ["gelu", Mine]}`` replaces the compared ones.

@@ -68,6 +68,13 @@ def fit(cli, tmp_path, monkeypatch):
     return run
 
 
+def test_a_fit_that_nothing_limits_is_announced(fit, monkeypatch):
+    monkeypatch.setattr("pytorch_lightning.Trainer.fit", lambda *_, **__: None)
+    endless = ("--trainer.max_epochs", "-1")
+    assert "note: nothing limits this training: it ends when you stop it" in fit(*endless).err
+    assert "nothing limits" not in fit(*endless, "--trainer.max_steps", "3").err
+
+
 def only_run(path, config="mnist_classifier"):
     """The folder of the only run of a config."""
     (folder,) = (path / "runs" / config).iterdir()

@@ -36,6 +36,7 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, id_in, regular
 from actlab.storage.resources import is_pipe
+from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
@@ -294,6 +295,8 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
             return
         if command != "fit":  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
+        if command == "fit" and is_endless(given):
+            print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)
         CommandLine(command, given, name, **quiet).run()
 
 

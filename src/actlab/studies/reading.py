@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +26,10 @@ from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
+from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 
 SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 _SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
-SMOKE_SEEDS = 2
-MOST_SEEDS = 10_000
 ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
@@ -44,6 +42,7 @@ def load(
     overrides: Iterable[str] = (),
     activations: Iterable[str] = (),
     reference: str | None = None,
+    staged: bool = True,
 ) -> Study:
     """Read a study file and apply the command line to it.
 
@@ -51,19 +50,19 @@ def load(
         name: path of a study file, or bare name of a study that ships with actlab.
         smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
         overrides: ``key=value`` items. The key is a dotted config key, a grid key (a value or a list replaces
-            its values) or ``seeds``.
+            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
         activations: activations added to every grid key that ends in ``activation``.
         reference: compared value against which the others are tested; replaces the reference of the file.
+        staged: False for a study without the stages of its file; see `schema.without_stages`.
 
     Raises:
         ActlabError: for an unknown key, a value of a wrong type or a missing file.
     """
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
+    file = file if staged else schema.without_stages(file)
     changes = dict(map(_assignment, overrides))
-    if "seeds" in changes:
-        seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
-    seeds = changes.pop("seeds", None)
+    given_seeds = changes.pop("seeds", {})
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
     units = [activation(text) for text in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
@@ -78,19 +77,26 @@ def load(
     for stage in ({}, *(stage.set for stage in file.stages)):
         for block in blocks:
             check_order({**block.settings, **stage}, block.grid)
-        for key, value in {**block.settings, **block.grid}.items():
-            _check_finite(key, value)
+            for key, value in {**block.settings, **stage, **block.grid}.items():
+                _check_finite(key, value)
     _check_names(file.figures, path)
+    _check_stages(file, path, keys)
+    seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
+    seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
+    first = {*changes, *(SMOKE | file.smoke if smoke else ())}  # take precedence over settings of stages
     asked = file.reference if reference is None else activation(reference)
     given = reference is not None or file.reference is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
         blocks=tuple(blocks),
-        seeds=_seeds(file.seeds, seeds, smoke),
+        seeds=next(iter(seeds.values())),
         compare=file.compare,
         select=select,
-        stages=_stages(file, path, seeds, smoke, changes, keys),
+        stages=tuple(
+            Stage(s.name, seeds[s.name], {key: value for key, value in s.set.items() if key not in first})
+            for s in file.stages
+        ),
         table=tuple(schema.given(column) for column in file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
@@ -174,15 +180,8 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
     return Block(grid, block.base, block.settings, block.name)
 
 
-def _stages(
-    file: schema.File,
-    path: Path,
-    seeds: Any,
-    smoke: bool,
-    changes: Mapping[str, Any],
-    keys: Collection[str],
-) -> tuple[Stage, ...]:
-    """Return the stages; the command line and the smoke settings take precedence over their settings."""
+def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
+    """Check the names of the stages, and that they select something and set no grid key."""
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
@@ -193,15 +192,6 @@ def _stages(
     for stage in file.stages:
         if taken := sorted(stage.set.keys() & keys):
             raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
-    first = {*changes, *(SMOKE | file.smoke if smoke else ())}
-    return tuple(
-        Stage(
-            s.name,
-            _seeds(file.seeds if s.seeds is None else s.seeds, seeds, smoke),
-            {key: value for key, value in s.set.items() if key not in first},
-        )
-        for s in file.stages
-    )
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
@@ -214,48 +204,6 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
             raise ActlabError(f"checkpoint after {at} epochs in {path}: give a whole number from 0")
     epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
     return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
-
-
-def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, ...]:
-    """Expand seeds: ``5`` means 0 … 4, ``5-19`` means 5 … 19; a list stays unchanged.
-
-    Args:
-        value: seeds in the file.
-        override: seeds on the command line: the seeds themselves, or a number of seeds beginning with the
-            file's first seed.
-        smoke: return only the first `SMOKE_SEEDS` seeds.
-    """
-    seeds = seed_list(value)
-    if isinstance(override, int) and not isinstance(override, bool):
-        number = len(seed_list(override))
-        seeds = seeds[:number] if number <= len(seeds) else tuple(range(seeds[0], seeds[0] + number))
-    elif override is not None:
-        seeds = seed_list(override)
-    return seeds[:SMOKE_SEEDS] if smoke else seeds
-
-
-def seed_list(value: Any) -> tuple[int, ...]:
-    """Return seeds given as their number, as a range such as ``5-19`` or as a list.
-
-    Raises:
-        ActlabError: for any other value, or for a seed given twice.
-
-    >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
-    ((0, 1, 2), (5, 6, 7), (4, 2))
-    """
-    seeds: Sequence[Any] = value if isinstance(value, list) else ()
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
-        first, last = map(int, value.split("-"))
-        seeds = range(first, last + 1)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        seeds = range(min(value, MOST_SEEDS + 1))
-    fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
-    if not fits or len(set(seeds)) < len(seeds):
-        raise ActlabError(
-            f"seeds {value!r}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as 5-19, or "
-            "a list of different whole numbers"
-        )
-    return tuple(seeds)
 
 
 def _assignment(override: str) -> tuple[str, Any]:
