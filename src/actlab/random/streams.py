@@ -16,7 +16,6 @@ Shapes: ``R`` runs in a stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -185,9 +184,17 @@ class Uniform(nn.Module):
         return keys, first
 
 
-@lru_cache(maxsize=64)
+_counters: dict[torch.device, Tensor] = {}  # 0, 1, 2, … on each device, up to the largest end so far
+
+
 def _elements(first: int, end: int, device: torch.device) -> Tensor:
-    return torch.arange(first, end, dtype=torch.int32, device=device)
+    """Return ``first`` … ``end`` − 1, int32: a slice of the one counter of a device, for draws of any size."""
+    if torch.compiler.is_compiling():  # a whole network: the compiler fuses the counter with its use
+        return torch.arange(first, end, dtype=torch.int32, device=device)
+    counter = _counters.get(device)
+    if counter is None or len(counter) < end:
+        _counters[device] = counter = torch.arange(end, dtype=torch.int32, device=device)
+    return counter[first:end]
 
 
 def uniform(source: Source | None, x: Tensor) -> Tensor:
