@@ -138,7 +138,8 @@ class StackedTask(Training):
         self.slices.take_gradients()
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Reset the gradients of the stacked parameters."""
+        """Free the gradients of the stacked parameters, and of their slices, which are views of them."""
+        optimizer.zero_grad(set_to_none=True)
         self.network.zero_grad(set_to_none=True)
 
 
