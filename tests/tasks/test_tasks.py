@@ -132,6 +132,8 @@ def test_padding_and_augmentation_on_two_devices(tmp_path):
 class Gradients(StackedTask):
     """Counts the bytes of all gradients before and after each backward pass, each storage once."""
 
+    counts: list[int]
+
     def count(self):
         held = [p for group in self.optimizers().param_groups for p in group["params"]]
         storages = [p.grad.untyped_storage() for p in (*held, *self.parameters()) if p.grad is not None]

@@ -21,6 +21,7 @@ from actlab.activations import Spec, create
 from actlab.engines.activation_trial import check_call, gradient_of
 from actlab.engines.cost import kept_for_backward
 from actlab.errors import ActlabError, described
+from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import stack
@@ -86,8 +87,7 @@ def _tried(name: str, function: Callable[[Make], Any], make: Make, required: boo
 
 @calling
 def _call(function: Callable[[Make], Any], make: Make) -> str:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with own_generators(0):
         return str(function(make))
 
 

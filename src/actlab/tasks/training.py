@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -113,7 +113,8 @@ class Training(pl.LightningModule, ABC):
         self.stream.steps = True
         position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
         if self.members[0].ragged and self.trainer.world_size > 1:
-            shapes = self.all_gather(torch.tensor(batch[0].shape, device=self.device)).tolist()
+            own = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(own)).tolist()  # of every device's part
             sizes = [size for size, *_ in shapes]
             part = sum(sizes[:rank]), sizes[rank]
             if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
