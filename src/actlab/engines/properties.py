@@ -22,6 +22,7 @@ from actlab.engines.activation_trial import Input, check_call, gradient_of
 from actlab.engines.cost import in_parts, kept_for_backward
 from actlab.engines.gradient_trial import differs, fault_of_gradient, wrong_share
 from actlab.errors import ActlabError, described
+from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import stack
@@ -89,8 +90,7 @@ def _tried(name: str, function: Callable[[Make], Any], make: Make, required: boo
 
 @calling
 def _call(function: Callable[[Make], Any], make: Make) -> str:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with own_generators(0):
         return str(function(make))
 
 

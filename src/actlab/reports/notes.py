@@ -8,6 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 from actlab.analysis import comparison, verdict
+from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.looks import factor
 from actlab.analysis.points import few, plural, short_names
@@ -160,13 +161,30 @@ def _published(results: Results) -> str:
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return which columns lack values for runs that ended, for example runs not yet evaluated by a probe."""
-    gaps = []
+    """Return which columns lack values of which runs that ended, and how to evaluate a missing probe."""
+    gaps: dict[tuple[str, ...], list[Column]] = {}
     for i, column in enumerate(results.columns):
-        ended = sum(row.finished + row.diverged for row in rows)
-        if lacking := ended - sum(len(row.cells[i].values) for row in rows):
-            gaps.append(f"{column.name} for {lacking} of {ended} runs")
-    return f"Not measured: {'; '.join(gaps)}." if gaps else ""
+        chosen = zip(rows, map(results.chosen, results.groups), strict=True)
+        lacking = tuple(
+            run.id
+            for row, setting in chosen
+            for run in (setting.runs if setting else ())
+            if run.id in results.results and run.seed not in row.cells[i].values
+        )
+        gaps.setdefault(lacking, []).append(column)
+    gaps.pop((), None)
+    if not gaps:
+        return ""
+    ended = sum(row.finished + row.diverged for row in rows)
+    texts = [
+        f"{' and '.join(column.name for column in columns)} for {len(runs)} of {ended} runs"
+        + (f" ({few(runs)}): the medians are over the others" if len(runs) < ended else "")
+        for runs, columns in gaps.items()
+    ]
+    probes = {f"{probe.name}/" for probe in results.study.probes}
+    ours = any(column.metric.startswith(tuple(probes)) for columns in gaps.values() for column in columns)
+    remedy = " Run the same `actlab study run` command again to evaluate the missing probes." if ours else ""
+    return f"Not measured: {'; '.join(texts)}.{remedy}"
 
 
 def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:

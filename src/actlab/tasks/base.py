@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -58,7 +57,7 @@ class Task(Training, ABC):
         seed: determines the initial weights and the random masks.
 
     Raises:
-        ActlabError: for an unknown activation, parameter or metric.
+        ActlabError: for an unknown activation, parameter or metric, or for weights on an accelerator.
     """
 
     metric_names: tuple[str, ...] = ("loss",)
@@ -87,9 +86,10 @@ class Task(Training, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
-        with torch.random.fork_rng(), init, weights_of_run(seed, self.units), third_party.Calling():
+        with init, weights_of_run(seed, self.units), third_party.Calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
+            building.check_built_on_cpu(self.network)
             building.materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
