@@ -64,6 +64,22 @@ class DecodedImages(TensorDataModule):
             self._images = found
         return self._images
 
+    def setup(self, stage: str) -> None:
+        """Load the datasets, onto the accelerator if the Trainer has one.
+
+        Raises:
+            ActlabError: if a checkpoint callback selects by validation images that the run trains on, or as in
+                the base class.
+        """
+        callbacks = self.trainer.checkpoint_callbacks if self.trainer and stage == "fit" else []
+        monitored = [str(getattr(callback, "monitor", None)) for callback in callbacks]
+        if self.train_on_all and (chosen := [name for name in monitored if name.startswith("val/")]):
+            raise ActlabError(
+                f"a checkpoint callback monitors {chosen[0]}, but data.train_on_all is true: the run trains "
+                "on the validation images; leave out the callback's monitor, or set data.train_on_all to false"
+            )
+        super().setup(stage)
+
     def check(self, found: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config; this base class accepts all."""
 

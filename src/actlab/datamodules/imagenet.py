@@ -74,8 +74,7 @@ class ImageNetDataModule(TensorDataModule):
         sample: use generated pictures instead: ten classes, 40 training and 20 validation images.
         size: side of the squares in pixels.
         crop: side of the windows in pixels.
-        val_images: size of the validation set, at most 8 with ``sample``; by default, all validation images are
-            both the validation set and the test set.
+        val_images: size of the validation set, at most 8 with ``sample``.
         batch_size: size of the global training batch.
         eval_batch_size: batch size for validation, test and prediction.
         workers: number of processes per device that read and decode; 0 decodes in the main process.
@@ -96,7 +95,7 @@ class ImageNetDataModule(TensorDataModule):
         sample: bool = False,
         size: int = 256,
         crop: int = 224,
-        val_images: int | None = None,
+        val_images: int = 5000,
         batch_size: int = 256,
         eval_batch_size: int = 250,
         workers: int = 4,
@@ -110,7 +109,7 @@ class ImageNetDataModule(TensorDataModule):
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
         self.dataset = str(resource("data/samples/imagenet")) if sample else dataset
         self.revision = None if sample else revision
-        self.val_images = min(val_images, SAMPLE_VAL) if sample and val_images else val_images
+        self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
         self._parts: dict[str, Encoded] | None = None
         self._commit: str | None = None
@@ -167,21 +166,18 @@ class ImageNetDataModule(TensorDataModule):
         mean, val = self._mean(), self.encoded["val"]
         chosen, left = self._split_validation(len(val))
 
-        def part(encoded: Encoded, numbers: Tensor | None, random: bool = False) -> Photographs:
+        def part(encoded: Encoded, numbers: Tensor | None = None, random: bool = False) -> Photographs:
             return Photographs(encoded, self.size, numbers, Windows(mean, self.crop, random), device)
 
-        self.train = part(self.encoded["train"], None, random=True)
+        self.train = part(self.encoded["train"], random=True)
         self.val, self.test = part(val, chosen), part(val, left)
 
-    def _split_validation(self, number: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return the indices of the validation set and of the test set; None stands for all images."""
+    def _split_validation(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the indices of the validation set and of the test set, which share no image."""
         n = self.val_images
-        if n is None:
-            return None, None
         if not 0 < n < number:
             raise ActlabError(
-                f"data.val_images {n}: {self.dataset} has {number} validation images; give fewer, at least 1, "
-                "or null for all"
+                f"data.val_images {n}: {self.dataset} has {number} validation images; give fewer, at least 1"
             )
         order = torch.randperm(number, generator=generator(0, "val_images"))  # the same for every run
         return order[:n].sort().values, order[n:].sort().values
