@@ -113,7 +113,7 @@ def test_no_job_installs_again_what_setup_installs(path):
 
 
 def test_workflows_are_not_parsed_by_github_where_node_is_missing(tmp_path):
-    bash, dirname = shutil.which("bash"), shutil.which("dirname")
+    bash, dirname = (str(shutil.which(name)) for name in ("bash", "dirname"))
     (tmp_path / "dirname").symlink_to(dirname)
     shown = subprocess.run(
         [bash, ROOT / ".ci" / "workflows"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actlab.datamodules.base import TensorDataModule
+from actlab.datamodules.base import TensorDataModule, check_sample
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
@@ -15,7 +15,8 @@ class DecodedImages(TensorDataModule):
     """Base class for labelled images; the first training images in file order are the validation set.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout.
+        dataset: a hub id, or a local folder in the hub's layout; None for the default.
+        default: hub id of the default dataset.
         sample: name of the embedded sample to use instead, whose order of classes is not checked; None without.
         validation: number of validation images; by default 5,000, or `sample_validation` of a sample.
         train_on_all: train on all training images, including the validation images; validation then only
@@ -28,12 +29,14 @@ class DecodedImages(TensorDataModule):
         seed: determines the order of batches.
     """
 
+    sample_replaces_dataset = True
     channels: int
     sample_validation: int
 
     def __init__(
         self,
-        dataset: str,
+        dataset: str | None,
+        default: str,
         sample: str | None,
         *,
         validation: int | None,
@@ -46,7 +49,8 @@ class DecodedImages(TensorDataModule):
         seed: int,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset = str(resource(f"data/samples/{sample}")) if sample else dataset
+        check_sample(dataset, sample)
+        self.dataset = str(resource(f"data/samples/{sample}")) if sample else dataset or default
         self.label, self.revision = label, None if sample else revision
         number = self.sample_validation if sample else 5000
         self.validation = number if validation is None else validation

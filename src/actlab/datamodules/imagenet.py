@@ -12,7 +12,7 @@ from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is
+from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample
 from actlab.datamodules.cache import unwritable
 from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
@@ -68,9 +68,10 @@ class ImageNetDataModule(TensorDataModule):
     Batches do not depend on the number of devices or workers.
 
     Args:
-        dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), with
-            labels in order of the class names; or a folder of parquet files in the hub's layout. The hub's
-            reader copies parquet files to ``rows/`` in the cache, again after each change; old copies stay.
+        dataset: a hub id, by default ``ILSVRC/imagenet-1k``; or a folder with ``train/CLASS/*`` and
+            ``val/CLASS/*`` (or ``validation/``), with labels in order of the class names; or a folder of
+            parquet files in the hub's layout. The hub's reader copies parquet files to ``rows/`` in the cache,
+            again after each change; old copies stay.
         sample: use generated pictures instead: ten classes, 40 training and 20 validation images.
         size: side of the squares in pixels.
         crop: side of the windows in pixels.
@@ -87,11 +88,12 @@ class ImageNetDataModule(TensorDataModule):
             is invalid.
     """
 
+    sample_replaces_dataset = True
     stackable = False  # each run of a stack would decode its own batches
 
     def __init__(
         self,
-        dataset: str = "ILSVRC/imagenet-1k",
+        dataset: str | None = None,
         sample: bool = False,
         size: int = 256,
         crop: int = 224,
@@ -107,7 +109,8 @@ class ImageNetDataModule(TensorDataModule):
         check_sizes(size, crop)
         if workers < 0:
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
-        self.dataset = str(resource("data/samples/imagenet")) if sample else dataset
+        check_sample(dataset, sample)
+        self.dataset = str(resource("data/samples/imagenet")) if sample else dataset or "ILSVRC/imagenet-1k"
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
