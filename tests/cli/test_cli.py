@@ -39,7 +39,7 @@ QUICK = [
     "false",
 ]
 
-ELU_STACKS = "[[[1,4,5]],[[1,4,1],[1,4,3]],[[1,4,2]],[[1,4,2]],[[1,4,2]],[[1,4,1]],[[1,4,1]]]"
+ELU_STACKS = "[[[1,4,5]],[[1,4,1],[1,4,3]],[[1,4,2]],[[1,4,2]],[[1,4,2]],[[1,4,1]]]"
 SMALL = {  # networks of a config that is not run as it is
     "mnist_classifier": ["--model.network.hidden", "[16, 16]"],
     "mnist_autoencoder": ["--model.network.encoder", "[16, 4]"],

@@ -410,3 +410,15 @@ def test_a_plateau_of_what_is_never_measured_is_refused(metric, options, allowed
     with pytest.raises(ActlabError, match=f"metric of a plateau schedule '{metric}'") as error:
         member(0, schedules={"lr": Plateau(metric)}, **options)
     assert allowed in str(error.value)
+
+
+def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path, monkeypatch):
+    """It would do nothing; torch's own Dropout has no probability that a schedule could scale."""
+    monkeypatch.chdir(tmp_path)
+    words = ["-c", "mnist_classifier", "--data.sample", "true", "--trainer.fast_dev_run", "1"]
+    words += ["--trainer.logger", "false", "--model.schedules.dropout.class_path", "actlab.optim.Steps"]
+    words += ["--model.schedules.dropout.init_args.factors", "{1: 0.5}"]
+    code, _, err = cli("fit", *words, "--model.network.dropout", "0")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the network has no 'dropout' that a schedule could change" in err
+    assert cli("fit", *words, "--model.network.dropout", "0.5").code == 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from actlab.config.identity import OWN
 from actlab.config.keys import (
     as_list,
     as_number,
@@ -21,6 +24,7 @@ from actlab.config.keys import (
     short,
     yaml_value,
 )
+from actlab.config.places import SAMPLE, check_sample
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file, is_file
@@ -28,8 +32,7 @@ from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 
-SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
-_SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
+SMOKE = {SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
@@ -66,6 +69,10 @@ def load(
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
     units = [activation(text) for text in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
+    if not smoke:  # which takes the sample over any dataset
+        for block, stage in itertools.product(whole, ({}, *(stage.set for stage in file.stages))):
+            point = {key: values[0] for key, values in block.grid.items()}
+            _check_sample(block, {**block.settings, **point, **stage}, changes, path)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if activations and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
@@ -111,6 +118,17 @@ def load(
     )
 
 
+def _check_sample(block: Block, given: Mapping[str, Any], changes: Mapping[str, Any], path: Path) -> None:
+    """Reject a dataset that ``data.sample: true`` in the same place or an earlier one would replace."""
+    if str(class_of(block.config({}).get("data"))) not in OWN["data"]:
+        return
+    places = {"the base config": copy.deepcopy(block.base), str(path): {}, "the overrides": {}}
+    for place, settings in ((str(path), given), ("the overrides", changes)):
+        for key in (key for key in settings if key.partition(".")[0] == "data"):
+            set_dotted(places[place], key, copy.deepcopy(settings[key]))
+    check_sample(places)
+
+
 def _check_finite(key: str, value: Any) -> None:
     """Check that a nested value contains no infinite or nan number, including numbers given as text.
 
@@ -143,8 +161,8 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
     for block in given:
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
         full = Block(grid, _base(block.base or str(file.base), path), {**file.set, **block.set}, block.name)
-        lacks = get_dotted(full.config({}), _SAMPLE) is None
-        short = {key: value for key, value in smoke.items() if key != _SAMPLE or not lacks or key in file.smoke}
+        lacks = get_dotted(full.config({}), SAMPLE) is None  # other datamodules may lack the argument
+        short = {key: value for key, value in smoke.items() if key != SAMPLE or not lacks or key in file.smoke}
         grid = {key: as_list(short[key]) if key in short else values for key, values in grid.items()}
         blocks.append(replace(full, grid=grid, settings={**full.settings, **short}))
     return blocks
