@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from actlab.errors import ActlabError, one_line
+from actlab.storage.files import regular
 
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -155,7 +156,7 @@ def _commit(name: str, revision: str) -> str | None:
         return revision
     refs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type="dataset"), "refs")
     reference = refs / revision
-    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
+    return regular(reference).read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
 def revision_of(tables: Any) -> str | None:
