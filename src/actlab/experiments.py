@@ -30,26 +30,32 @@ warnings.filterwarnings("ignore", "This DataLoader will create")
 # Lightning 2.6 uses a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
-# Arguments of LightningCLI: the config names the classes of model and data, and models build their optimisers.
+# Arguments of LightningCLI: the config names the classes of model and data.
 ANY_CLASSES: dict[str, Any] = {
     **{"model_class": pl.LightningModule, "subclass_mode_model": True},
     **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
-    "auto_configure_optimizers": False,
 }
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
 class ActlabCLI(LightningCLI):
-    """LightningCLI for one nested config; passes the seed to task and data, and the data's shapes to the task.
+    """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
     Args:
-        given: the config.
+        given: nested values that the user states, without defaults.
+        args: what LightningCLI parses: the words of a command line, or ``given``.
         record: the callback that saves the resolved config.
-        trainer_defaults: Trainer arguments for keys that the config does not set.
+        any_optimizer: whether LightningCLI's options ``optimizer`` and ``lr_scheduler`` exist.
+        trainer_defaults: Trainer arguments for keys that are not given.
     """
 
     def __init__(
-        self, given: Mapping[str, Any], record: type[SaveConfigCallback] | None = None, **trainer_defaults: Any
+        self,
+        given: Mapping[str, Any],
+        args: Any,
+        record: type[SaveConfigCallback] | None = None,
+        any_optimizer: bool = False,
+        **trainer_defaults: Any,
     ) -> None:
         self.given = given
         super().__init__(
@@ -57,20 +63,15 @@ class ActlabCLI(LightningCLI):
             save_config_callback=record,
             save_config_kwargs={"save_to_log_dir": False} if record else None,
             trainer_defaults=trainer_defaults,
-            args=dict(given),
+            seed_everything_default=0,
+            auto_configure_optimizers=any_optimizer,
+            parser_kwargs={"exit_on_error": False},
+            args=args,
             run=False,
         )
 
-    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
-        self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
-        self._link_shapes(self.parser)
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse each section to the types of its class."""
-        self.config = resolved(self.given, self.trainer_defaults)
-
-    def _link_shapes(self, parser: LightningArgumentParser) -> None:
+    def link_shapes(self, parser: LightningArgumentParser) -> None:
+        """Add a link from the data to the model for each shape that is not given."""
         for name in sections.linked_shapes(self.given):
             parser.link_arguments(
                 "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
@@ -151,6 +152,27 @@ class ActlabCLI(LightningCLI):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
+
+
+class ConfigCLI(ActlabCLI):
+    """`ActlabCLI` for a nested config, whose sections are parsed from a cache.
+
+    Args:
+        given: the config.
+        trainer_defaults: Trainer arguments for keys that the config does not set.
+    """
+
+    def __init__(self, given: Mapping[str, Any], **trainer_defaults: Any) -> None:
+        super().__init__(given, dict(given), **trainer_defaults)
+
+    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
+        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
+        self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
+        self.link_shapes(self.parser)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse each section to the types of its class."""
+        self.config = resolved(self.given, self.trainer_defaults)
 
 
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
@@ -244,5 +266,5 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
-        cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
+        cli = ConfigCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

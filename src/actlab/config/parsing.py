@@ -48,7 +48,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
-        _check_needed(name, found)
+        check_needed(name, found)
         kept = [_class(text) for text in names], found
     if key is not None:
         _kept[key] = kept
@@ -57,19 +57,27 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     return copy.deepcopy(kept[1])
 
 
-def _check_needed(where: str, value: Any) -> None:
-    """Check that arguments without type and default are given: the parser sets missing ones to None."""
+def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
+    """Check that arguments without type and default are given: the parser sets missing ones to None.
+
+    Args:
+        where: the config key of the value, for the error.
+        value: a parsed section of a config, or a value in it.
+        linked: arguments of its class that are set later.
+    """
     for part in value if isinstance(value, list) else ():
-        _check_needed(where, part)
+        check_needed(where, part)
     if not isinstance(value, Namespace):
         return
     path = value.get("class_path")
     known = (parameters(locate(path)) or {}) if path else {}
     arguments = value.get("init_args") if path else value
     for key, argument in vars(arguments).items() if arguments else ():
+        if key in linked:
+            continue
         if key in known and known[key].untyped and known[key].required and argument is None:
             raise lacking(path, key, where)
-        _check_needed(f"{where}.{key}", argument)
+        check_needed(f"{where}.{key}", argument)
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
@@ -83,16 +91,25 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     """
     shapes = linked_shapes(given) if name == "model" else ()
     found = section(name, given[name], ("seed", *shapes))
-    if not inspect.isclass(locate(found.class_path)):
-        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
+    complete(given, name, found)
     known = parameters(locate(found.class_path)) or {}
     for shape in (shape for shape in shapes if shape in known):
         found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
     if "seed" in known:
         found["init_args.seed"] = seed
+    return found
+
+
+def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
+    """Check that a parsed section names a class, and let ``sample`` replace the dataset, in place.
+
+    Raises:
+        ActlabError: if the section names a function.
+    """
+    if not inspect.isclass(locate(found.class_path)):
+        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
     if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
         found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
-    return found
 
 
 def run_seed(value: bool | int | str) -> int:

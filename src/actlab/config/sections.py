@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,6 +18,7 @@ from actlab.errors import ActlabError, unknown
 SEED = "seed_everything"
 SHAPES = ("num_classes", "input_shape")  # the model's arguments that come from the data if the config has none
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
+PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
 # LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
@@ -48,11 +50,8 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
         ActlabError: for an unknown key, a missing section, or a section of the wrong type.
     """
     for key, value in config.items():
-        if key in MOVED and value is not None:
-            raise ActlabError(
-                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-                "(a user-defined model builds it in configure_optimizers)"
-            )
+        if command is None and key in MOVED and value is not None:
+            raise overriding(key)
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
         if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
@@ -74,6 +73,19 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
 
 
+def overriding(key: str) -> ActlabError:
+    """Return an error for an optimiser or schedule at the top level beside the model's own."""
+    return ActlabError(
+        f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+        "(a user-defined model builds it in configure_optimizers)"
+    )
+
+
+def follows_seed(key: str) -> ActlabError:
+    """Return an error for a seed of the model or the data alone."""
+    return ActlabError(f"{key} cannot be set: it is set to {SEED}; give that instead")
+
+
 def _is_file(value: Any) -> bool:
     return isinstance(value, str) and value.endswith(FILES)
 
@@ -92,6 +104,8 @@ def class_in(config: Mapping[str, Any], section: str) -> Any:
     path = value.get("class_path") if isinstance(value, Mapping) else value
     if not isinstance(path, str) or _is_file(path):
         return None
+    if "." not in path:
+        import_module(PACKAGES[section])  # a bare name is one of an imported class
     with suppress(ActlabError):  # `check` raises it
         return find(path, (SECTIONS[section],), section)
     return None
