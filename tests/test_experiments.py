@@ -49,7 +49,7 @@ def test_every_pair_trains_and_its_config_runs_again(cli, model, data, tmp_path)
     resolved = yaml.safe_load((folder / "config.yaml").read_text())
     assert {name: resolved["model"]["init_args"].get(name) for name in given} == given
     (checkpoint,) = (folder / "checkpoints").glob("*.ckpt")
-    for words in ([], ["-c", folder / "config.yaml"]):
+    for words in (["--trust"], ["-c", folder / "config.yaml"]):
         outcome = cli("test", *words, "--ckpt_path", checkpoint)
         assert outcome.code == 0, outcome.err
         assert "test/loss" in outcome.out
@@ -69,11 +69,11 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     (checkpoint,) = tmp_path.glob("out/*/checkpoints/*.ckpt")
     assert torch.load(checkpoint, weights_only=True)["hyper_parameters"]["num_classes"] == 4
     config = checkpoint.parents[1] / "config.yaml"
-    for given in ([], ["-c", config]):
+    for given in (["--trust"], ["-c", config]):
         outcome = cli("test", *given, "--ckpt_path", checkpoint)
         assert outcome.code == 0, outcome.err
     model = ("--model", "lightning_classes.Needs", "--model.num_classes", "5")
-    outcome = cli("test", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint)
+    outcome = cli("test", "--trust", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint)
     assert (outcome.code, "model.num_classes is 5" in outcome.err) == (2, True)
 
 

@@ -34,6 +34,7 @@ ALLOWED = {
         ("cpuinfo.read_text", "file.read_bytes"), "sent to nodes, whose actlab may be of another version"
     ),
     "engines.parcels": {"tarfile.open": "of bytes"},
+    "tasks.restoring": {"fsspec.open": "a URL"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},
     "engines.sequential": {"folder.open": "of a RunFolder"},
 }

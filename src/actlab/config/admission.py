@@ -154,7 +154,7 @@ class _Reading:
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if all(part.isidentifier() for part in path.split(".")) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
-        kinds = tuple(_classes(wanted)) or (Module,)  # without an annotation, as of an activation
+        kinds = tuple(_classes(wanted)) or ((Module,) if _is_open(wanted) else ())  # as of an activation
         found = locate(dotted) if _is_in_packages(dotted) else None
         if not (inspect.isclass(found) and _is_in_packages(found.__module__) and issubclass(found, kinds)):
             raise UntrustedError(key, path, self.remedy)
@@ -186,6 +186,14 @@ def _options(wanted: Any) -> Iterator[Any]:
             yield from _options(option)
     else:
         yield wanted
+
+
+def _is_open(wanted: Any) -> bool:
+    """Return whether an annotation accepts anything, itself or as a value of a mapping."""
+    return any(
+        option is Any or (get_args(option)[-1:] == (Any,) and get_origin(option) in (dict, Mapping))
+        for option in _options(wanted)
+    )
 
 
 def _classes(wanted: Any) -> Iterator[type]:

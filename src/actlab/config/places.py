@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from actlab.config.identity import OWN
 from actlab.config.keys import get_dotted
 from actlab.errors import ActlabError
 
 SAMPLE, DATASET = "data.sample", "data.dataset"
+
+
+def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without the dataset that its sample takes the place of: one file may not name both."""
+    found, data = {**config}, config.get("data")
+    own = isinstance(data, Mapping) and data.get("class_path") in OWN["data"]
+    if isinstance(data, Mapping) and own and get_dotted(found, SAMPLE) is True:
+        arguments = {key: value for key, value in data["init_args"].items() if key != "dataset"}
+        found["data"] = {**data, "init_args": arguments}
+    return found
 
 
 def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,6 +15,7 @@ import yaml
 from actlab.analysis.points import in_words
 from actlab.config import identity
 from actlab.config.keys import canonical, label
+from actlab.config.places import without_replaced_dataset
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, is_abandoned, read_json, regular, scratch
@@ -186,7 +187,8 @@ def _differences(path: Path, planned: Run | None) -> list[str]:
         return ["without a readable config"]
     if planned is None:
         return []
-    plan = dict(_flat({key: value for key, value in planned.config.items() if key != SEED}))
+    config = without_replaced_dataset(planned.config)
+    plan = dict(_flat({key: value for key, value in config.items() if key != SEED}))
     differ = [key for key in {**own, **plan} if canonical(own.get(key)) != canonical(plan.get(key))]
     named = [(key, *(shorten(label(of.get(key)), 40) for of in (own, plan))) for key in differ[:_MOST_NAMED]]
     words = [f"{key} {own_value} (plan: {value})" for key, own_value, value in named]

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
+from actlab.config.places import without_replaced_dataset
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import (
@@ -253,7 +254,8 @@ class RunFolder:
     def open(self) -> None:
         """Create the folder and write the config and the grid point."""
         self.try_again()
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
+        config = without_replaced_dataset(self.run.config)
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 
