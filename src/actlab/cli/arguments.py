@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from actlab.config.keys import OBJECT, SPEC, inside, with_import_paths
 from actlab.config.sections import FILES, MOVED, SECTIONS, top_level
+from actlab.config.signatures import takes_text
 from actlab.errors import ActlabError, unknown
-from actlab.storage.mappings import parse, read_mapping
+from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
 
 _CONFIG = ("-c", "--config")
@@ -97,7 +98,7 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
                 raise ActlabError(
                     f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
                 )
-            value = _value(option.value)
+            value = _value(option.value, config, key)
             _set(config, key, with_import_paths(value if argument else _read_if_file(value, Path()), key))
     return config
 
@@ -125,13 +126,12 @@ def _read_if_file(value: Any, folder: Path) -> Any:
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
-def _value(text: str | None) -> Any:
-    """Parse null, booleans, mappings and lists as YAML; return any other text unchanged."""
+def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a word for a key; a list or mapping that YAML cannot read stays text."""
     try:
-        value = parse(text or "")
+        return read_word(text or "", lambda: takes_text(config, key))
     except ActlabError:
         return text
-    return value if value is None or isinstance(value, bool | dict | list) else text
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:

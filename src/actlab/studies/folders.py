@@ -31,8 +31,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import yaml
-
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import (
@@ -46,6 +44,7 @@ from actlab.storage.files import (
     write_atomically,
     write_sealed,
 )
+from actlab.storage.mappings import written
 from actlab.studies.formats import Failure, Result
 from actlab.studies.plan import Run
 
@@ -253,7 +252,7 @@ class RunFolder:
     def open(self) -> None:
         """Create the folder and write the config and the grid point."""
         self.try_again()
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(self.run.config, sort_keys=False))
+        write_atomically(self.path / "config.yaml", written(self.run.config))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 
