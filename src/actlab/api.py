@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from pydantic import PositiveInt
 
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import Verdict, verdicts
 from actlab.errors import ActlabError, reason, shown
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
+from actlab.validation import validated
 
 if TYPE_CHECKING:
     from actlab.reports.canvas import Figure
@@ -27,6 +29,7 @@ Activation = str | Mapping[str, Any] | Callable[..., Any]
 _MOST_BITS = 1024  # of a whole number; no larger one has a float
 
 
+@validated
 def load_study(
     study: str | Path,
     *,
@@ -67,12 +70,13 @@ def load_study(
     return replace(found, more_seeds="seeds={}")
 
 
+@validated
 def run_study(
     study: str | Path | Study,
     *,
     runs_dir: str | Path = "runs",
-    jobs: int | None = None,
-    max_stack: int = MAX_STACK,
+    jobs: PositiveInt | None = None,
+    max_stack: PositiveInt = MAX_STACK,
     stacked: bool = True,
     **changes: Any,
 ) -> StudyResults:
@@ -113,6 +117,7 @@ def run_study(
     return found
 
 
+@validated
 def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
     """Read the results of the finished runs of a study; train nothing.
 
