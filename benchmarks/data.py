@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from actlab.datamodules import MNISTDataModule
 from actlab.engines import settings
+from actlab.runtime.denormals import flush_denormals
 
 BATCH = 128
 REPETITIONS = 3
@@ -113,6 +114,7 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     Returns:
         seconds of loading, batches per second by loader and loop, and the two ratios.
     """
+    flush_denormals()
     first, cached, data = load_seconds({"dataset": dataset} if dataset else {"sample": True})
     assert data.train is not None
     samples = PerSample(*data.train.tensors)

@@ -43,6 +43,7 @@ from actlab.config import keys
 from actlab.engines import packing, settings, stacked
 from actlab.engines.devices import keep_freed
 from actlab.random import streams
+from actlab.runtime.denormals import flush_denormals
 from actlab.studies import plan, reading
 
 ROUNDS = 5
@@ -60,7 +61,7 @@ def grid(dataset: str | None, *overrides: str) -> list[plan.Run]:
 
 def as_a_study_does() -> None:
     """Set up this process as ``actlab study run`` sets up its own."""
-    torch.set_flush_denormal(True)
+    flush_denormals()
     keep_freed()
 
 

@@ -143,6 +143,7 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     np.random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
+    torch.set_flush_denormal(False)  # an earlier test may have run a command that trains
 
 
 @pytest.fixture(autouse=True)

@@ -144,6 +144,8 @@ def test_settings_seeds_and_parameters():
     assert {run.epochs for run in runs} == {2}
     assert runs[-1].point["model.activation"] == {"name": "elu", "alpha": 0.5}
     assert len(actlab.load_study("demo", seeds="4-7").runs()) == 16
+    staged = actlab.load_study("gelu_mnist_classifier", seeds={"choose": 3, "compare": [7, 9]})
+    assert [stage.seeds for stage in staged.stages] == [(0, 1, 2), (7, 9)]
     assert {run.seed for run in actlab.load_study("demo", seeds=range(2, 5)).runs()} == {2, 3, 4}
     with pytest.raises(ActlabError, match="seeds: give these to load_study"):
         actlab.results(study, seeds=2)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -14,7 +15,13 @@ import yaml
 ROOT = Path(__file__).parents[1]
 SCHEMAS = Path(__file__).parent / "schemas"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-SCRIPTS = sorted((ROOT / ".ci").iterdir())
+SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if not path.suffix)
+# GitHub's documentation, "Contexts reference", jobs.<job_id>.if, and "Evaluate expressions", functions.
+CONTEXTS_OF_JOB_IF = {"github", "needs", "vars", "inputs"}
+FUNCTIONS_OF_JOB_IF = {
+    *("always", "cancelled", "success", "failure"),
+    *("contains", "startswith", "endswith", "format", "join", "tojson", "fromjson", "case"),
+}
 
 
 class YAML12(yaml.SafeLoader):
@@ -43,7 +50,7 @@ def validate(document, schema: str) -> None:
 
 def test_there_are_workflows_and_scripts():
     assert WORKFLOWS
-    assert [p.name for p in SCRIPTS] == ["run", "smoke"]
+    assert [p.name for p in SCRIPTS] == ["run", "smoke", "workflows"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
@@ -58,6 +65,66 @@ def test_schema_refuses_a_wrong_workflow():
     workflow["jobs"]["lint"].pop("runs-on")
     with pytest.raises(jsonschema.ValidationError):
         validate(workflow, "github-workflow.json")
+
+
+def not_allowed_in_job_if(condition: str) -> list[str]:
+    """Return the functions and contexts of an expression that a job's ``if`` must not use."""
+    names = re.findall(r"(?<![\w.-])([a-zA-Z_][\w-]*)( *\()?", re.sub("'[^']*'", "''", condition))
+    literals = {"true", "false", "null", "nan", "infinity"}
+    return [
+        name
+        for name, call in names
+        if name.lower() not in (FUNCTIONS_OF_JOB_IF if call else CONTEXTS_OF_JOB_IF | literals)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "rejected"),
+    [
+        ("${{ hashFiles('notebooks/*.ipynb') != '' }}", ["hashFiles"]),
+        ("env.CI == 'true' && matrix.python != null", ["env", "matrix"]),
+        ("${{ always() && startsWith(github.ref, 'refs/env') && needs.build.outputs.env }}", []),
+        ("github.event['runner (x)'] == 1 || !contains(vars.matrix, 'a')", []),
+    ],
+    ids=["function", "contexts", "allowed", "names in text"],
+)
+def test_what_a_job_if_must_not_use_is_found(condition, rejected):
+    assert not_allowed_in_job_if(condition) == rejected
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_job_if_uses_allowed_functions_and_contexts(path):
+    jobs = load(path)["jobs"]
+    assert {name: not_allowed_in_job_if(str(job.get("if", ""))) for name, job in jobs.items()} == {
+        name: [] for name in jobs
+    }
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_no_job_installs_again_what_setup_installs(path):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    installed = {"dev", *re.findall(r"\w+", re.findall(r"actlab\[(.*?)\]", str(extras["dev"]))[0])}
+    for job in load(path)["jobs"].values():
+        commands = [step.get("run", "") for step in job["steps"]]
+        again = [set(re.findall(r"\w+", found)) for found in re.findall(r"\.\[(.*?)\]", "\n".join(commands))]
+        assert "make setup" not in commands or not set().union(*again) & installed
+
+
+def test_workflows_are_not_parsed_by_github_where_node_is_missing(tmp_path):
+    bash, dirname = (str(shutil.which(name)) for name in ("bash", "dirname"))
+    (tmp_path / "dirname").symlink_to(dirname)
+    shown = subprocess.run(
+        [bash, ROOT / ".ci" / "workflows"],
+        env={"PATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout.splitlines() == [
+        "workflows not parsed by GitHub's parser: node and npm are not installed"
+    ]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
@@ -147,9 +214,9 @@ def test_script_is_executable_and_parses(path):
     subprocess.run(["bash", "-n", path], check=True)
 
 
-def test_ci_lints_before_it_tests():
+def test_ci_parses_workflows_and_lints_before_it_tests():
     steps = re.findall(r"^step (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.M)
-    assert steps == ["make lint", "make test", "make cluster"]
+    assert steps == [".ci/workflows", "make lint", "make test", "make cluster"]
 
 
 def test_citation_is_valid_and_agrees_with_the_package():

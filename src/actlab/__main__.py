@@ -9,7 +9,7 @@ from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 
-from actlab.cli.commands import COMMANDS, FITS, USAGE
+from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE
 from actlab.cli.environment import ReaderGoneError, check_variables, printing
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.runtime.signals import Stopped, check, stopping
@@ -41,12 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
     except Stopped as stop:
-        how = (
-            "the same command resumes"
-            if args[:1] in (["study"], ["scoreboard"], ["tune"])
-            else "--ckpt_path last resumes"
-        )
-        print(f"actlab: stopped; {how}", file=sys.stderr)
+        how = RESUMED.get(args[0] if args else "")
+        print(f"actlab: stopped{f'; {how}' if how else ''}", file=sys.stderr)
         return 128 + stop.number
     except ReaderGoneError:
         return 141

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Activation = str | Mapping[str, Any] | Callable[..., Any]
 """A name, ``package.module:Name``, ``./file.py:Name``, a name with parameters, or a class or function."""
+Seeds = int | str | Sequence[int] | range
+"""Their number, a range such as ``"5-19"``, or the seeds themselves."""
 _MOST_BITS = 1024  # of a whole number; no larger one has a float
 
 
@@ -34,7 +36,7 @@ def load_study(
     study: str | Path,
     *,
     activations: Activation | Sequence[Activation] = (),
-    seeds: int | str | Sequence[int] | range | None = None,
+    seeds: Seeds | Mapping[str, Seeds] | None = None,
     reference: Activation | None = None,
     settings: Mapping[str, Any] | None = None,
     smoke: bool = False,
@@ -44,7 +46,8 @@ def load_study(
     Args:
         study: path of a study file, or the name of one that actlab ships, such as ``demo``.
         activations: activations to add to the comparison, one or several.
-        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves.
+        seeds: number of seeds, a range such as ``"5-19"``, or the seeds themselves; in a study with stages, of
+            the last stage, or by stage: ``{"choose": 5, "compare": "5-19"}``.
         reference: the activation that the others are tested against.
         settings: values of dotted config keys or grid keys, such as ``{"trainer.max_epochs": 5}``. The value
             of a grid key may be a list: ``{"model.activation": ["gelu", Mine]}`` replaces the compared ones.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
-import torch
 from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -248,17 +246,3 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     with messages.one_line_errors(given):
         cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)
-
-
-@contextmanager
-def without_denormals() -> Iterator[None]:
-    """Flush numbers below 1e-38 to 0, because Adam's moments reach them where a gradient stays 0.
-
-    CPU arithmetic with them is a hundred times slower: after 2,000 updates of the MNIST classifier with ReLU
-    they cost a third of the time. The setting also applies to threads that torch starts later.
-    """
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)

@@ -7,6 +7,7 @@ import pytest
 
 from actlab.engines import stages
 from actlab.errors import ActlabError
+from actlab.reports.pages.heat import heat_map
 from actlab.storage.files import DamagedError
 from actlab.studies.groups import groups
 from actlab.studies.plan import Block, Selection, Stage, Study
@@ -36,12 +37,35 @@ def test_what_the_first_stage_sets_stays_there(tmp_path: Path) -> None:
 
 
 def test_all_stages_before_count_as_those_that_chose(tmp_path: Path) -> None:
-    given = (Stage("choose", (0, 1)), Stage("compare", (5, 6, 7)), Stage("again", (0, 1)))
+    given = (Stage("choose", (0, 1)), Stage("compare", (5, 6, 7)), Stage("again", (8, 9)))
     assert [sorted(s.chosen_on) for s in run_all(study(stages=given), tmp_path)] == [
         [],
         [0, 1],
         [0, 1, 5, 6, 7],
     ]
+
+
+def test_a_seed_that_chose_is_not_compared(tmp_path: Path) -> None:
+    plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
+    run_all(plan, tmp_path)
+    other = replace(plan, stages=(Stage("choose", (0, 7)), Stage("compare", (1, 2))))
+    with pytest.raises(ActlabError, match=r"stage compare has seed 1, which selected .* above 1, or delete"):
+        stages.opened(other, tmp_path)
+
+
+def chose(folder: Path, *later: Stage) -> list[int]:
+    """The number of runs in each cell of "How lr was chosen", with other seeds than those that chose."""
+    plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
+    run_all(plan, folder)
+    run_all(replace(plan, stages=later), folder)
+    found = heat_map(stages.load(replace(plan, stages=later), folder, "choose")[0])
+    return [cell["n"] for row in found["rows"] for cell in row["cells"]] if found else []
+
+
+def test_how_a_setting_was_chosen_shows_the_runs_that_chose(tmp_path: Path) -> None:
+    assert chose(tmp_path / "more", Stage("choose", (0, 1, 2, 3)), Stage("compare", (5, 6))) == [2] * 4
+    assert chose(tmp_path / "mixed", Stage("choose", (0, 1, 5, 6)), Stage("compare", (7, 8))) == [2] * 4
+    assert chose(tmp_path / "fewer", Stage("choose", (0,)), Stage("compare", (5, 6))) == []
 
 
 def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path: Path) -> None:

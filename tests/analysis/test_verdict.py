@@ -1,5 +1,6 @@
 """Verdicts: what is said of an activation against the reference, for runs whose true differences are known."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -159,3 +160,25 @@ def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     assert f"takes about {pairs_to_detect(0.2 / spread)} seeds" in line
     assert "gelu, test error: a difference of 0.20 points to relu" in line
     assert needs(results.load(planned(1), tmp_path), 0.2) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([1.25, 1.5], " An update takes 1.25 (1.20 to 1.25) times the time of relu."),
+        ([1.25], ""),  # of a single round
+        (None, ""),  # of earlier versions
+    ],
+)
+def test_a_relative_time_has_its_spread(tmp_path, parts, text):
+    plan = planned(8)
+    base = loaded(tmp_path, plan, [-0.003 - 0.0001 * seed for seed in range(8)])
+    costs = []
+    for name, slower in (("gelu", parts), ("relu", parts and [1.0, 1.25][: len(parts)])):
+        run = next(run for run in plan.runs() if run.point[ACT] == name)
+        entry = {"run": run.id, "point": run.point, "seconds_per_update": 1.25 if name == "gelu" else 1.0}
+        entry |= {"bytes_kept": 1, "relative_to_reference": entry["seconds_per_update"]}
+        costs.append(entry | ({"seconds_in_parts": slower} if slower else {}))
+    (tmp_path / "cost.json").write_text(json.dumps(costs))
+    (found,) = verdicts(results.load(base.study, base.root))
+    assert found.text.partition("after Holm's correction).")[2] == text

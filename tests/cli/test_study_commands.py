@@ -129,6 +129,8 @@ def test_a_study_like_one_of_a_paper_has_its_runs(cli, tmp_path, name):
         ("demo.yaml", "ships with actlab; give another name"),
         ("mine.txt", "ends in .yaml"),
         ("nowhere/mine.yaml", "the folder nowhere does not exist"),
+        ("...yaml", "study name '..': give letters, digits"),
+        ("my study.yaml", "study name 'my study': give letters, digits"),
     ],
 )
 def test_new_says_what_is_wrong_with_a_path(cli, tmp_path, monkeypatch, path, why):
@@ -367,7 +369,7 @@ def test_runs_of_forgotten_options_are_not_deleted(cli, root):
 
 def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
     stages = (
-        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: 2}]\n"
+        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: [9]}]\n"
     )
     Path("tiny.yaml").write_text(
         TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")

@@ -246,7 +246,10 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
         (["--search", "alpha"], ["'alpha'", "LOW..HIGH"]),
         (["--search", "alpha=1"], ["'alpha=1'", "LOW..HIGH"]),
         (["--search", "alpha=3..1"], ["'alpha=3..1'", "lower one first"]),
-        (["--search", "alpha=0..inf"], ["finite"]),
+        (["--search", "alpha=0..inf"], ["from -1e15 to 1e15"]),
+        (["--search", "alpha=-1e308..1e308"], ["from -1e15 to 1e15"]),
+        (["--search", f"alpha=0..{'9' * 400}"], ["from -1e15 to 1e15"]),
+        (["--search", f"alpha=[1, {'9' * 400}]"], ["999 cannot be searched; give finite numbers"]),
         (["--search", "alpha=a..b"], ["'alpha=a..b'", "numbers"]),
         (["--search", "alpha=[1]"], ["two values"]),
         (["--search", "alpha=[1, 1.0]"], ["given twice"]),
@@ -332,6 +335,23 @@ def test_a_study_with_stages_is_tuned_at_the_settings_of_its_last_stage(tune, tm
     configs = [path.read_text() for path in (tmp_path / "runs").rglob("config.yaml")]
     assert configs
     assert all("batch_size: 250" in config for config in configs)
+
+
+def test_the_seeds_of_trials_are_those_of_the_first_stage_or_given(tune, tmp_path, monkeypatch):
+    def said(*words):
+        with pytest.raises(KeyboardInterrupt):
+            tune("--search", "alpha=0.1..3", *words)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
+    trained: list[list[int]] = []
+    monkeypatch.setattr(running, "run_stage", lambda study, *rest: trained.append([*study.seeds]) or killed())
+    for words in ([], ["--seeds", "3"], ["--set", "seeds=3"], ["--seeds", "1-2"]):
+        said(*words)
+    assert trained == [[0], [0, 1, 2], [0, 1, 2], [1, 2]]
 
 
 def test_without_optuna_the_extra_is_named(tune, monkeypatch):

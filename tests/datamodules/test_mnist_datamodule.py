@@ -180,3 +180,14 @@ def test_trainer_learns_digits(tmp_path: Path) -> None:
     trainer.test(perceptron, datamodule=data, verbose=False)
     assert trainer.global_step == 3 * (4000 // 128)
     assert torch.cat(perceptron.wrong).float().mean() < 0.2  # chance is 0.9
+
+
+def test_a_checkpoint_is_not_selected_by_images_that_are_trained_on(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1"]
+    words += ["--trainer.limit_train_batches", "1", "--trainer.logger", "false"]
+    words += ["--trainer.enable_progress_bar", "false"]
+    code, _, err = cli("fit", *words, "--data.train_on_all", "true")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "monitors val/loss, but data.train_on_all is true" in err
+    assert cli("fit", *words, "--data.train_on_all", "true", "--trainer.callbacks", "[]").code == 0

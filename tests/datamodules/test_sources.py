@@ -170,30 +170,23 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
-def hub(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str | None]:
-    """The hub itself is out of reach in tests: a folder stands in for what ``load_dataset`` would fetch.
-
-    The revisions that were asked for; what is had is always `COMMIT`, as from a cache without network.
-    """
+def hub(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The hub itself is out of reach in tests: a folder stands in for what ``load_dataset`` would fetch."""
     import datasets
 
     original, folder = datasets.load_dataset, hub_folder()
-    asked: list[str | None] = []
 
     def load_dataset(name: str, revision: str | None = None) -> Any:
-        asked.append(revision)
         tables = original(str(folder), cache_dir=str(tmp_path / "hub"))
         for split, table in tables.items():
             table.info.download_checksums = {f"hf://datasets/{name}@{COMMIT}/data/{split}-0.parquet": {}}
         return tables
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return asked
 
 
-def test_hub_dataset_is_keyed_by_its_fingerprint(
-    hub: list[str | None], cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("hub")
+def test_hub_dataset_is_keyed_by_its_fingerprint(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load("someone/digits", cache)
     monkeypatch.setattr(sources, "decode", None)
     second = load("someone/digits", cache)
@@ -201,14 +194,9 @@ def test_hub_dataset_is_keyed_by_its_fingerprint(
     assert first.revision == second.revision == COMMIT
 
 
-def test_a_revision_can_be_pinned(hub: list[str | None], hub_folder: HubFolder, cache: str) -> None:
-    assert load("someone/digits", cache, revision=COMMIT).revision == COMMIT
-    assert load("someone/digits", cache, revision="v1").revision == COMMIT
-    assert hub == [COMMIT, "v1"]
-    with pytest.raises(ActlabError, match=f"revision {'f' * 40} is not on this computer, {COMMIT} is"):
-        load("someone/digits", cache, revision="f" * 40)
+def test_a_folder_has_no_revisions(hub_folder: HubFolder, cache: str) -> None:
     with pytest.raises(ActlabError, match="has no revisions"):
-        load(hub_folder("other"), cache, revision="v1")
+        load(hub_folder(), cache, revision="v1")
 
 
 @pytest.mark.parametrize("name", ["a[1]", "[x]", "b*", "c?", "d e", "f{1,2}", "g#h", "x::y", "zip:a", "ü"])

@@ -254,6 +254,17 @@ def test_members_of_a_stack_are_the_runs_alone(module, tmp_path):
             assert torch.allclose(value, alone.network.state_dict()[name], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
+def test_two_devices_draw_the_masks_of_one(module, tmp_path):
+    """Their parts of a batch have the same sentences, but different numbers of frames."""
+    precise = {"precision": "64-true", "use_distributed_sampler": False}
+    one = fitted(task(4), module(seed=4), tmp_path, **precise)
+    two = fitted(task(4), module(seed=4), tmp_path, **precise, devices=2, strategy="ddp_spawn")
+    assert {"train/loss", "val/loss"} <= one.keys() == two.keys()
+    for name, value in one.items():
+        assert two[name].item() == pytest.approx(value.item(), rel=1e-6)  # kept in float32
+
+
 def test_a_network_learns_the_tones(tmp_path):
     data = TIMITDataModule(sample=True, batch_size=4)
     measured = fitted(task(0, dropout=0.0), data, tmp_path, epochs=3)

@@ -1,5 +1,6 @@
-"""What an update costs, by a clock of our own: which updates count, how far they move, how busy it was."""
+"""What an update costs, by a clock of our own: which updates count, how far they move, what actlab adds."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
+from actlab import load_study
 from actlab.datamodules.base import Batch
 from actlab.engines import cost
+from actlab.random.streams import seeded
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 
@@ -78,3 +81,51 @@ def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured: Any) -> None:
     assert relu["seconds_in_parts"] == pytest.approx([1.0, 1.0, 1.1])
     assert elu["seconds_in_parts"] == pytest.approx([1.5, 1.5, 1.6])
     assert elu["machine"] == {"load": 1.0, "cores": 2, "cpu_per_second": pytest.approx(0.97, abs=0.01)}
+
+
+@pytest.mark.parametrize(("dropout", "passes"), [(0.0, 2), (0.5, 1)], ids=["clean pass", "no other pass"])
+def test_an_activation_costs_the_same_under_any_declaration(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float, passes: int
+) -> None:
+    """A forward pass takes a second, and six where actlab seeds; the clean loss has a pass of its own."""
+    file, clock = program("declared_gelus"), SimpleNamespace(now=0.0)
+    forms = {name: f"{file}:{name}" for name in ("undeclared", "Undeclared", "drawing", "deterministic")}
+    changes = {"model.activation": ["gelu", *forms.values()], "model.network.dropout": dropout}
+    (tmp_path / "gelus.yaml").write_text(STUDY)
+    runs = load_study(tmp_path / "gelus.yaml", reference="gelu", settings=changes).runs()
+    loss = ClassificationTask.loss
+
+    def timed(task: ClassificationTask, batch: Batch) -> Tensor:
+        clock.now += 6.0 if seeded(task) else 1.0
+        return loss(task, batch)
+
+    monkeypatch.setattr(ClassificationTask, "loss", timed)
+    times = {"perf_counter": lambda: clock.now, "process_time": lambda: clock.now, "monotonic": float}
+    monkeypatch.setattr(cost, "time", SimpleNamespace(**times))
+    found = dict(zip(["gelu", *forms], cost.measure(runs, "model.activation", "gelu", rounds=2), strict=True))
+    assert {entry["relative_to_reference"] for entry in found.values()} == {1.0}
+    added = {name: entry.get("seconds_added_in_parts") for name, entry in found.items()}
+    by_seeding = [6.0 * passes - 1.0] * 2
+    assert added == dict.fromkeys(found, by_seeding) | {"gelu": None, "deterministic": None}
+    assert [found[name]["undeclared"] for name in ("undeclared", "drawing")] == [["undeclared"], []]
+
+
+def test_what_actlab_adds_is_a_note_with_the_remedy(
+    cli: Any, program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("declared_gelus")
+    monkeypatch.chdir(tmp_path)
+    forms = ",".join(f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic"))
+    Path("gelus.yaml").write_text(STUDY)
+    words = ["--reference", "gelu", "--set", "trainer.max_epochs=1"]
+    outcome = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]")
+    assert outcome.code == 0, outcome.err
+    (note,) = [line for line in outcome.out.splitlines() if line.startswith("These times leave out")]
+    of_each = re.findall(r"-?[\d.]+ to -?[\d.]+ ms for (\w+)", note)
+    assert of_each == ["undeclared", "Undeclared"]
+    assert note.endswith(
+        "Set `stochastic = False` on each class or function that draws none (Undeclared, undeclared): actlab "
+        "then adds nothing."
+    )
+    outcome = cli("study", "show", "gelus.yaml", *words, "--set", "model.activation=[gelu]")
+    assert "These times leave out" not in outcome.out

@@ -83,7 +83,7 @@ def test_units_that_draw_in_ways_of_their_own(here, cli):
     noisy = next(file.parent for file in files if file.parent.name.startswith("noisy"))
     rows = pd.read_parquet(noisy / "metrics.parquet")
     last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
-    out = cli("test", "--ckpt_path", noisy / "checkpoints/last.ckpt").out
+    out = cli("test", "--ckpt_path", noisy / "checkpoints/last.ckpt", "--trust").out
     assert float(out.split("test/loss")[1].split()[1]) == pytest.approx(last, abs=1e-4)
 
 
@@ -189,7 +189,7 @@ def test_an_extra_state_may_be_anything(here, cli):
     words += ["--trainer.limit_train_batches", "2", "--model.activation", "parts_that_draw:PlainState"]
     assert cli("fit", "-c", "mnist_classifier", *words).code == 0
     (last,) = here.glob("runs/**/last.ckpt")
-    assert cli("test", "--ckpt_path", last).code == 0
+    assert cli("test", "--ckpt_path", last, "--trust").code == 0
 
 
 class Shared(nn.Module):

@@ -49,6 +49,8 @@ def test_known_numbers():
         ("LearnsATensor", "gradient", "learns a tensor of shape (1,) that is not in the optimiser"),
         ("Infinitesimal", "gradient", "non-finite for finite inputs"),
         ("Raises", "output", "raises ValueError: not today"),
+        ("InPlaceInTraining", "output", "changes its input: return a new tensor"),
+        ("HiddenInPlace", "output", "changes its input: return a new tensor"),
     ],
 )
 def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row, text):
@@ -56,16 +58,98 @@ def test_violated_requirements_are_named_and_studies_reject(file, cli, name, row
     assert outcome.code == 1
     assert f"{row}  " in outcome.out
     assert text in outcome.out
-    assert re.search(rf"Studies reject this activation: .*{row}", outcome.out)
+    assert f"Studies reject this activation: {row}.\n" in outcome.out
+
+
+@pytest.mark.parametrize("name", ["torch:relu_", "{name: torch.nn:ELU, inplace: true}"])
+def test_an_activation_that_changes_its_input_is_told_so(cli, name):
+    outcome = cli("check", name)
+    assert outcome.code == 1
+    assert outcome.out.count("changes its input: return a new tensor") == 1
+    assert "smooth" not in outcome.out
+    assert "leaf Variable" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Twice", "differs from the difference quotient at 100 % of inputs: correct its backward pass"),
+        ("StraightThrough", r"differs .* set 'surrogate_gradient = True' on its class or function"),
+        ("undeclared_function", r"differs .* set 'surrogate_gradient = True' on its class or function"),
+    ],
+)
+def test_a_wrong_gradient_is_rejected(programs, cli, name, text):
+    outcome = cli("check", f"{programs / 'hand_written_gradients.py'}:{name}")
+    assert outcome.code == 1
+    assert re.search(text, " ".join(outcome.out.split()))
+    assert "Studies reject this activation: gradient against differences." in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DeclaredStraightThrough", "declared a surrogate: differs from the difference quotient at "),
+        ("declared_function", "declared a surrogate: differs from the difference quotient at "),
+        ("DeclaredThoughRight", "declared a surrogate, but equals the difference quotient"),
+        ("Right", "equals the difference quotient"),
+        ("OwnGenerator", "not compared: calls with the same random numbers differ or raise"),
+    ],
+)
+def test_the_row_of_the_gradient_says_what_is_declared(programs, name, text):
+    found = rows(f"{programs / 'hand_written_gradients.py'}:{name}")
+    assert found["gradient against differences"].text.startswith(text)
+    assert failures([*found.values()]) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("exit 0", "exited with code 0"),
+        ("exit 1", "exited with code 1"),
+        ("kill", "was ended by signal 9"),
+    ],
+)
+def test_an_activation_that_ends_its_process_is_one_line(file, cli, how, text):
+    outcome = cli("check", f"{{name: '{file}:Ends', how: {how}}}")
+    assert outcome.code == 2
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("actlab: error: activation Ends(how=")
+    assert f" cannot be tried: the process {text}. An activation must return" in line
+
+
+def test_rows_before_the_end_of_the_process_are_printed(file, cli):
+    outcome = cli("check", f"{file}:EndsInExport")
+    assert outcome.code == 2
+    assert "torch.compile" in outcome.out
+    assert "'torch.export' cannot be measured: the process exited with code 0" in outcome.err
+
+
+def test_a_stopped_check_speaks_of_nothing_to_resume(file, cli):
+    outcome = cli("check", f"{file}:Stops")
+    assert outcome.code == 130
+    assert outcome.err == "actlab: stopped\n"
+
+
+def test_values_that_are_not_finite_are_named_once_with_their_input(file):
+    found = rows(f"{file}:Overflows")
+    texts = [one.text for name, one in found.items() if name != "float16"]
+    assert found["wide inputs"].text.startswith("value nan at x = -9.4")
+    assert not any("influence" in text for text in texts)
+    assert sum("nan" in text or "finite value" in text for text in texts) == 1
+    assert found["course"].text.startswith("increasing, unbounded, from -26.6 to 26.6 on [-26.6, 26.6]")
+    assert found["smoothness"].text == "smooth"
+    assert ", variance 1 under a normal input" in found["signals"].text
+    (infinite,) = rows(f"{file}:Infinite").values()
+    assert infinite.name == "output"
+    assert re.fullmatch(r"returned non-finite values for finite inputs: inf for -[\d.]+", infinite.text)
 
 
 @pytest.mark.parametrize(
     ("name", "row", "text"),
     [
-        ("Exponential", "wide inputs", "not finite, first at x = "),
+        ("Exponential", "wide inputs", "value inf at x = "),
         ("Centres", "course", "not a function of one number"),
         ("Untraceable", "torch.compile", "raises "),
-        ("WrongGradient", "gradient against differences", "differs from the difference quotient"),
     ],
 )
 def test_other_faults_are_information(file, name, row, text):
@@ -84,5 +168,5 @@ def test_check_prints_a_table_for_parameters_too(cli):
     outcome = cli("check", "{name: elu, alpha: 2.0}")
     assert outcome.code == 0
     assert "from -2 to 30" in outcome.out
-    assert "cost against gelu" in outcome.out
+    assert re.search(r"cost against gelu +[\d.]+ \([\d.]+ to [\d.]+\) times its time", outcome.out)
     assert cli("check", "gellu").code == 2

@@ -34,6 +34,7 @@ def _folder(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program("failing_activations")
     program("late_activations")
+    program("measured_activations")
     (tmp_path / "dies.py").write_text("import os\n\nos._exit(3)\n")
     (tmp_path / "tiny.yaml").write_text(STUDY)
 
@@ -41,9 +42,14 @@ def _folder(program, tmp_path, monkeypatch):
 def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
     files = {name: "late_activations" if name in LATE else "failing_activations" for name in REASONS}
     units = [word for name, file in files.items() for word in ("--activation", f"./{file}.py:{name}")]
-    outcome = cli("study", "run", "tiny.yaml", *units, "--activation", "./dies.py:Unit")
+    units += ["--activation", "./dies.py:Unit"]
+    for how in ("exit 0", "kill"):
+        units += ["--activation", f"{{name: ./measured_activations.py:Ends, how: {how}}}"]
+    outcome = cli("study", "run", "tiny.yaml", *units)
     assert outcome.code == 1, outcome.err
-    assert "1 of 10 runs finished" in outcome.out
+    assert "1 of 12 runs finished" in outcome.out
+    assert "activation Ends(how=exit 0) cannot be tried: the process exited with code 0. " in outcome.out
+    assert "activation Ends(how=kill) cannot be tried: the process was ended by signal 9. " in outcome.out
     reasons = {**REASONS, "Unit": "activation Unit cannot be tried: the process exited with code 3"}
     for unit, reason in reasons.items():
         (failed,) = tmp_path.glob(f"runs/tiny/{unit}-seed0-*/failed.json")

@@ -19,7 +19,6 @@ STACKS_18 = [
     [[1, 768, 3], [2, 896, 3]],
     [[1, 896, 3], [2, 1024, 3]],
     [[1, 1024, 3], [2, 1152, 3]],
-    [[1, 100, 1]],
 ]
 LATER_18 = [
     [[1, 384, 3]],
@@ -29,10 +28,9 @@ LATER_18 = [
     [[1, 896, 3], [2, 1024, 2]],
     [[1, 1024, 1], [1, 1152, 2]],
     [[1, 1152, 1]],
-    [[1, 100, 1]],
 ]
-SMALL = [[[1, 4, 5]], [[1, 4, 1], [1, 6, 3]], [[1, 8, 2]], [[1, 8, 1]], [[2, 8, 1]], [[1, 100, 1]]]
-RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.0]
+SMALL = [[[1, 4, 5]], [[1, 4, 1], [1, 6, 3]], [[1, 8, 2]], [[1, 8, 1]], [[2, 8, 1]]]
+RATES = [0.0, 0.1, 0.2, 0.3, 0.4]
 
 
 def parameters(**options):
@@ -156,18 +154,27 @@ def test_a_run_resumes_in_each_phase(cli, tmp_path, monkeypatch, epochs):
         assert torch.equal(cut["state_dict"][name], value), name
 
 
-def test_a_schedule_of_dropout_that_is_not_there_is_refused():
+def test_a_schedule_of_dropout_that_is_not_there_is_rejected():
     network = ConvStacks(factory("elu"), 10, stacks=SMALL, dropout=RATES)
     dropouts = [layer for layer in network if isinstance(layer, Dropout)]
     with pytest.raises(ActlabError, match="no 'inner_dropout'"):
         Scheduler(torch.optim.SGD(network.parameters()), [{"inner_dropout": Steps({3: 2.0})}], [0], dropouts)
 
 
+def test_the_logits_have_a_layer_that_no_setting_repeats():
+    """K alone sets its units: ten classes do not ask for a stack of ten or a hundred units."""
+    for classes in (10, 100):
+        network = ConvStacks(factory("elu"), classes, stacks=SMALL, dropout=RATES)
+        layers = [layer for layer in network if isinstance(layer, nn.Conv2d)]
+        assert [layer.out_channels for layer in layers] == [4, 4, 6, 8, 8, 8, 8, classes]
+        assert network(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dropout": [0.1]}, "1 dropouts for 6 stacks"),
-        ({"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
+        ({"dropout": [0.1]}, "1 dropouts for 5 stacks"),
+        ({"input_shape": (3, 64, 64)}, "maps of 2×2 after the last stack"),
     ],
 )
 def test_malformed_options_are_rejected(options, words):

@@ -17,6 +17,11 @@ class Infinite(nn.Module):
         return x / 0
 
 
+class Overwrites(nn.Module):
+    def forward(self, x):
+        return x.mul_(0.5).tanh()
+
+
 class Cut(nn.Module):
     def forward(self, x):
         return x.detach().relu()

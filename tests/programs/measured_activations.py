@@ -1,5 +1,10 @@
 """Activations whose properties `actlab check` measures."""
 
+import multiprocessing
+import os
+import signal
+import time
+
 import torch
 from torch import nn
 
@@ -56,9 +61,55 @@ class Untraceable(nn.Module):
         return x * 2 if x.sum().item() > 0 else x
 
 
-class WrongGradient(nn.Module):
+class Overflows(nn.Module):
+    """The identity, which is NaN at large inputs."""
+
     def forward(self, x):
-        return x**2 + (x - x.detach())
+        return torch.exp(x**2) / torch.exp(x**2) * x
+
+
+class InPlaceInTraining(nn.Module):
+    def forward(self, x):
+        return x.relu_() if self.training else x.relu()
+
+
+class HiddenInPlace(nn.Module):
+    """Changes its input where autograd does not count it."""
+
+    def forward(self, x):
+        x.data.mul_(0.5)
+        return x.tanh()
+
+
+class Ends(nn.Module):
+    """Ends its process, as ``how`` says."""
+
+    def __init__(self, how="exit 0"):
+        super().__init__()
+        self.how = how
+
+    def forward(self, x):
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(int(self.how[-1]))
+
+
+class EndsInExport(nn.Module):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            os._exit(0)
+        return x.tanh()
+
+
+class Stops(nn.Module):
+    """Sends Ctrl-C to the command that measures it."""
+
+    def forward(self, x):
+        parent = multiprocessing.parent_process()
+        assert parent
+        assert parent.pid
+        os.kill(parent.pid, signal.SIGINT)
+        time.sleep(100)
 
 
 class Raises(nn.Module):

@@ -3,9 +3,11 @@
 The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests made.
 """
 
+import gc
 import itertools
 import random
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from actlab import activations
 from actlab.errors import ActlabError
 from actlab.random import streams
-from actlab.random.hashing import generator, hash_words, seed_for
+from actlab.random.hashing import generator, hash_words, seed_for, to_unit_interval
 from actlab.random.seeding import seed_generators
 from actlab.random.streams import Stream, Uniform, attach
 
@@ -234,6 +236,51 @@ def test_compiled_masks_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch)
     assert streams.compile_masks() is None
     assert torch.equal(uniform(x), plain[0])
     assert torch.equal(uniform.keep(x, 0.3), plain[1])
+
+
+def held_elements() -> int:
+    """The int32 elements of all living tensors, each storage once."""
+    living = (o for o in gc.get_objects() if type(o) is Tensor and o.dtype == torch.int32)
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in living}.values()) // 4
+
+
+def test_batches_of_500_sizes_hold_the_counter_of_the_largest() -> None:
+    uniform = Uniform()
+    uniform.stream = Stream(3)
+    sizes = torch.randperm(500, generator=torch.Generator().manual_seed(0)) + 20_000
+    before = held_elements()
+    for n in sizes.tolist():
+        uniform.keep(torch.empty(n, 3), 0.5)
+    assert held_elements() - before < 3 * 21_000
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_numbers_are_the_same_before_and_after_larger_batches(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, rank: int
+) -> None:
+    """In any order of sizes; a compiled function is compiled for the first size and for all others."""
+    uniform, graphs = Uniform(), []
+    uniform.stream = stream = Stream((5, 6))
+    stream.reserve(1)
+    stream.move(1, 2, slice_=rank)
+    sizes = (50, 7, 20_000, 50, 8, 30_000, 7, 20_000)
+    monkeypatch.setattr(streams, "_counters", {})
+    key, second = stream.keys[0]
+    expected = [
+        hash_words(torch.arange(rank * n, (rank + 1) * n, dtype=torch.int32), key, second) for n in sizes
+    ]
+
+    def counting(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counting))
+    monkeypatch.setattr(streams, "_compiled", {} if compiled else None)
+    torch.compiler.reset()
+    for n, words in zip(sizes, expected, strict=True):
+        assert torch.equal(uniform(torch.empty(2, n)), to_unit_interval(words))
+    assert len(graphs) == 2 * compiled
 
 
 def test_without_a_compiler_the_plain_masks_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -390,7 +391,10 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
             file = RunFolder(loaded.root, run).path / "probes" / "noise.parquet"
             write_probe(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)], [], [])
     probed = results.load(loaded.study, loaded.root)
-    assert "Not measured: noise test error (noise=1, last) for 6 of 12 runs." in printed(probed)
+    gap = r"Not measured: noise test error \(noise=1, last\) for 6 of 12 runs \((.*) and 3 more\): the medians"
+    (lacking,) = re.findall(gap, printed(probed))
+    shown = {run.id for run in probed.runs if run.seed == 1}
+    assert len(set(lacking.split(", ")) & shown) == 3
     head, body = tables.grid(probed)
     assert body[0][head.index("noise test error (noise=1, last)\nmedian")] == "0.250"
     _, record, values = (path.read_text() for path in table_files.write(probed, tmp_path / "out"))

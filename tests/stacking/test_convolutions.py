@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from actlab import networks
 from actlab.errors import ActlabError
 from actlab.networks import ConvNet, WideResNet
 from actlab.networks.wide_resnet import Block
@@ -74,6 +75,18 @@ def together(members):
 def test_as_they_are_they_are_trained_one_by_one(network, reason):
     with pytest.raises(ActlabError, match=f"cannot be stacked: ({reason}) has no stacked form"):
         StackedTask([task(seed, network) for seed in range(2)])
+
+
+def test_only_networks_that_can_be_stacked_declare_what_members_may_differ_in():
+    every = [getattr(networks, name) for name in networks.__all__]
+    declared = [network for network in every if hasattr(network, "stackable")]
+    assert declared
+    for network in declared:
+        members = [
+            ClassificationTask(4, SHAPE, "elu", partial(network, **dict.fromkeys(network.stackable, rate)))
+            for rate in (0.25, 0.5)
+        ]
+        assert StackedTask(members).network is not None
 
 
 @pytest.mark.usefixtures("one_by_one")

@@ -3,6 +3,8 @@
 import importlib
 import pickle
 import sys
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -103,6 +105,45 @@ def test_without_a_config_arguments_are_asked_for_and_taken(tmp_path):
     assert torch.equal(loaded.eval()(x), task.eval()(x))
 
 
+def test_load_from_checkpoint_takes_every_argument_of_lightnings(tmp_path):
+    task, path = trained(tmp_path, **ELU)
+    x = torch.rand(5, 1, 28, 28)
+    expected = task.eval()(x)
+    (tmp_path / "h.yaml").write_text(str({**ELU, "num_classes": 10, "seed": 3}))
+    given: list[dict[str, Any]] = [
+        {"map_location": "cpu"},
+        {"map_location": torch.device("cpu"), "strict": True, "weights_only": True},
+        {"map_location": lambda storage, place: storage, "strict": False},
+        {"weights_only": False},
+        {"hparams_file": tmp_path / "h.yaml"},
+        {"optimizer": partial(torch.optim.SGD, lr=0.5)},
+    ]
+    for arguments in given:
+        loaded = ClassificationTask.load_from_checkpoint(path, **arguments)
+        assert torch.equal(loaded.eval()(x), expected)
+    assert loaded.optimizer is given[-1]["optimizer"]
+    assert torch.equal(ClassificationTask.load_from_checkpoint(f"file://{path}").eval()(x), expected)
+    with path.open("rb") as file:
+        assert torch.equal(ClassificationTask.load_from_checkpoint(file).eval()(x), expected)
+    gelu = ClassificationTask.load_from_checkpoint(path, activation="gelu")
+    assert [type(unit) for unit in gelu.units] != [type(unit) for unit in task.units]
+
+
+def test_weights_that_do_not_fit_are_one_line_unless_strict_is_false(tmp_path):
+    _, path = trained(tmp_path, **ELU)
+    checkpoint = torch.load(path, weights_only=True)
+    weights = checkpoint["state_dict"]
+    name = next(iter(weights))
+    for change in ({name: None}, {name: torch.zeros(3)}, {"more": torch.zeros(3)}, {name: 3}):
+        changed = {key: value for key, value in {**weights, **change}.items() if value is not None}
+        torch.save({**checkpoint, "state_dict": changed}, path)
+        with pytest.raises(ActlabError, match="weights do not fit the network") as raised:
+            ClassificationTask.load_from_checkpoint(path)
+        assert "\n" not in str(raised.value)
+        if change == {name: None}:
+            ClassificationTask.load_from_checkpoint(path, strict=False)
+
+
 class Evil:
     """Runs code when it is unpickled."""
 
@@ -198,7 +239,7 @@ def test_a_module_of_ones_own_is_given_the_shapes_that_it_takes(
     brief = ["--data.sample", "true", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
     assert cli("fit", *words, *brief, *quiet).code == 0
     (checkpoint,) = tmp_path.glob("runs/Own/*/checkpoints/*.ckpt")
-    outcome = cli("test", "--ckpt_path", checkpoint, *quiet)
+    outcome = cli("test", "--trust", "--ckpt_path", checkpoint, *quiet)
     assert (outcome.code, "test/loss" in outcome.out) == (0, True), outcome.err
     loaded = importlib.import_module("own").Own.load_from_checkpoint(checkpoint)
     assert dict(loaded.hparams) == {"width": 5, **linked}

@@ -44,6 +44,9 @@ BROKEN = {  # unit → what is said of it
     "Jumpy": "returns different outputs in training and in evaluation",
     "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
     "Centred": "declares 'elementwise = True', but",
+    "Overwrites": "changes its input: return a new tensor",
+    "Twice": "has a gradient that differs from the difference quotient at 100 % of inputs: correct",
+    "undeclared_function": "has a gradient that differs from the difference quotient at",
 }
 
 
@@ -80,8 +83,11 @@ def test_an_activation_that_cannot_be_timed_is_trained(study, program):
 
 
 def test_broken_units_are_named_before_training_and_the_study_goes_on(study, program):
-    program("failing_activations")
-    units = [word for unit in BROKEN for word in ("--activation", f"./failing_activations.py:{unit}")]
+    for name in ("failing_activations", "hand_written_gradients"):
+        program(name)
+    written = dict.fromkeys(("Twice", "undeclared_function"), "hand_written_gradients")
+    files = {unit: written.get(unit, "failing_activations") for unit in BROKEN}
+    units = [word for unit, file in files.items() for word in ("--activation", f"./{file}.py:{unit}")]
     outcome = study("run", *units)
     assert outcome.code == 1, outcome.err
     for unit, words in BROKEN.items():
@@ -149,3 +155,14 @@ def test_a_disk_that_refuses_is_one_line(study, tmp_path):
     outcome = study("run")
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) == 1
+
+
+def test_a_declared_surrogate_gradient_is_trained_and_named_below_the_table(study, program):
+    program("hand_written_gradients")
+    units = [f"./hand_written_gradients.py:{name}" for name in ("DeclaredStraightThrough", "Right")]
+    words = [word for unit in units for word in ("--activation", unit)]
+    for engine in ("auto", "sequential"):
+        outcome = study("run", *words, "--engine", engine, "--runs-dir", engine)
+        assert outcome.code == 0, outcome.err
+        table = " ".join(study("show", *words, "--runs-dir", engine).out.split())
+        assert "Gradient declared a surrogate, not the derivative: DeclaredStraightThrough." in table

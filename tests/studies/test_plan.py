@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import json
 import sys
 import textwrap
@@ -307,6 +308,107 @@ def test_the_command_line_has_the_last_word_over_a_stage(study):
     assert study(text).stages[0].settings == {"trainer.max_epochs": 4}
     assert study(text, overrides=["trainer.max_epochs=1"]).stages[0].settings == {}
     assert study(text, smoke=True).stages[0].settings == {}
+
+
+STAGED = TEXT + (
+    "select: {tune: [model.network.dropout]}\n"
+    "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-9, set: {trainer.max_epochs: 3}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "choose", "compare"),
+    [
+        ("9", range(2), range(2, 11)),
+        ("2", range(2), range(2, 4)),
+        ("5-19", range(2), range(5, 20)),
+        ("[3, 30]", range(2), [3, 30]),
+        ("choose=1", range(1), range(2, 10)),
+        ("choose=5,compare=5-19", range(5), range(5, 20)),
+        ("compare=3, choose=11-12", range(11, 13), range(2, 5)),
+        ("{choose: [20, 21, 22], compare: 4}", [20, 21, 22], range(2, 6)),
+    ],
+)
+def test_given_seeds_are_those_of_the_last_stage_or_by_stage(study, given, choose, compare):
+    first, last = study(STAGED, overrides=[f"seeds={given}"]).stages
+    assert (first.seeds, last.seeds) == (tuple(choose), tuple(compare))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("choose=5", "stages choose and compare both have seed 2.*such as 5-12 for compare"),
+        ("choose=5,compare=15", r"both have seed 2.*\(in the file, or --seeds compare=5-19\)"),
+        ("0-4", "choose and compare both have seed 0.*such as 2-6 for compare"),
+        ("choose=2,chose=5", "unknown stage 'chose'; did you mean 'choose'"),
+        ("choose=2,choose=3", "a stage is given twice"),
+        ("choose=", "seeds '': give how many"),
+        ("{compare: null}", "seeds None: give how many"),
+    ],
+)
+def test_stages_share_no_seed(study, given, message):
+    for smoke in (False, True):
+        with pytest.raises(ActlabError, match=message):
+            study(STAGED, overrides=[f"seeds={given}"], smoke=smoke)
+    with pytest.raises(ActlabError, match="both have seed 2"):
+        study(STAGED.replace("seeds: 2}", "seeds: 3}"))
+    with pytest.raises(ActlabError, match="the study has no stages"):
+        study(overrides=["seeds=choose=5"])
+
+
+def test_smoke_takes_few_seeds_of_each_stage(study):
+    assert [stage.seeds for stage in study(STAGED, smoke=True).stages] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("trainer.max_epochs: ''", "max_epochs ''"),
+        ("model.network.hiden: [8]", "did you mean 'model.network.hidden'"),
+        ("data.batch_size: .inf", "data.batch_size is inf"),
+        ("trainer.max_epochs: -1", "a run of mine would train for ever"),
+    ],
+)
+def test_settings_of_every_stage_are_checked_before_anything_runs(study, given, message):
+    text = STAGED.replace("trainer.max_epochs: 3", given)
+    with pytest.raises(ActlabError, match=message):
+        checking.check(study(text))
+
+
+@pytest.mark.parametrize("value", ["-1", "[5, -1]"])
+def test_a_run_without_an_end_is_rejected(study, value):
+    limits = "trainer.max_epochs or trainer.max_steps or trainer.max_time"
+    with pytest.raises(
+        ActlabError, match=f"trainer.max_epochs is -1, .* mine would train for ever: .*{limits}"
+    ):
+        checking.check(study(TEXT.replace("grid:", f"grid:\n  trainer.max_epochs: {value}")))
+    for limit in ("max_steps=7", "max_time='00:00:01:00'"):
+        checking.check(study(overrides=["trainer.max_epochs=-1", f"trainer.{limit}"]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "-x", "_x", "a b", "a\nb", "a$", "\u0301e"],
+    ids=["empty", "here", "parent", "hidden", "option", "underscore", "space", "newline", "dollar", "accent"],
+)
+def test_a_name_that_is_no_folder_of_its_own_is_rejected(study, tmp_path, name):
+    mine = study()
+    with pytest.raises(ActlabError, match=r"study name .*: give letters, digits"):
+        dataclasses.replace(mine, name=name)
+    if name:
+        (tmp_path / f"{name}.yaml").write_text(TEXT)
+        with pytest.raises(ActlabError, match="study name"):
+            reading.load(str(tmp_path / f"{name}.yaml"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["größe", "gro\u0308ße", "学習率", "हिन्दी", "3rd_run-v1.2"],
+    ids=["one character", "letter and accent", "ideographs", "vowel signs", "ASCII"],
+)
+def test_letters_of_any_script_name_a_study(tmp_path, name):
+    (tmp_path / f"{name}.yaml").write_text(TEXT)
+    assert reading.load(str(tmp_path / f"{name}.yaml")).name == name
 
 
 @pytest.mark.parametrize("override", ["nonsense", "=3", "a=[1", "a=2020-99-99", "a=&x [*x]"])

@@ -320,6 +320,20 @@ def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study,
     assert all("noise=2" in set(pd.read_parquet(p)["condition"]) for p in probes)
 
 
+def test_a_run_without_its_probe_is_named_below_the_table(study, tmp_path, probed):
+    """The column of the probe has one run less than the column of runs says."""
+    shutil.copytree(probed, tmp_path / "runs")
+    table = PROBED.replace("table: [", "table: [{metric: noise/test/error, condition: noise=1}, ") + NOISE
+    assert "Not measured" not in study(table, "show").out
+    lacking = next(tmp_path.glob("runs/mine/soi-seed1-*"))
+    shutil.rmtree(lacking / "probes")
+    out = study(table, "show").out
+    assert f"for 1 of 4 runs ({lacking.name}): the medians are over the others." in out
+    assert "Run the same `actlab study run` command again to evaluate the missing probes." in out
+    study(table, "run")
+    assert "Not measured" not in study(table, "show").out
+
+
 def test_probes_of_kept_checkpoints(study, tmp_path, kept):
     shutil.copytree(kept, tmp_path / "runs")
     text = PROBED + NOISE.replace("at: last", "at: [0, 1, best]")

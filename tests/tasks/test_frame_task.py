@@ -8,9 +8,11 @@ import pytest
 import torch
 import yaml
 
+from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.networks import MLP
 from actlab.random.streams import Uniform
+from actlab.stacking import StackedTask
 from actlab.storage.resources import config_file
 from actlab.tasks import ClassificationTask, FrameTask
 
@@ -46,18 +48,42 @@ def test_padding_has_no_weight_and_no_gradient():
     assert logits.grad[0, :4].all()
 
 
-def test_devices_with_unequal_parts_of_a_batch_draw_numbers_of_their_own(monkeypatch):
-    """With numbers by row, the rows of a long part would share some with those of a short one."""
-    drawn = {}
-    for rank, rows in ((0, 9), (1, 4)):
-        task = FrameTask(5, (3,), network=partial(MLP, hidden=[8], dropout=0.5))
-        trainer = SimpleNamespace(world_size=2, current_epoch=1, global_rank=rank)
+def drawn_by(monkeypatch, *parts):
+    """The numbers that each device draws for its part of a batch, after its network's first layer."""
+    found = []
+    for rank, part in enumerate(parts):
+        task = FrameTask(5, part.shape[1:], network=partial(MLP, hidden=[8], dropout=0.5))
+        trainer = SimpleNamespace(world_size=len(parts), current_epoch=1, global_rank=rank)
         monkeypatch.setattr(task, "_trainer", trainer)
         monkeypatch.setattr(task, "_fabric", None)
-        task._move(3)
+        monkeypatch.setattr(task, "all_gather", lambda own: torch.tensor([p.shape for p in parts]))
+        task._move((part,), 3)
         (site,) = (part for part in task.network.modules() if isinstance(part, Uniform))
-        drawn[rank] = set(site(torch.zeros(rows, 8)).flatten().tolist())
-    assert not drawn[0] & drawn[1]
+        found.append(site(torch.zeros(*part.shape[:-1], 8)))
+    return found
+
+
+@pytest.mark.parametrize("sizes", [(9, 4), (4, 9), (6, 0, 7)])
+def test_devices_with_unequal_parts_of_a_batch_draw_the_numbers_of_one(monkeypatch, sizes):
+    (whole,) = drawn_by(monkeypatch, torch.zeros(13, 3))
+    parts = drawn_by(monkeypatch, *(torch.zeros(size, 3) for size in sizes))
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_parts_of_a_batch_that_are_padded_apart_draw_numbers_of_their_own(monkeypatch):
+    """With numbers by row, the rows of a long part would share some with those of a short one."""
+    long, short = (
+        set(u.flatten().tolist()) for u in drawn_by(monkeypatch, torch.zeros(2, 9, 3), torch.zeros(2, 4, 3))
+    )
+    assert not long & short
+
+
+def test_a_stack_of_batches_that_differ_in_size_has_one_device(monkeypatch):
+    stack = StackedTask([FrameTask(5, (3,), seed=seed) for seed in range(2)])
+    monkeypatch.setattr(stack, "_trainer", SimpleNamespace(world_size=2))
+    monkeypatch.setattr(stack, "_fabric", None)
+    with pytest.raises(ActlabError, match=r"a stack of FrameTask on 2 devices.*Set trainer\.devices to 1"):
+        stack.setup("fit")
 
 
 def test_the_config_builds_the_papers_network(tmp_path, monkeypatch):

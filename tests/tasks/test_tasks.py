@@ -129,6 +129,35 @@ def test_padding_and_augmentation_on_two_devices(tmp_path):
         torch.testing.assert_close(two.network.state_dict()[name], value, rtol=1e-9, atol=1e-12)
 
 
+class Gradients(StackedTask):
+    """Counts the bytes of all gradients before and after each backward pass, each storage once."""
+
+    counts: list[int]
+
+    def count(self):
+        held = [p for group in self.optimizers().param_groups for p in group["params"]]
+        storages = [p.grad.untyped_storage() for p in (*held, *self.parameters()) if p.grad is not None]
+        self.counts.append(sum({s.data_ptr(): s.nbytes() for s in storages}.values()))
+
+    def on_before_backward(self, loss):
+        self.count()
+
+    def on_after_backward(self):
+        self.count()
+
+
+def test_a_stack_holds_its_gradients_once(tmp_path):
+    """Slices of two learning rates: their gradients are views, and go with the gradients they view."""
+    data = Frames()
+    data.seed = [0, 1]
+    stack = Gradients([member(0, lr=0.1), member(1, lr=0.2)])
+    stack.counts = []
+    fitted(stack, data, tmp_path)
+    whole = sum(p.numel() * p.element_size() for p in stack.parameters())
+    assert stack.counts == [0, whole] * (len(stack.counts) // 2)
+    assert len(stack.counts) > EPOCHS
+
+
 SCHEDULES = {
     "lr": {"lr": Linear(1, 4)},
     "beta1 and lr": {"beta1": Steps({1: 0.5}), "lr": Cosine(12)},
@@ -381,3 +410,15 @@ def test_a_plateau_of_what_is_never_measured_is_refused(metric, options, allowed
     with pytest.raises(ActlabError, match=f"metric of a plateau schedule '{metric}'") as error:
         member(0, schedules={"lr": Plateau(metric)}, **options)
     assert allowed in str(error.value)
+
+
+def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path, monkeypatch):
+    """It would do nothing; torch's own Dropout has no probability that a schedule could scale."""
+    monkeypatch.chdir(tmp_path)
+    words = ["-c", "mnist_classifier", "--data.sample", "true", "--trainer.fast_dev_run", "1"]
+    words += ["--trainer.logger", "false", "--model.schedules.dropout.class_path", "actlab.optim.Steps"]
+    words += ["--model.schedules.dropout.init_args.factors", "{1: 0.5}"]
+    code, _, err = cli("fit", *words, "--model.network.dropout", "0")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the network has no 'dropout' that a schedule could change" in err
+    assert cli("fit", *words, "--model.network.dropout", "0.5").code == 0

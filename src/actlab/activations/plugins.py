@@ -26,7 +26,8 @@ from actlab.storage.files import regular
 class Function(nn.Module):
     """A module that calls a plain function tensor → tensor.
 
-    The function may declare attributes ``elementwise`` and ``stochastic``; otherwise these are unknown.
+    The function may declare attributes ``elementwise`` and ``stochastic``, which otherwise are unknown, and
+    ``surrogate_gradient``.
 
     Args:
         function: receives the input, of any shape, and ``params``.
@@ -47,6 +48,11 @@ class Function(nn.Module):
     def stochastic(self) -> bool:
         """The function's declaration; True, the safe assumption, when it declares nothing."""
         return getattr(self.function, "stochastic", True) is not False
+
+    @property
+    def surrogate_gradient(self) -> bool:
+        """The function's declaration; False when it declares nothing."""
+        return getattr(self.function, "surrogate_gradient", False) is True
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the function's value; the same call in training and evaluation."""

@@ -245,6 +245,17 @@ def left_open(module: nn.Module) -> list[str]:
     return [name for name in names if declared(module, name) is None]
 
 
+def has_surrogate_gradient(module: nn.Module) -> bool:
+    """Whether an activation, or a module inside it, declares ``surrogate_gradient = True``.
+
+    A surrogate gradient is not the derivative of the output, as in a straight-through estimator.
+
+    >>> has_surrogate_gradient(create("gelu"))
+    False
+    """
+    return any(declared(part, "surrogate_gradient") is True for part in module.modules())
+
+
 def is_stochastic(module: nn.Module) -> bool:
     """Whether an activation may draw random numbers in training: True unless known to be deterministic.
 

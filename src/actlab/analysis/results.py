@@ -50,6 +50,7 @@ class Results:
         declared: the metrics that the runs will record, if known before any run has finished.
         looks: number of verdicts that were seen before the study was extended; see `actlab.analysis.looks`.
         failures: why the last attempt at a run failed, by run id.
+        chose: ids of the runs that selected the settings of the next stage; empty before they have.
     """
 
     study: Study
@@ -62,6 +63,7 @@ class Results:
     declared: frozenset[str] | None = None
     looks: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
+    chose: frozenset[str] = frozenset()
 
     @cached_property
     def runs(self) -> list[Run]:

@@ -169,10 +169,12 @@ def _name(results: Results, row: TableRow) -> str:
 
 
 def _cost(results: Results, row: TableRow) -> str:
-    ratio = (row.cost or {}).get("relative_to_reference")
-    return (
-        f" An update takes {ratio:.2f} times the time of {comparison.reference_text(results)}." if ratio else ""
-    )
+    """Return the relative time with its spread; empty if there is no spread, as in costs of a single round."""
+    cost = row.cost or {}
+    if len(parts := cost.get("relative_in_parts", ())) < 2:
+        return ""
+    ratio = f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
+    return f" An update takes {ratio} times the time of {comparison.reference_text(results)}."
 
 
 def _sentence(results: Results, cell: Cell, verdict: Outcome, strictness: int) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.config.keys import OBJECT, SPEC, inside, with_import_paths
-from actlab.config.sections import FILES, MOVED, SECTIONS, top_level
+from actlab.config.keys import OBJECT, SPEC, get_dotted, inside, with_import_paths
+from actlab.config.places import SAMPLE, check_sample
+from actlab.config.sections import FILES, MOVED, SECTIONS, sample_replaces_dataset, top_level
 from actlab.config.signatures import takes_text
 from actlab.errors import ActlabError, unknown
+from actlab.storage.contents import texts
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
 
@@ -63,6 +65,11 @@ def options_of(words: Sequence[str]) -> list[Option]:
     return found
 
 
+def texts_of(options: Iterable[Option]) -> list[str]:
+    """Return every text in the values of options, also in mappings and lists."""
+    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
+
+
 def joined(options: Iterable[Option]) -> list[str]:
     """Return the options as command-line arguments, the inverse of `options_of`."""
     return [o.name if o.value is None else f"{o.name}={o.value}" for o in options]
@@ -86,21 +93,33 @@ def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | No
         ActlabError: for an unknown option, a file that is not a config, or an argument before its class.
     """
     config: dict[str, Any] = copy.deepcopy(dict(base or {}))
+    places = {"the checkpoint": {"data": {"sample": get_dotted(config, SAMPLE)}}}
     for option in options:
-        if option.name == "--config":
-            path = Path(str(option.value))
-            for key, value in read_mapping(path, piped=True).items():
-                _set(config, key, with_import_paths(_read_if_file(value, path.parent), key))
-        elif not option.asks:
-            key = _key(option, command)
-            section, _, argument = key.partition(".")
-            if section in SECTIONS and argument not in ("", "class_path") and section not in config:
-                raise ActlabError(
-                    f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
-                )
-            value = _value(option.value, config, key)
-            _set(config, key, with_import_paths(value if argument else _read_if_file(value, Path()), key))
+        place = str(option.value) if option.name == "--config" else "the command line"
+        for key, value in _settings(option, command, config):
+            _set(config, key, value)
+            _set(places.setdefault(place, {}), key, value)
+    if sample_replaces_dataset(config):
+        check_sample(places)
     return config
+
+
+def _settings(option: Option, command: str, config: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the dotted keys and values that an option sets over a config."""
+    if option.asks:
+        return []
+    if option.name == "--config":
+        path = Path(str(option.value))
+        return [
+            (key, with_import_paths(_read_if_file(value, path.parent), key))
+            for key, value in read_mapping(path, piped=True).items()
+        ]
+    key = _key(option, command)
+    section, _, argument = key.partition(".")
+    if section in SECTIONS and argument not in ("", "class_path") and section not in config:
+        raise ActlabError(f"{option.name} is given before its class: give -c FILE or --{section} CLASS first")
+    value = _value(option.value, config, key)
+    return [(key, with_import_paths(value if argument else _read_if_file(value, Path()), key))]
 
 
 def _set(config: dict[str, Any], key: str, value: Any) -> None:

@@ -9,13 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from actlab.config.keys import label
 from actlab.engines import properties
-from actlab.errors import Parser
+from actlab.engines.preparation import measure_properties, untried
+from actlab.engines.processes import Child, EndedError
+from actlab.errors import ActlabError, Parser
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}
 _NOTE = """\
-The first two rows are requirements: `actlab study run` rejects an activation that violates one. All other
+The first three rows are requirements: `actlab study run` rejects an activation that violates one. All other
 rows are information, in evaluation mode."""
 
 
@@ -39,23 +42,41 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table.
+    """Print the table, measured in a child process: code of the activation may end it.
 
     Returns:
         0; 1 if the activation violates a requirement.
 
     Raises:
-        ActlabError: if the activation cannot be created.
+        ActlabError: if the activation cannot be created, or ends the process.
     """
     given = parser().parse_args(argv).activation
+    spec = activation(given)
+    found: list[properties.Property] = []
+    try:
+        with Child() as helper:
+            helper.call(measure_properties, spec, on=lambda _, one: found.append(one))
+    except EndedError as ended:
+        if len(found) < len(properties.REQUIRED):
+            raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
+        _print(given, found)
+        row = [*properties.INFORMATION, properties.COST][len(found) - len(properties.REQUIRED)]
+        raise ActlabError(f"{row!r} cannot be measured: the process {ended.how}") from ended
+    _print(given, found)
+    print(_NOTE)
+    if failed := properties.failures(found):
+        print(f"Studies reject this activation: {', '.join(failed)}.")
+    return int(bool(failed))
+
+
+def _print(title: str, found: Sequence[properties.Property]) -> None:
+    """Print the rows; without a terminal at most 160 characters wide."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=given, title_justify="left")
-    found = []
-    for one in properties.measure(activation(given)):
-        found.append(one)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    for number, one in enumerate(found, 1):
         word, colour = _MARKS[one.ok]
         table.add_row(one.name, Text(word, style=colour), one.text)
-        if len(found) == len(properties.REQUIRED):
+        if number == len(properties.REQUIRED):
             table.add_section()
     if console.is_terminal:
         console.print(table)
@@ -64,7 +85,3 @@ def main(argv: Sequence[str]) -> int:
         with console.capture() as captured:
             console.print(table)
         console.print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-    console.print(_NOTE)
-    if failed := properties.failures(found):
-        console.print(f"Studies reject this activation: {', '.join(failed)}.")
-    return int(bool(failed))

@@ -1,4 +1,4 @@
-"""The commands of ``actlab``, and which module has the ``main`` and the ``parser`` of each."""
+"""The commands of ``actlab``: the module of each, and how it is resumed."""
 
 FITS = ("fit", "validate", "test", "predict")
 COMMANDS = {
@@ -11,6 +11,10 @@ COMMANDS = {
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
     "completion": "actlab.cli.completion",
+}
+RESUMED = {  # how the commands that train are resumed after Ctrl-C
+    "fit": "--ckpt_path last resumes",
+    **dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes"),
 }
 USAGE = """\
 usage: actlab COMMAND …

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from actlab.engines.preparation import faults_of, measure_costs, updates_of
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
-from actlab.studies.plan import EPOCHS, Run, Study
+from actlab.studies.plan import Run, Study
 
 if TYPE_CHECKING:
     from actlab.engines.processes import Child, Here
@@ -60,7 +61,11 @@ def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
     measured = measure_costs(helper, able, study, study.select.tune, rounds=rounds)
-    seconds = {_key(study, one["point"]): one["seconds_per_update"] for one in measured if "failed" not in one}
+    seconds = {
+        _key(study, one["point"]): one["seconds_per_update"] + one.get("seconds_added", 0.0)
+        for one in measured
+        if "failed" not in one
+    }
     updates = helper.call(updates_of, able[0])
     if not seconds or updates is None:
         raise NoEstimateError(UNKNOWN)
@@ -87,11 +92,8 @@ def remaining(study: Study, root: Path, helper: Child | Here, rounds: int) -> fl
     timing = measure(ready[-1], todo or ready[-1].runs(), helper, rounds)
     total = timing.of(todo)
     for stage in later:  # one setting of each group, and the stage's own seeds and length
-        for group in groups(ready[0]):
-            run = group.settings[0].runs[0]
-            epochs = int(stage.settings.get(EPOCHS, run.epochs or 1))
-            each = timing.seconds.get(_key(timing.study, run.point), 0.0) * epochs * timing.updates
-            total += each * len(stage.seeds)
+        for group in groups(stages.whole(study, replace(stage, seeds=stage.seeds[:1]))):
+            total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
 
 

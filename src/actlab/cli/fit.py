@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +22,23 @@ from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import Option
 from actlab.cli.predictions import PredictionTable
 from actlab.config import records, sections
+from actlab.config.admission import UntrustedError, admitted
+from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
+from actlab.config.parsing import run_seed, typed
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
-from actlab.experiments import ActlabCLI, resolved, without_denormals
+from actlab.experiments import ActlabCLI, resolved
 from actlab.runtime import matmul
+from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
+from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, id_in, regular
 from actlab.storage.mappings import parse, written
 from actlab.storage.resources import is_pipe
+from actlab.studies.plan import is_endless
 
+TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
@@ -152,22 +160,33 @@ class CommandLine(ActlabCLI):
         Raises:
             ActlabError: if they differ, or if code or data changed since a fit that is to be resumed.
         """
-        given = [name for name in sections.SHAPES if sections.gives(self.given, name)]
-        alone = resolved(records.without_shapes(trained, given), {})
-        asked, held = (records.record(config, {}) for config in (self.config, alone))
+        try:
+            model = admitted(trained, "", said=texts(self.given), only=("model",))
+        except UntrustedError as error:
+            raise self._differs(
+                error.key, get_dotted(dict(self.given), error.key), error.value, path
+            ) from error
+        for name in sections.SHAPES:
+            if not sections.gives(self.given, name):
+                model["model"]["init_args"].pop(name, None)
+        seed, asked = run_seed(model[sections.SEED]), records.record(self.config, {})
+        alone = Namespace(model=typed(model, "model", seed), data={})  # type: ignore[no-untyped-call]
+        held = {sections.SEED: seed, **records.as_given(alone, ())}
         fit = self.command == "fit"
         for key in ("model", sections.SEED) if fit else ("model",):
             if found := records.difference(asked[key], held[key], key):
-                where, one, other = found
-                raise ActlabError(
-                    f"{where} is {one!r}, but the checkpoint {path!r} was trained with {other!r}: "
-                    + (f"give --{where} {other}" if fit else f"omit {where} or -c")
-                )
+                raise self._differs(*found, path)
         for text in (*records.changed_code(trained), *records.changed_files(trained, asked)):
             changed = f"{text} has changed since the checkpoint {path!r} was trained"
             if fit:
                 raise ActlabError(f"{changed}: restore it, or omit --ckpt_path to train from scratch")
             print(f"note: {changed}; the current version is used", file=sys.stderr)
+
+    def _differs(self, key: str, asked: Any, held: Any, path: str) -> ActlabError:
+        return ActlabError(
+            f"{key} is {asked!r}, but the checkpoint {path!r} was trained with {held!r}: "
+            + (f"give --{key} {held}" if self.command == "fit" else f"omit {key} or -c")
+        )
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer, which writes to the run's folder unless the config sets another folder."""
@@ -212,17 +231,21 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    options = with_route(arguments.options_of(rest))
+    words = [word for word in rest if word != TRUST]
+    options = with_route(arguments.options_of(words))
     if any(option.asks_help for option in options):
         fit_help.show(command, options)
         return
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
-    trained = trained_config(None if command == "fit" else path)
-    given = arguments.nested(options, command, None if trained is None else records.as_config(trained))
+    files = [Path(str(option.value)) for option in options if option.name == "--config"]
+    base = None
+    if command != "fit" and not files and (trained := trained_config(path)) is not None:
+        remedy = shlex.join(["actlab", *args, TRUST])
+        base = admitted(trained, remedy, len(words) < len(rest), arguments.texts_of(options))
+    given = arguments.nested(options, command, base)
     if given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
-    files = [Path(str(option.value)) for option in options if option.name == "--config"]
     name = next((file.stem for file in files if not is_pipe(file)), None)
     run(command, given, name, only_shown=any(option.asks for option in options))
 
@@ -261,7 +284,8 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
     sections.check(given, command)
     check_checkpoint(given.get("ckpt_path"))
     quiet = {} if command == "fit" else {"logger": False}
-    with one_line_errors(given), without_denormals(), without_adverts(), warnings.catch_warnings():
+    flush_denormals()
+    with one_line_errors(given), without_adverts(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The number of training batches .* is smaller than the logging interval"
         )
@@ -271,6 +295,8 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
             return
         if command != "fit":  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
+        if command == "fit" and is_endless(given):
+            print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)
         CommandLine(command, given, name, **quiet).run()
 
 

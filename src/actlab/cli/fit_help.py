@@ -42,6 +42,7 @@ usage: actlab {command} -c CONFIG [--KEY VALUE …]
   --trainer.devices N           with --trainer.accelerator cpu | gpu
   --trainer.logger false        log nothing; by default Weights & Biases, offline without an account
   --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate what it trained
+  --trust                       let a checkpoint name any class and file, which are then imported and run
   --products auto               multiply float32 matrices by the faster library that is as accurate, measured
   --print_config                print the resolved config and run nothing
 

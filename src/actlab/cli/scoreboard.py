@@ -24,6 +24,7 @@ from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.seeds import SMOKE_SEEDS
 
 TASKS = {  # study → required dataset
     "gelu_mnist_classifier": "mnist",
@@ -36,7 +37,7 @@ TASKS = {  # study → required dataset
 BUDGETS = ("minutes", "hours", "paper")
 DATA = tuple(dict.fromkeys(TASKS.values()))
 _DAYS = ("gelu_cifar10", "gelu_cifar100")  # days on a CPU, even with few epochs
-_MINUTES = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0}
+_MINUTES = {"trainer.max_epochs": 5, "trainer.limit_train_batches": 1.0, "seeds": SMOKE_SEEDS}
 _LEARNING_RATE, _USUAL = "model.optimizer.lr", 1e-3
 _MOST_EPOCHS = 25  # of --budget hours
 _ROUNDS = 2  # of timed updates before the start
@@ -182,7 +183,8 @@ def folders(given: Sequence[str]) -> dict[str, str]:
 
 def minutes(name: str, activations: Sequence[Any]) -> Study:
     """Return a study on samples, with narrow networks and one learning rate."""
-    brief = load(name, smoke=True, activations=activations, settings=_settings(name, _MINUTES))
+    changes = _settings(name, _MINUTES)
+    brief = load(name, smoke=True, activations=activations, settings=changes, staged=False)
     note = "On samples and with narrow networks: nothing here says which activation is best."
     return _shortened(replace(brief, name=name, cut=""), "on samples", note)
 
@@ -191,7 +193,7 @@ def hours(name: str, activations: Sequence[Any], dataset: str) -> Study:
     """Return a study on the given dataset with fewer epochs and seeds, and one learning rate."""
     epochs = get_dotted(load(name).blocks[0].config({}), EPOCHS)
     changes = {"data.dataset": dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST}
-    brief = load(name, activations=activations, settings=_settings(name, changes))
+    brief = load(name, activations=activations, settings=_settings(name, changes), staged=False)
     note = (
         f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the paper "
         "and selects learning rates on validation data."
@@ -207,11 +209,10 @@ def _settings(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(brief: Study, how: str, note: str) -> Study:
-    """Return a study without stages and without what was published for the whole one."""
+    """Return a study without what was published for the whole one."""
     return replace(
         brief,
         title=f"{brief.title}: {how}",
-        stages=(),
         published={},
         figures=tuple(map(_without_published, brief.figures)),
         notes=(note,),

@@ -150,7 +150,10 @@ def _add_study(sub: ArgumentParser) -> None:
         "--reference", metavar="NAME", help="the activation to test against and to which costs are relative"
     )
     sub.add_argument(
-        "--seeds", metavar="N", help="number of seeds, or a range such as 5-19; finished runs of others stay"
+        "--seeds",
+        metavar="N",
+        help="number of seeds, or a range such as 5-19; of the last stage, or by stage: choose=5,compare=5-19; "
+        "finished runs of others stay",
     )
     sub.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
 

@@ -15,6 +15,7 @@ from actlab.storage.files import regular
 from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
 from actlab.studies import schema
+from actlab.studies.plan import check_name
 
 WIDTH = 100  # of comments, in columns
 STUDIES = "configs/studies"
@@ -56,11 +57,12 @@ def write(path: Path, like: str | None) -> None:
         like: name of a study that ships with actlab, whose runs the file repeats; None for a small example.
 
     Raises:
-        ActlabError: if the file exists, cannot be written, or would share its folder of runs with a study that
-            ships with actlab.
+        ActlabError: if the file exists, cannot be written, has a name that no study may have, or would share
+            its folder of runs with a study that ships with actlab.
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ActlabError(f"{path}: give a file name that ends in .yaml")
+    check_name(path.stem)
     if path.stem in names_in(STUDIES):
         raise ActlabError(f"{path}: {path.stem} is a study that ships with actlab; give another name")
     text = commented(EXAMPLE if like is None else _shipped(like), [*_header(path, like)])

@@ -59,7 +59,9 @@ def parser() -> Parser:
         "--trials", type=int, default=TRIALS, metavar="N", help=f"trials of each activation; default: {TRIALS}"
     )
     found.add_argument(
-        "--seeds", metavar="N", help="seeds of each trial, a number or a range; default: the study's own"
+        "--seeds",
+        metavar="N",
+        help="seeds of each trial, a number or a range; default: the study's own, those of its first stage",
     )
     found.add_argument(
         "--fresh",
@@ -97,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         raise ActlabError(f"--trials {args.trials}: give a whole number from 1")
     tuning.require_optuna()
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
-    study = load(args.file, args.smoke, [*args.overrides, *seeds])
+    study = load(args.file, args.smoke, [*args.overrides, *seeds], staged=False)
     check_selection(study.select.metric)
     reference = study.reference if args.reference is None else activation(args.reference)
     asked = plan(study, activation(args.activation), reference, parse_space(args.space), args.fresh)

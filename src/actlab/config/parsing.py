@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
-from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes
+from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
 from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
@@ -136,6 +136,8 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
         found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
     if "seed" in known:
         found["init_args.seed"] = seed
+    if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
+        found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
     return found
 
 

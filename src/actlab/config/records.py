@@ -1,4 +1,4 @@
-"""The training record stored in each checkpoint: seed, model, data and precision of the resolved config.
+"""The training record stored in each checkpoint: seed, model, data and numbers of the Trainer.
 
 The record includes digests of the user's code that the model names, and of the files that the data are read
 from, because the config only names them and they can be edited.
@@ -6,14 +6,14 @@ from, because the config only names them and they can be edited.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jsonargparse import Namespace
 
 from actlab.config import elsewhere, identity
-from actlab.config.sections import SECTIONS, SEED, SHAPES
+from actlab.config.admission import TRAINER
+from actlab.config.sections import SECTIONS, SEED
 from actlab.storage import contents
 
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
@@ -61,8 +61,8 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     for section in SECTIONS:
         found[section].setdefault("init_args", {})
     found["model"]["init_args"].update(plain(shapes))
-    if config.trainer.precision is not None:
-        found["trainer"] = {"precision": plain(config.trainer.precision)}
+    kept = {key: plain(config.trainer.get(key)) for key in TRAINER}
+    found["trainer"] = {key: value for key, value in kept.items() if value is not None}
     return found
 
 
@@ -92,20 +92,6 @@ def _changed(found: Mapping[str, Any], named: Any, of_data: bool) -> list[str]:
     kept = found.get(SOURCES) or {}
     texts = dict.fromkeys(text for text in contents.texts(named) if text in kept)
     return [text for text in texts if contents.content_of(text, of_data) != kept[text]]
-
-
-def as_config(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as a config that can be run."""
-    return copy.deepcopy({key: value for key, value in found.items() if key != SOURCES})
-
-
-def without_shapes(found: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """Return a record as a config without the shapes that come from the data, except the ``given`` ones."""
-    config = as_config(found)
-    for name in SHAPES:
-        if name not in given:
-            config["model"]["init_args"].pop(name, None)
-    return config
 
 
 def difference(one: Any, other: Any, key: str) -> tuple[str, Any, Any] | None:

@@ -104,6 +104,11 @@ def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
 
 
+def sample_replaces_dataset(config: Mapping[str, Any]) -> bool:
+    """Return whether the datamodule's class declares that ``sample`` takes the place of ``dataset``."""
+    return bool(getattr(class_in(config, "data"), "sample_replaces_dataset", False))
+
+
 def slices_batches(config: Mapping[str, Any]) -> bool:
     """Return whether the datamodule's class declares that loaders give each device its part of a batch.
 

@@ -210,6 +210,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.test: BatchSource | None = None
 
     slices_batches = True  # between devices, in place of Lightning's distributed sampler
+    sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
     def __init_subclass__(cls) -> None:
         """Set ``slices_batches = False`` if a subclass overrides ``train_dataloader`` and does not set it."""
@@ -308,3 +309,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         if source is None:
             raise ActlabError(f"{type(self).__name__}.load must fill train, val and test; {part!r} is empty")
         return source
+
+
+def check_sample(dataset: str | None, sample: object) -> None:
+    """Reject a dataset that a sample would silently replace.
+
+    Raises:
+        ActlabError: if both are given.
+    """
+    if sample and dataset is not None:
+        raise ActlabError(f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them")

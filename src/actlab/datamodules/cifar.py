@@ -84,7 +84,8 @@ class CIFARDataModule(DecodedImages):
         if crop >= SHAPE[-1]:
             raise ActlabError(f"data.crop {crop}: give fewer than the {SHAPE[-1]} pixels of an image")
         super().__init__(
-            dataset or f"uoft-cs/{variant}",
+            dataset,
+            f"uoft-cs/{variant}",
             variant if sample else None,
             validation=validation,
             train_on_all=train_on_all,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actlab.datamodules.base import TensorDataModule
+from actlab.datamodules.base import TensorDataModule, check_sample
 from actlab.datamodules.images import Images
 from actlab.datamodules.sources import load_images
 from actlab.errors import ActlabError
@@ -15,7 +15,8 @@ class DecodedImages(TensorDataModule):
     """Base class for labelled images; the first training images in file order are the validation set.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout.
+        dataset: a hub id, or a local folder in the hub's layout; None for the default.
+        default: hub id of the default dataset.
         sample: name of the embedded sample to use instead, whose order of classes is not checked; None without.
         validation: number of validation images; by default 5,000, or `sample_validation` of a sample.
         train_on_all: train on all training images, including the validation images; validation then only
@@ -28,12 +29,14 @@ class DecodedImages(TensorDataModule):
         seed: determines the order of batches.
     """
 
+    sample_replaces_dataset = True
     channels: int
     sample_validation: int
 
     def __init__(
         self,
-        dataset: str,
+        dataset: str | None,
+        default: str,
         sample: str | None,
         *,
         validation: int | None,
@@ -46,7 +49,8 @@ class DecodedImages(TensorDataModule):
         seed: int,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset = str(resource(f"data/samples/{sample}")) if sample else dataset
+        check_sample(dataset, sample)
+        self.dataset = str(resource(f"data/samples/{sample}")) if sample else dataset or default
         self.label, self.revision = label, None if sample else revision
         number = self.sample_validation if sample else 5000
         self.validation = number if validation is None else validation
@@ -63,6 +67,22 @@ class DecodedImages(TensorDataModule):
             self.check(found)
             self._images = found
         return self._images
+
+    def setup(self, stage: str) -> None:
+        """Load the datasets, onto the accelerator if the Trainer has one.
+
+        Raises:
+            ActlabError: if a checkpoint callback selects by validation images that the run trains on, or as in
+                the base class.
+        """
+        callbacks = self.trainer.checkpoint_callbacks if self.trainer and stage == "fit" else []
+        monitored = [str(getattr(callback, "monitor", None)) for callback in callbacks]
+        if self.train_on_all and (chosen := [name for name in monitored if name.startswith("val/")]):
+            raise ActlabError(
+                f"a checkpoint callback monitors {chosen[0]}, but data.train_on_all is true: the run trains "
+                "on the validation images; leave out the callback's monitor, or set data.train_on_all to false"
+            )
+        super().setup(stage)
 
     def check(self, found: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config; this base class accepts all."""

@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from actlab.errors import ActlabError, one_line
+from actlab.storage.files import regular
 
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
-_COMMIT = re.compile(r"[@/]([0-9a-f]{40})/")
+_COMMIT = re.compile("[0-9a-f]{40}")
+_COMMIT_IN_PATH = re.compile(rf"[@/]({_COMMIT.pattern})/")
 _LOGGERS = ("datasets", "huggingface_hub")
 
 
@@ -78,10 +81,10 @@ def open_hub(name: str, revision: str | None = None) -> Any:
 
     Args:
         name: hub id of the dataset.
-        revision: commit, tag or branch; by default the newest.
+        revision: commit, tag or branch; by default the newest, or the latest in the cache without network.
 
     Raises:
-        ActlabError: if the dataset cannot be loaded, or the cache holds a commit other than ``revision``.
+        ActlabError: if the dataset cannot be loaded, or ``revision`` is not in the cache without network.
     """
     import datasets
     import pyarrow
@@ -90,6 +93,8 @@ def open_hub(name: str, revision: str | None = None) -> Any:
     cut_off = not (datasets.config.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
     try:
         with quiet(), offline() if cut_off else nullcontext():
+            if revision is not None and datasets.config.HF_HUB_OFFLINE:
+                return _open_cached(name, revision)
             tables = datasets.load_dataset(name, revision=revision)
     except (
         datasets.exceptions.DatasetsError,
@@ -103,13 +108,55 @@ def open_hub(name: str, revision: str | None = None) -> Any:
             f"dataset {name!r} cannot be loaded from the hub ({reason}); check the id and the network, give "
             "a local folder in the hub's layout, or set data.sample to true"
         ) from error
-    found = revision_of(tables)
-    if found and revision and re.fullmatch("[0-9a-f]{40}", revision) and found != revision:
-        raise ActlabError(  # without network, the reader loads any cached revision
-            f"dataset {name!r}: revision {revision} is not on this computer, {found} is; connect to the "
-            f"network, or set data.revision to {found}"
-        )
+    # When a request fails, `load_dataset` returns the latest cached revision, whichever was asked for.
+    if revision is not None and revision_of(tables) != _commit(name, revision):
+        return _open_cached(name, revision)
     return tables
+
+
+def _open_cached(name: str, revision: str) -> Any:
+    """Return the splits of a revision from the libraries' cache.
+
+    Raises:
+        ActlabError: if the cache does not hold the revision.
+    """
+    import datasets
+    from datasets.naming import camelcase_to_snakecase
+    from datasets.packaged_modules.cache.cache import Cache
+
+    *owner, short = name.split("/")
+    folder = Path(datasets.config.HF_DATASETS_CACHE, "___".join([*owner, camelcase_to_snakecase(short)]))
+    commit = _commit(name, revision)
+    cached = sorted(path for path in folder.glob("*/*/*") if _COMMIT.fullmatch(path.name))
+    found = [path for path in cached if path.name == commit]
+    if len(found) != 1:
+        others = sorted({path.name for path in cached})
+        other = f"set data.revision to {' or '.join(others)}" if others else "set data.sample to true"
+        raise ActlabError(
+            f"dataset {name!r}: revision {revision!r} is not on this computer; connect to the network, or "
+            f"{other}"
+        )
+    builder = Cache(
+        repo_id=name,
+        dataset_name=short,
+        config_name=found[0].parts[-3],
+        version=found[0].parts[-2],
+        hash=commit,
+    )
+    builder.download_and_prepare()
+    return builder.as_dataset()
+
+
+def _commit(name: str, revision: str) -> str | None:
+    """Return the commit of a revision as last seen by this computer, from ``refs`` in the hub's cache."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    if _COMMIT.fullmatch(revision):
+        return revision
+    refs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type="dataset"), "refs")
+    reference = refs / revision
+    return regular(reference).read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
 def revision_of(tables: Any) -> str | None:
@@ -117,6 +164,6 @@ def revision_of(tables: Any) -> str | None:
     for table in tables.values():
         places = [*(table.info.download_checksums or ()), *(file["filename"] for file in table.cache_files)]
         for place in places:
-            if found := _COMMIT.search(str(place)):
+            if found := _COMMIT_IN_PATH.search(str(place)):
                 return found[1]
     return None

@@ -12,7 +12,7 @@ from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is
+from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample
 from actlab.datamodules.cache import unwritable
 from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
 from actlab.datamodules.hub import open_hub, revision_of
@@ -68,14 +68,14 @@ class ImageNetDataModule(TensorDataModule):
     Batches do not depend on the number of devices or workers.
 
     Args:
-        dataset: a hub id; or a folder with ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), with
-            labels in order of the class names; or a folder of parquet files in the hub's layout. The hub's
-            reader copies parquet files to ``rows/`` in the cache, again after each change; old copies stay.
+        dataset: a hub id, by default ``ILSVRC/imagenet-1k``; or a folder with ``train/CLASS/*`` and
+            ``val/CLASS/*`` (or ``validation/``), with labels in order of the class names; or a folder of
+            parquet files in the hub's layout. The hub's reader copies parquet files to ``rows/`` in the cache,
+            again after each change; old copies stay.
         sample: use generated pictures instead: ten classes, 40 training and 20 validation images.
         size: side of the squares in pixels.
         crop: side of the windows in pixels.
-        val_images: size of the validation set, at most 8 with ``sample``; by default, all validation images are
-            both the validation set and the test set.
+        val_images: size of the validation set, at most 8 with ``sample``.
         batch_size: size of the global training batch.
         eval_batch_size: batch size for validation, test and prediction.
         workers: number of processes per device that read and decode; 0 decodes in the main process.
@@ -88,15 +88,16 @@ class ImageNetDataModule(TensorDataModule):
             is invalid.
     """
 
+    sample_replaces_dataset = True
     stackable = False  # each run of a stack would decode its own batches
 
     def __init__(
         self,
-        dataset: str = "ILSVRC/imagenet-1k",
+        dataset: str | None = None,
         sample: bool = False,
         size: int = 256,
         crop: int = 224,
-        val_images: int | None = None,
+        val_images: int = 5000,
         batch_size: int = 256,
         eval_batch_size: int = 250,
         workers: int = 4,
@@ -108,9 +109,10 @@ class ImageNetDataModule(TensorDataModule):
         check_sizes(size, crop)
         if workers < 0:
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
-        self.dataset = str(resource("data/samples/imagenet")) if sample else dataset
+        check_sample(dataset, sample)
+        self.dataset = str(resource("data/samples/imagenet")) if sample else dataset or "ILSVRC/imagenet-1k"
         self.revision = None if sample else revision
-        self.val_images = min(val_images, SAMPLE_VAL) if sample and val_images else val_images
+        self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
         self._parts: dict[str, Encoded] | None = None
         self._commit: str | None = None
@@ -167,21 +169,18 @@ class ImageNetDataModule(TensorDataModule):
         mean, val = self._mean(), self.encoded["val"]
         chosen, left = self._split_validation(len(val))
 
-        def part(encoded: Encoded, numbers: Tensor | None, random: bool = False) -> Photographs:
+        def part(encoded: Encoded, numbers: Tensor | None = None, random: bool = False) -> Photographs:
             return Photographs(encoded, self.size, numbers, Windows(mean, self.crop, random), device)
 
-        self.train = part(self.encoded["train"], None, random=True)
+        self.train = part(self.encoded["train"], random=True)
         self.val, self.test = part(val, chosen), part(val, left)
 
-    def _split_validation(self, number: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return the indices of the validation set and of the test set; None stands for all images."""
+    def _split_validation(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the indices of the validation set and of the test set, which share no image."""
         n = self.val_images
-        if n is None:
-            return None, None
         if not 0 < n < number:
             raise ActlabError(
-                f"data.val_images {n}: {self.dataset} has {number} validation images; give fewer, at least 1, "
-                "or null for all"
+                f"data.val_images {n}: {self.dataset} has {number} validation images; give fewer, at least 1"
             )
         order = torch.randperm(number, generator=generator(0, "val_images"))  # the same for every run
         return order[:n].sort().values, order[n:].sort().values

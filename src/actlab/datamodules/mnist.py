@@ -22,6 +22,7 @@ class MNISTDataModule(DecodedImages):
 
     Args:
         dataset: a hub id, or a local folder in the hub's layout; datasets such as Fashion-MNIST work too.
+            By default ``ylecun/mnist``.
         sample: use the embedded sample instead: 5,000 training images, 1,000 of them for validation, and 1,000
             test images.
         batch_size: size of the global training batch.
@@ -41,7 +42,7 @@ class MNISTDataModule(DecodedImages):
 
     def __init__(
         self,
-        dataset: str = "ylecun/mnist",
+        dataset: str | None = None,
         sample: bool = False,
         batch_size: int = 128,
         eval_batch_size: int = 5000,
@@ -53,6 +54,7 @@ class MNISTDataModule(DecodedImages):
     ) -> None:
         super().__init__(
             dataset,
+            "ylecun/mnist",
             "mnist" if sample else None,
             validation=validation,
             train_on_all=train_on_all,

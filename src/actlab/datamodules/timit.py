@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import TensorDataModule
+from actlab.datamodules.base import TensorDataModule, check_sample
 from actlab.datamodules.speech.corpus import EXPECTED, PARTS, Corpus, find, refuse_empty, refuse_gaps
 from actlab.datamodules.speech.features import FEATURES
 from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames, standardised, statistics
@@ -40,7 +40,8 @@ class TIMITDataModule(TensorDataModule):
     The authors' script subtracts the mean twice from validation and test data; we subtract it once.
 
     Args:
-        dataset: folder of the corpus (LDC93S1) or of NLTK's sample; see `actlab.datamodules.speech.corpus`.
+        dataset: folder of the corpus (LDC93S1) or of NLTK's sample, by default ``./TIMIT``; see
+            `actlab.datamodules.speech.corpus`.
         sample: use a synthetic corpus of tones instead: 128 sentences for training, 8 for validation, 8 for
             test.
         partial: accept an incomplete copy of the corpus.
@@ -54,9 +55,11 @@ class TIMITDataModule(TensorDataModule):
         ActlabError: if the folder is missing, damaged, incomplete or not a copy of TIMIT.
     """
 
+    sample_replaces_dataset = True
+
     def __init__(
         self,
-        dataset: str = "./TIMIT",
+        dataset: str | None = None,
         sample: bool = False,
         partial: bool = False,
         batch_size: int = 64,
@@ -68,7 +71,8 @@ class TIMITDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         if context < 0:
             raise ActlabError(f"context {context}: give a whole number of frames from 0")
-        self.dataset, self.sample, self.partial = dataset, sample, partial
+        check_sample(dataset, sample)
+        self.dataset, self.sample, self.partial = dataset or "./TIMIT", sample, partial
         self.context, self.cache_dir = context, cache_dir
         self._tensors: dict[str, Tensor] | None = None
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, check_sample
 from actlab.datamodules.clusters import PADDING, UNKNOWN, WordFeatures, read_clusters
 from actlab.datamodules.downloads import Downloader, Remote, download, git_name
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
@@ -177,7 +177,7 @@ class TwitterPOSDataModule(TensorDataModule):
 
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters
-            ``50mpaths2`` (or ``.gz``).
+            ``50mpaths2`` (or ``.gz``); by default ``data/twitter_pos``.
         sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for test.
         vectors: a text file of word vectors, plain or gzipped, to use instead of the clusters.
         test_set: ``oct27.test``, or ``daily547`` to test on that file of the folder.
@@ -189,9 +189,11 @@ class TwitterPOSDataModule(TensorDataModule):
         ActlabError: if a file is missing, damaged or malformed.
     """
 
+    sample_replaces_dataset = True
+
     def __init__(
         self,
-        dataset: str = FOLDER,
+        dataset: str | None = None,
         sample: bool = False,
         vectors: str | None = None,
         test_set: Literal["oct27.test", "daily547"] = "oct27.test",
@@ -200,7 +202,8 @@ class TwitterPOSDataModule(TensorDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset = str(resource("data/samples/twitter_pos")) if sample else dataset
+        check_sample(dataset, sample)
+        self.dataset = str(resource("data/samples/twitter_pos")) if sample else dataset or FOLDER
         self.vectors, self.test_set = vectors, test_set
         self._corpus: Corpus | None = None
 

@@ -7,6 +7,7 @@ import copy
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -18,6 +19,7 @@ from actlab.callbacks import refuse_averaging
 from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
+from actlab.engines.gradient_trial import fault_of_gradient
 from actlab.engines.processes import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
@@ -207,9 +209,10 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
 def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
-    The activation must keep the shape and dtype of its input, return finite values for finite inputs, have a
-    finite, nonzero gradient with respect to its input, register the tensors it learns as parameters, and match
-    its declarations.
+    The activation must leave its input unchanged, keep its shape and dtype, return finite values for finite
+    inputs, have a finite, nonzero gradient with respect to its input, register the tensors it learns as
+    parameters, and match its declarations. Its gradient must be the derivative of its output, unless it is
+    declared a surrogate.
 
     Args:
         experiment: a newly built experiment. Do not use it afterwards: the trial adds hooks and gradients.
@@ -227,7 +230,7 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
     known = {name for name, _ in task.network.named_parameters()}
     sites = sites_of(task) if sites is None else sites
     for unit in task.units:
-        unit.register_forward_hook(lambda unit, inputs, output: check_call(unit, inputs[0], output))
+        _check_calls(unit)
     try:
         with torch.random.fork_rng(devices=[]), Calling():
             loss = task.train().loss(batch)
@@ -255,7 +258,41 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
         return (
             f"activation {name} has zero gradient with respect to its input: the layers below it cannot learn"
         )
-    return None
+    of_each_rank = {x.dim(): (unit, x) for unit, x in sites.values()}  # activations may treat images apart
+    faults = filter(None, (fault_of_gradient(unit, x) for unit, x in of_each_rank.values()))
+    return next((f"activation {name} {fault}" for fault in faults), None)
+
+
+def _check_calls(unit: nn.Module) -> None:
+    """Check each call of an activation by `check_call`, in hooks."""
+    before: list[Input] = []
+
+    def check(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+        check_call(unit, inputs[0], output, before.pop())
+
+    unit.register_forward_pre_hook(lambda unit, inputs: before.append(Input.of(inputs[0])))
+    unit.register_forward_hook(check)
+
+
+class Input(NamedTuple):
+    """An input before a call of an activation, which must not change it.
+
+    Args:
+        value: a copy.
+        version: how often autograd has counted a change.
+    """
+
+    value: Tensor
+    version: int
+
+    @classmethod
+    def of(cls, x: Tensor) -> Input:
+        """Return the current state of ``x``."""
+        return cls(x.detach().clone(), x._version)
+
+    def has_changed(self, x: Tensor) -> bool:
+        """Return whether ``x`` has been written to since; ``x.data`` avoids the count of autograd."""
+        return x._version != self.version or not torch.equal(x.nan_to_num(), self.value.nan_to_num())
 
 
 def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
@@ -301,17 +338,23 @@ def _declaration_hint(names: Sequence[str], missing: Sequence[str]) -> str:
     )
 
 
-def check_call(unit: nn.Module, x: Tensor, output: object) -> None:
-    """Check one call of an activation: shape, dtype, finite values and declarations.
+def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:
+    """Check one call of an activation: input unchanged, shape, dtype, finite values and declarations.
 
     Args:
         unit: the activation.
         x: its input.
         output: what it returned.
+        before: the input before the call.
 
     Raises:
         ActlabError: if a check fails.
     """
+    if before.has_changed(x):
+        raise ActlabError(
+            "changes its input: return a new tensor, without operations in place such as x.relu_() or "
+            "inplace=True"
+        )
     if not isinstance(output, Tensor) or output.shape != x.shape:
         given = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         raise ActlabError(
@@ -321,8 +364,9 @@ def check_call(unit: nn.Module, x: Tensor, output: object) -> None:
         raise ActlabError(
             f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
         )
-    if x.isfinite().all() and not output.isfinite().all():
-        raise ActlabError("returned non-finite values for finite inputs")
+    if x.isfinite().all() and (wrong := ~output.isfinite()).any():
+        value, at = float(output[wrong][0]), float(x[wrong][0])
+        raise ActlabError(f"returned non-finite values for finite inputs: {value} for {at:.3g}")
     _check_declared(unit, x, output)
 
 

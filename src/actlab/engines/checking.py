@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from actlab.analysis import comparison, published
 from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import TESTED, Results, check_selection
 from actlab.config.keys import as_list, class_of, get_dotted
+from actlab.engines.stages import whole
 from actlab.errors import ActlabError
 from actlab.storage import contents
 from actlab.studies.groups import of_each_value
@@ -25,7 +27,7 @@ _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
 def check(study: Study) -> list[str]:
-    """Check a study without training any of its runs.
+    """Check a study, with the settings of each of its stages, without training any of its runs.
 
     Returns:
         A line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
@@ -38,11 +40,12 @@ def check(study: Study) -> list[str]:
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
-    runs = of_each_value(study.runs())
+    stages = [whole(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
+    runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
-    planned = Results(study, Path(), {}, AllSeries({}), declared=declared(runs))
+    planned = Results(stages[-1], Path(), {}, AllSeries({}), declared=declared(runs))
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")

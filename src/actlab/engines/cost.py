@@ -1,4 +1,8 @@
-"""Measure the cost of activations: time per update and memory for the backward pass, against a reference."""
+"""Measure the cost of activations: time per update and memory for the backward pass, against a reference.
+
+An activation is timed as any model would call it, without the hooks by which actlab seeds the global generators
+for an activation that may draw from them (`SeedGlobal`). What these hooks add in training is timed beside it.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,15 @@ from actlab import experiments
 from actlab.config.keys import canonical, label, same, without
 from actlab.engines.devices import SMALL, name_of, threads, threads_for, wait_for
 from actlab.experiments import Experiment
+from actlab.random.seeding import own_generators
+from actlab.random.streams import seeded
 from actlab.runtime import signals
+from actlab.runtime.modules import evaluating
 from actlab.storage.files import write_sealed
 from actlab.studies.folders import COSTS
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
+from actlab.tasks.randomness import is_random, undeclared
 
 ROUNDS = 25
 PARTS = 5  # parts of the rounds: the spread of their minima shows how reliable the timing is
@@ -61,6 +69,9 @@ def measure(
         - ``hardware``; ``rounds``: number of rounds that were timed
         - ``seconds_in_parts``: the fastest update in each fifth of the rounds
         - ``machine``: how busy the machine was (`state_of_machine`)
+        - ``seconds_added``, ``seconds_added_in_parts``: what the seeding of global generators adds, with the
+          pass for the clean training loss if nothing else in the network requires it; only where it seeds
+        - ``undeclared``: names of the seeded classes and functions that do not declare ``stochastic``
 
         A grid point that cannot be timed has ``failed`` instead: its activation fails, or its model is not an
         `actlab.tasks.Task`, so that its update cannot be run without its Trainer.
@@ -72,7 +83,7 @@ def measure(
         return []
     built = {name: experiments.build(run.config) for name, run in first.items()}
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
-    with threads(threads_for(samples)):
+    with threads(threads_for(samples)), own_generators(0):
         trials = _timed(built, updates, rounds)
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
@@ -104,8 +115,9 @@ def _entry(
         "bytes_relative": trial.bytes_kept / base.bytes_kept,
         "hardware": name_of(trial.device),
         "rounds": len(trial.seconds),
-        "seconds_in_parts": trial.parts,
+        "seconds_in_parts": in_parts(trial.seconds),
         "machine": machine,
+        **trial.added(),
     }
 
 
@@ -143,7 +155,10 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
 
 
 class Trial:
-    """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed."""
+    """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
+
+    The network has no `SeedGlobal` hooks while it is timed, except for the updates of `seconds_seeded`.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         trainer, task, data = experiment
@@ -153,6 +168,13 @@ class Trial:
         self.optimizer = task.optimizer(task.parameters())
         self.batch = self.plugin.convert_input(tuple(tensor.to(self.device) for tensor in first_batch(data)))
         self.seconds: list[float] = []
+        self.seconds_seeded: list[float] = []
+        self.seeded = seeded(task)
+        shared = getattr(task.quantities, "takes_run_axis", False)  # otherwise each task has the pass
+        others = is_random(task.network, [part for part, _ in self.seeded])
+        self._causes_clean_pass = task.clean_training_loss and shared and not others
+        for _, hooks in self.seeded:
+            hooks.detach()
         self.wall = self.cpu = 0.0
         with self.plugin.forward_context():
             self.bytes_kept = kept_for_backward(lambda: task.loss(self.batch), task.parameters())
@@ -164,34 +186,63 @@ class Trial:
         """Duration of the fastest update in seconds."""
         return min(self.seconds)
 
-    @property
-    def parts(self) -> list[float]:
-        """Duration of the fastest update in each fifth of the rounds, or in each of fewer than five rounds."""
-        number = min(PARTS, len(self.seconds))
-        ends = [part * len(self.seconds) // number for part in range(number + 1)]
-        return [min(self.seconds[start:end]) for start, end in pairwise(ends)]
+    def added(self) -> dict[str, Any]:
+        """Return what the seeding of global generators adds to an update; empty if nothing is seeded."""
+        if not self.seeded:
+            return {}
+        both = zip(in_parts(self.seconds_seeded), in_parts(self.seconds), strict=True)
+        return {
+            "seconds_added": min(self.seconds_seeded) - self.best,
+            "seconds_added_in_parts": [seeded - plain for seeded, plain in both],
+            "undeclared": undeclared(part for part, _ in self.seeded),
+        }
 
     def time(self, updates: int) -> None:
-        """Time consecutive updates: record the fastest, and add up the wall time and processor time of all."""
+        """Time consecutive updates, and as many with what is seeded: record the fastest of each."""
+        self.seconds.append(self._fastest(updates))
+        if self.seeded:
+            for part, hooks in self.seeded:
+                hooks.attach(part)
+            self.seconds_seeded.append(self._fastest(updates, self._causes_clean_pass))
+            for _, hooks in self.seeded:
+                hooks.detach()
+
+    def _fastest(self, updates: int, clean: bool = False) -> float:
+        """Return the fastest of consecutive updates; add up the wall time and processor time of all."""
         wait_for(self.device)
         got = time.process_time()
-        taken = [self.update(step) for step in range(updates)]
+        taken = [self.update(step, clean) for step in range(updates)]
         self.cpu += time.process_time() - got
         self.wall += sum(taken)
-        self.seconds.append(min(taken))
+        return min(taken)
 
-    def update(self, step: int) -> float:
-        """Run one update and return its duration in seconds."""
+    def update(self, step: int, clean: bool = False) -> float:
+        """Run one update and return its duration in seconds.
+
+        Args:
+            step: number of the update.
+            clean: also compute the loss in evaluation mode.
+        """
         assert isinstance(self.task, Task)
         start = time.perf_counter()
         self.task.stream.move(0, step)
         self.optimizer.zero_grad()
+        if clean:
+            with evaluating(self.task), self.plugin.forward_context():
+                self.task.loss(self.batch)
         with self.plugin.forward_context():
             loss = self.task.loss(self.batch)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         wait_for(self.device)
         return time.perf_counter() - start
+
+
+def in_parts(seconds: Sequence[float]) -> list[float]:
+    """Return the shortest duration in each fifth of the rounds, or in each of fewer than five rounds."""
+    number = min(PARTS, len(seconds))
+    ends = [part * len(seconds) // number for part in range(number + 1)]
+    return [min(seconds[start:end]) for start, end in pairwise(ends)]
 
 
 def first_batch(data: LightningDataModule) -> Batch:

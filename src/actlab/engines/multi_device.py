@@ -26,6 +26,7 @@ from actlab.engines.processes import EndedError
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
+from actlab.runtime.denormals import flush_denormals
 from actlab.storage.files import regular
 
 
@@ -93,6 +94,7 @@ def _main(file: str, theirs: str) -> None:
     """Train a run on its first device, or as a further rank, which records nothing."""
     job, root, settings, logger = pickle.loads(regular(Path(file)).read_bytes())
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    flush_denormals()
     with quiet():
         settings.apply()
         if rank() > 0:

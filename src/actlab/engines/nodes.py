@@ -20,6 +20,7 @@ from actlab.engines.settings import Settings, quiet
 from actlab.engines.shipping import Source
 from actlab.errors import ActlabError, described
 from actlab.runtime import signals
+from actlab.runtime.denormals import flush_denormals
 from actlab.storage.files import write_atomically
 from actlab.studies import stacks
 from actlab.studies.plan import Run
@@ -175,6 +176,7 @@ def train(order: Order, post: Post) -> tuple[str, str]:
 
 def _train(order: Order, root: Path, post: Post) -> None:
     """Train a job and send its files; after SIGTERM, those of the last whole epoch."""
+    flush_denormals()
     root.mkdir()
     for name, content in parcels.unpacked(order.state, folders_of([order.job])).items():
         write_atomically(root / name, content)

@@ -17,7 +17,7 @@ _DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trai
 
 if TYPE_CHECKING:
     from actlab.engines.jobs import Job
-    from actlab.engines.processes import Child, Here, Report
+    from actlab.engines.processes import Child, EndedError, Here, Report
     from actlab.engines.settings import Settings
 
 
@@ -174,7 +174,20 @@ def faults_of(runs: Sequence[Run], helper: Child | Here, hints: bool = True) -> 
             return {run.id: fault for run in runs if (fault := faults.get(canonical(run.unit)))}
         except EndedError as how:
             unit, name = tried[-1]
-            ended[unit] = f"{name} cannot be tried: the process {how.how}"
+            ended[unit] = untried(name, how)
+
+
+def untried(name: str, ended: EndedError) -> str:
+    """Return the fault of an activation whose code has ended the process that tried it."""
+    return f"{name} cannot be tried: the process {ended.how}. An activation must return, not exit or crash"
+
+
+def measure_properties(report: Report, spec: Any) -> None:
+    """Report each property of an activation, as ``("measured", property)``; called in a helper."""
+    from actlab.engines import properties
+
+    for found in properties.measure(spec):
+        report("measured", found)
 
 
 def updates_of(report: Report, run: Run) -> int | None:

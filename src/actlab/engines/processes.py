@@ -24,6 +24,7 @@ import torch
 from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
 from actlab.runtime import signals
+from actlab.runtime.denormals import flush_denormals
 
 Report = Callable[..., None]  # in a child: sends the kind of a message and its content
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
@@ -74,6 +75,7 @@ class Here:
     """Calls functions in this process, with the interface of `Child`; for studies without third-party code."""
 
     def __enter__(self) -> Here:
+        flush_denormals()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,6 +225,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
         with one_at_a_time:
             pipe.send((kind, *content))
 
+    flush_denormals()
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
         settings.apply_to_worker()
         while (call := pipe.recv()) is not None:

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from actlab import activations
 from actlab.activations import Spec, create
-from actlab.engines.activation_trial import check_call, gradient_of
-from actlab.engines.cost import kept_for_backward
+from actlab.engines.activation_trial import Input, check_call, gradient_of
+from actlab.engines.cost import in_parts, kept_for_backward
+from actlab.engines.gradient_trial import differs, fault_of_gradient, wrong_share
 from actlab.errors import ActlabError, described
+from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream, attach
 from actlab.runtime.third_party import calling
 from actlab.stacking.layers import stack
@@ -30,7 +32,9 @@ SHAPE = (64, 24)
 WIDE = 1e4  # largest input of the wide range
 DEPTH = 20  # layers
 COMPARED = ("relu", "gelu")
+COST = "time and memory"
 _NODES = 200  # of the Gauss-Hermite quadrature
+_RARE = 1e-12  # probability of inputs whose values are not finite, up to which they are left out
 _SMOOTH = 1e-3  # relative jump of the slope between neighbouring points that counts as a kink
 
 Make = Callable[[], nn.Module]
@@ -53,7 +57,7 @@ class Property(NamedTuple):
 
 
 def measure(spec: Spec) -> Iterator[Property]:
-    """Yield the properties of an activation; the requirements only, if it violates one.
+    """Yield the properties of an activation, up to the first violated requirement.
 
     Args:
         spec: the activation, as in studies.
@@ -63,10 +67,10 @@ def measure(spec: Spec) -> Iterator[Property]:
     """
     make = activations.factory(spec)
     make()
-    required = [_tried(name, function, make, required=True) for name, function in REQUIRED.items()]
-    yield from required
-    if failures(required):
-        return  # most other rows would repeat the same fault
+    for name, function in REQUIRED.items():
+        yield (found := _tried(name, function, make, required=True))
+        if not found.ok:
+            return  # other rows would repeat the same fault
     for name, function in INFORMATION.items():
         yield _tried(name, function, make)
     yield from _costs(make)
@@ -86,8 +90,7 @@ def _tried(name: str, function: Callable[[Make], Any], make: Make, required: boo
 
 @calling
 def _call(function: Callable[[Make], Any], make: Make) -> str:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with own_generators(0):
         return str(function(make))
 
 
@@ -115,7 +118,8 @@ def _evaluated(make: Make, dtype: torch.dtype = torch.float64) -> nn.Module:
 def _output(make: Make) -> str:
     x = _normal()
     for unit in (make().train(), make().eval()):
-        check_call(unit, x, unit(x))
+        before = Input.of(x)
+        check_call(unit, x, unit(x), before)
     return "shape and dtype of the input, finite, as declared"
 
 
@@ -129,17 +133,31 @@ def _gradient(make: Make) -> str:
     return f"nonzero for {100 * float((gradient != 0).float().mean()):.0f} % of normal inputs"
 
 
+def _differences(make: Make) -> str:
+    unit, x = make(), _normal()
+    unit(x)  # creates lazy parameters
+    if fault := fault_of_gradient(unit, x):
+        raise _ViolationError(fault)
+    share = wrong_share(unit, x)
+    if share is None:
+        return "not compared: calls with the same random numbers differ or raise"
+    declared = "declared a surrogate" * activations.has_surrogate_gradient(unit)
+    if share:
+        return f"{declared}: {differs(share)}"
+    return f"{declared}{', but ' * bool(declared)}equals the difference quotient"
+
+
 # Information.
 
 
 def _wide(make: Make) -> str:
-    size = torch.logspace(-8, math.log10(WIDE), 400, dtype=torch.float32)
-    x = torch.cat([-size.flip(0), torch.zeros(1), size]).requires_grad_()
+    size = torch.logspace(-8, math.log10(WIDE), 4000, dtype=torch.float32)
+    x = torch.cat([torch.zeros(1), torch.stack([-size, size], 1).flatten()]).requires_grad_()  # by size
     y = make().eval()(x)
     (gradient,) = torch.autograd.grad(y.sum(), x)
-    wrong = ~(y.isfinite() & gradient.isfinite())
-    at = float(x[wrong][0]) if wrong.any() else 0.0
-    _require(not wrong.any(), f"value or gradient is not finite, first at x = {at:.3g}")
+    for name, found in (("value", y), ("gradient", gradient)):
+        if (wrong := ~found.isfinite()).any():
+            raise _ViolationError(f"{name} {float(found[wrong][0])} at x = {float(x[wrong][0]):.3g}")
     return f"value and gradient finite for |x| up to {WIDE:g}"
 
 
@@ -148,29 +166,10 @@ def _low(make: Make, dtype: torch.dtype) -> str:
     y = make().to(dtype).eval()(x.to(dtype))
     exact = make().eval()(x)
     _require(y.dtype == dtype, f"returns {y.dtype}")
-    _require(bool(y.isfinite().all()), "non-finite values")
+    if (wrong := ~y.isfinite()).any():
+        raise _ViolationError(f"value {float(y[wrong][0])} at x = {float(x[wrong][0]):.3g}")
     error = float((y.float() - exact).abs().max() / exact.abs().max())
     return f"largest error {error:.1g} of the largest value"
-
-
-def _differences(make: Make) -> str:
-    unit, step = _evaluated(make), 1e-5
-    x = _normal(dtype=torch.float64).requires_grad_()
-    (gradient,) = torch.autograd.grad(unit(x).sum(), x)
-    with torch.no_grad():
-        slope = torch.stack([_one_by_one(unit, x, step, column) for column in range(SHAPE[1])], 1)
-    error = (gradient - slope).abs() / (1 + slope.abs())
-    share = float((error > 1e-4).double().mean())
-    _require(share < 0.01, f"differs from the difference quotient at {100 * share:.0f} % of inputs")
-    return f"equals the difference quotient (largest error {float(error.quantile(0.99)):.0e} at 99 % of inputs)"
-
-
-def _one_by_one(unit: nn.Module, x: Tensor, step: float, column: int) -> Tensor:
-    """Return the derivative of the sum of a sample's outputs by one of its inputs, as a difference quotient."""
-    moved = torch.zeros_like(x)
-    moved[:, column] = step
-    slope: Tensor = (unit(x + moved) - unit(x - moved)).sum(1) / (2 * step)
-    return slope
 
 
 def _second(make: Make) -> str:
@@ -252,16 +251,24 @@ def _stacked(make: Make) -> str:
 
 
 def _grid(make: Make) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return inputs and values of an activation that acts on each element, in evaluation, as float64."""
+    """Return inputs and values of an activation that acts on each element, in evaluation, as float64.
+
+    The inputs are the longest part of [-30, 30] with finite values; "wide inputs" names others.
+    """
     x = torch.arange(-30_000, 30_001, dtype=torch.float64) / 1000
     unit = _evaluated(make)
     if any(p.numel() > 1 for p in unit.parameters()):
         raise _ViolationError("not a function of one number: it has parameters for several channels")
     with torch.no_grad():
-        y, some = unit(x), unit(x[::7].unsqueeze(1)).squeeze(1)
-    if not torch.allclose(y[::7], some):
+        y, again, some = unit(x), unit(x), unit(x[::7].unsqueeze(1)).squeeze(1)
+    if not torch.equal(y.nan_to_num(), again.nan_to_num()):
+        raise _ViolationError("not a function of one number: random in evaluation")
+    if not torch.allclose(y[::7], some, equal_nan=True):
         raise _ViolationError("not a function of one number: elements influence each other")
-    return x.numpy(), y.numpy()
+    ends = np.flatnonzero(np.concatenate([[True], ~y.isfinite().numpy(), [True]]))
+    longest = int(np.diff(ends).argmax())
+    finite = slice(ends[longest], ends[longest + 1] - 1)
+    return x.numpy()[finite], y.numpy()[finite]
 
 
 def _course(make: Make) -> str:
@@ -274,9 +281,9 @@ def _course(make: Make) -> str:
         (True, False): "bounded on the left",
         (False, True): "bounded on the right",
     }
-    zero = float(np.interp(0.0, x, y))
+    zero = f", f(0) = {float(np.interp(0.0, x, y)):.3g}" if x[0] <= 0 <= x[-1] else ""
     where = bounds.get((low, high), "unbounded")
-    return f"{course}, {where}, from {y.min():.3g} to {y.max():.3g} on [-30, 30], f(0) = {zero:.3g}"
+    return f"{course}, {where}, from {y.min():.3g} to {y.max():.3g} on [{x[0]:.3g}, {x[-1]:.3g}]{zero}"
 
 
 def _kinks(make: Make) -> str:
@@ -302,9 +309,13 @@ def _moments(make: Make) -> str:
     def second_moment(variance: float) -> tuple[float, float]:
         with torch.no_grad():
             y = unit(torch.from_numpy(math.sqrt(variance) * nodes)).numpy()
-        return float(weights @ y), float(weights @ y**2)
+        finite = np.isfinite(y)
+        if weights[~finite].sum() > _RARE:
+            return math.inf, math.inf
+        return float(weights[finite] @ y[finite]), float(weights[finite] @ y[finite] ** 2)
 
     mean, square = second_moment(1.0)
+    _require(math.isfinite(square), "undefined: values at normal inputs are not finite, see wide inputs")
     signal = 1.0
     for _ in range(DEPTH):
         signal = 2 * second_moment(signal)[1]
@@ -320,12 +331,12 @@ def _moments(make: Make) -> str:
 REQUIRED: dict[str, Callable[[Make], str]] = {
     "output": _output,
     "gradient": _gradient,
+    "gradient against differences": _differences,
 }
 INFORMATION: dict[str, Callable[[Make], str]] = {
     "wide inputs": _wide,
     "bfloat16": partial(_low, dtype=torch.bfloat16),
     "float16": partial(_low, dtype=torch.float16),
-    "gradient against differences": _differences,
     "second derivative": _second,
     "forward-mode derivative": _forward_mode,
     "torch.compile": _compile,
@@ -346,28 +357,36 @@ def _costs(make: Make) -> Iterator[Property]:
     try:
         mine, *others = _timed([make, *(partial(create, name) for name in COMPARED)], x)
     except Exception as error:  # third-party code may raise anything
-        yield Property("time and memory", f"raises {described(error, 120)}", False)
+        yield Property(COST, f"raises {described(error, 120)}", False)
         return
     for name, one in zip(COMPARED, others, strict=True):
-        text = f"{mine[0] / one[0]:.2f} times its time"
-        if one[1]:
-            text += f", {mine[1] / one[1]:.2f} times its memory for the backward pass"
+        ratio, kept = min(mine.seconds) / min(one.seconds), mine.bytes_kept
+        parts = [a / b for a, b in zip(in_parts(mine.seconds), in_parts(one.seconds), strict=True)]
+        text = f"{ratio:.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
+        if one.bytes_kept:
+            text += f", {kept / one.bytes_kept:.2f} times its memory for the backward pass"
         yield Property(f"cost against {name}", text)
 
 
-def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[tuple[float, int]]:
-    """Return seconds of the fastest forward and backward pass, timed in turns, and bytes kept between them."""
+class _Cost(NamedTuple):
+    """Seconds of a forward and backward pass in each round, and bytes kept between them."""
+
+    seconds: list[float]
+    bytes_kept: int
+
+
+def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[_Cost]:
+    """Return the costs of some activations, timed in turns."""
     units = [make().train() for make in makers]
-    best, kept = [math.inf] * len(units), [0] * len(units)
+    seconds: list[list[float]] = [[] for _ in units]
     for _ in range(rounds):
-        for number, unit in enumerate(units):
+        for unit, of_unit in zip(units, seconds, strict=True):
             given = x.clone().requires_grad_()
             start = time.perf_counter()
             unit(given).sum().backward()
-            best[number] = min(best[number], time.perf_counter() - start)
-    for number, unit in enumerate(units):
-        kept[number] = kept_for_backward(partial(unit, x.clone().requires_grad_()))
-    return list(zip(best, kept, strict=True))
+            of_unit.append(time.perf_counter() - start)
+    kept = [kept_for_backward(partial(unit, x.clone().requires_grad_())) for unit in units]
+    return list(map(_Cost, seconds, kept))
 
 
 def failures(properties: list[Property]) -> list[str]:

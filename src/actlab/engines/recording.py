@@ -14,12 +14,14 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
+from actlab import activations
 from actlab.engines import unit_records
 from actlab.runtime.guards import ended
 from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
+from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
 Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
@@ -200,6 +202,8 @@ class Recorder(Checkpoint):
 
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
+        if has_surrogate_gradient(trainer, r):
+            facts["surrogate_gradient"] = True
         folder.finish(
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
@@ -211,6 +215,12 @@ class Recorder(Checkpoint):
             seconds=round(self.seconds / len(self.folders), 3),
             **facts,
         )
+
+
+def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
+    """Return whether an activation of run ``r`` declares that its gradient is a surrogate."""
+    task = trainer.lightning_module
+    return isinstance(task, Training) and any(map(activations.has_surrogate_gradient, task.members[r].units))
 
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:

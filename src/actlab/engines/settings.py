@@ -19,7 +19,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.experiments import without_denormals
 from actlab.random import streams
 from actlab.runtime import matmul
 from actlab.storage.files import read_json, write_sealed
@@ -113,13 +112,13 @@ def seats() -> int:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence Lightning's messages about each run, and round denormal numbers to 0."""
+    """Silence Lightning's messages about each run."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), without_denormals():
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             yield
     finally:

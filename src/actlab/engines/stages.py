@@ -54,7 +54,7 @@ def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     """
     if not study.stages:
         return [study]
-    stages = [_first(study, study.stages[0])]
+    stages = [whole(study, study.stages[0])]
     for stage in study.stages[1:]:
         chosen = _selected(stages[-1], stage, root, store)
         if chosen is None:
@@ -120,17 +120,37 @@ def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
         ActlabError: if the stage is unknown or not open.
     """
     ready = opened(study, root) if stage is None else until(study, root, stage)
-    *before, last = [results.load(one, root) for one in ready]
+    first, *others = [results.load(one, root) for one in ready]
+    if len(study.stages) > 1:
+        chosen = read(root).get(study.stages[1].name, {})
+        first = replace(first, chose=frozenset(_runs_that_chose(first.study, chosen)))
+    *before, last = first, *others
     if stage is None and (line := unopened(study, root, ready)):
         last = replace(last, left_out=(*last.left_out, line))
     return [*before, last]
 
 
-def _first(study: Study, stage: Stage) -> Study:
-    """Return the first stage as a study: the whole grid, with the settings of the stage."""
+def whole(study: Study, stage: Stage) -> Study:
+    """Return a study of the whole grid, as the first stage is, with the settings and seeds of any stage."""
     blocks = tuple(replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks)
     cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
-    return replace(study, blocks=blocks, cut=cut, seeds=stage.seeds, title=f"{study.title}, stage {stage.name}")
+    is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
+    return replace(
+        study,
+        blocks=blocks,
+        cut=cut,
+        seeds=stage.seeds,
+        more_seeds=study.more_seeds if is_last else "",
+        title=f"{study.title}, stage {stage.name}",
+    )
+
+
+def _runs_that_chose(first: Study, chosen: Chosen) -> Iterator[str]:
+    """Yield the ids of the runs of the first stage that selected the settings of the second."""
+    for group in groups(first):
+        if entry := chosen.get(canonical(group.point)):
+            chose = (run.id for setting in group.settings for run in setting.runs if run.seed in entry["seeds"])
+            yield from entry.get("runs", chose)
 
 
 def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) -> Study:
@@ -141,20 +161,28 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) 
         before: the stages before this one.
         stage: the settings and seeds of the stage.
         chosen: the selection for the stage.
+
+    Raises:
+        ActlabError: if the stage has a seed of the runs that selected its settings.
     """
-    whole, blocks = _first(study, stage), []
+    of_grid, blocks = whole(study, stage), []
     tried: dict[str, int] = {}
     chosen_on = set(before[-1].chosen_on)
     for group in groups(before[0]):
         entry = chosen[canonical(group.point)]
-        own = whole.blocks[_block(group, entry["chosen"])]
+        own = of_grid.blocks[_block(group, entry["chosen"])]
         values = {**group.point, **entry["chosen"]}
         grid = {key: [values[key]] for key in own.grid}
         blocks.append(replace(own, grid=grid))
         tried[canonical(group.point)] = entry["tried"]
         chosen_on |= set(entry["seeds"])
-    notes = (*whole.notes, *_other_runs(before[-1], chosen))
-    return replace(whole, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on), notes=notes)
+    if both := sorted(chosen_on & {*stage.seeds}):
+        raise ActlabError(
+            f"stage {stage.name} has seed {both[0]}, which selected its settings in {FILE}: give it seeds "
+            f"above {max(chosen_on)}, or delete {FILE} to select again"
+        )
+    notes = (*of_grid.notes, *_other_runs(before[-1], chosen))
+    return replace(of_grid, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on), notes=notes)
 
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:

@@ -37,8 +37,6 @@ class ConvNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
-    stackable = ("dropout",)
-
     def __init__(
         self,
         act: ActivationFactory,

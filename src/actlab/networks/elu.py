@@ -16,7 +16,7 @@ from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory
 
 Stack = Sequence[Sequence[int]]  # of (number of layers, units, kernel size)
-# ELU §4.2, Figs 4 and 5: 1,669,028 parameters with K = 100
+# ELU §4.2, Figs 4 and 5, without the last layer: 1,669,028 parameters with K = 100
 LAYERS_11: tuple[Stack, ...] = (
     ((1, 192, 5),),
     ((1, 192, 1), (1, 240, 3)),
@@ -24,21 +24,21 @@ LAYERS_11: tuple[Stack, ...] = (
     ((1, 260, 1), (1, 280, 2)),
     ((1, 280, 1), (1, 300, 2)),
     ((1, 300, 1),),
-    ((1, 100, 1),),
 )
 
 
 class ConvStacks(nn.Sequential):
     """Stacks of (convolution → activation), with 2×2 max pooling and dropout after each stack.
 
-    ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. The last layer returns the
-    logits: it has K units, no activation and no batch norm.
+    ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. A 1×1 convolution with K
+    units returns the logits, without activation and batch norm.
 
     Args:
-        act: factory of activations, called once per convolution except the last.
+        act: factory of activations, called once per convolution of the stacks.
         num_classes: K, number of logits.
         input_shape: (C, H, W).
-        stacks: the parts (number of layers, units, kernel size) of each stack; by default those of §4.2.
+        stacks: the parts (number of layers, units, kernel size) of each stack, without the layer of the logits;
+            by default those of §4.2.
         dropout: drop probability after each stack; 0 builds no dropout module. The paper does not say whether
             dropout comes before or after the pool; here it comes after, as in the GELU paper's network.
         inner_dropout: whether the other layers of a stack use the same drop probability. This dropout has its
@@ -53,15 +53,13 @@ class ConvStacks(nn.Sequential):
         ActlabError: the number of dropouts differs from the number of stacks, or the final maps are not 1×1.
     """
 
-    stackable = ("dropout",)
-
     def __init__(
         self,
         act: ActivationFactory,
         num_classes: int,
         input_shape: Sequence[int] = (3, 32, 32),
         stacks: Sequence[Stack] = LAYERS_11,
-        dropout: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.0),
+        dropout: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
         inner_dropout: bool = False,
         batch_norm: bool = False,
         init: str = "he",
@@ -71,23 +69,19 @@ class ConvStacks(nn.Sequential):
         if len(dropout) != len(stacks):
             raise ActlabError(f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack")
         fan_in, *place = input_shape
-        for number, (stack, p) in enumerate(zip(stacks, dropout, strict=True), 1):
+        for stack, p in zip(stacks, dropout, strict=True):
             layers = [(units, size) for count, units, size in stack for _ in range(count)]
             for left, (units, size) in zip(range(len(layers) - 1, -1, -1), layers, strict=True):
-                is_last = number == len(stacks) and not left
-                fan_out = num_classes if is_last else units
-                normed = batch_norm and not is_last
                 if size % 2 == 0:  # keeps the map's size: one more row below and column on the right
                     self.append(nn.ZeroPad2d((size // 2 - 1, size // 2, size // 2 - 1, size // 2)))
                 padding = size // 2 if size % 2 else 0
-                self.append(nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not normed))
-                if normed:
-                    self.append(nn.BatchNorm2d(fan_out))
-                if not is_last:
-                    self.append(act())
+                self.append(nn.Conv2d(fan_in, units, size, padding=padding, bias=not batch_norm))
+                if batch_norm:
+                    self.append(nn.BatchNorm2d(units))
+                self.append(act())
                 if left and inner_dropout and p:
                     self.append(Dropout(p, setting="inner_dropout"))
-                fan_in = fan_out
+                fan_in = units
             if min(place) > 1:
                 self.append(nn.MaxPool2d(2))
                 place = [side // 2 for side in place]
@@ -97,7 +91,7 @@ class ConvStacks(nn.Sequential):
             raise ActlabError(
                 f"maps of {'×'.join(map(str, place))} after the last stack, not 1×1: give more stacks"
             )
-        self.append(nn.Flatten())
+        self.extend([nn.Conv2d(fan_in, num_classes, 1), nn.Flatten()])
         initialise(self, init)
         if channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

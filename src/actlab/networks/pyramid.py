@@ -72,8 +72,6 @@ class PyramidNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
-    stackable = ("dropout",)
-
     def __init__(
         self,
         act: ActivationFactory,

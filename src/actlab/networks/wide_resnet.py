@@ -74,8 +74,6 @@ class WideResNet(nn.Sequential):
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
 
-    stackable = ("dropout",)
-
     def __init__(
         self,
         act: ActivationFactory,

@@ -54,8 +54,11 @@ class Scheduler:
         for setting in {name for schedules in members for name in schedules}:
             if setting not in SETTINGS:
                 raise unknown("setting of a schedule", setting, SETTINGS)
-            if setting in OF_DROPOUT[1:] and not any(layer.setting == setting for layer in dropouts):
-                raise ActlabError(f"the network has no {setting!r} that a schedule could change")
+            if setting in OF_DROPOUT and not any(layer.setting == setting for layer in dropouts):
+                raise ActlabError(
+                    f"the network has no {setting!r} that a schedule could change: leave out model.schedules."
+                    f"{setting}, or give the network layers actlab.networks.Dropout with a probability above 0"
+                )
             if setting in OF_GROUPS and _read(optimizer.param_groups[0], setting) is None:
                 name = type(optimizer).__name__
                 raise ActlabError(f"{name} has no {setting!r} that a schedule could change")

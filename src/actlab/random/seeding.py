@@ -5,47 +5,58 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from actlab.errors import ActlabError
 from actlab.random.hashing import seed_for
 
 
 def seed_generators(seed: int) -> None:
-    """Seed torch's, numpy's and Python's global generators."""
-    if _has_accelerator():
-        torch.manual_seed(seed)
-    else:  # torch.manual_seed checks every device type first, which takes a hundred times as long
-        torch.default_generator.manual_seed(seed)
+    """Seed torch's, numpy's and Python's global generators, and that of the accelerator in use."""
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    if accelerator := _accelerator():
+        accelerator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
 
-@cache
-def _has_accelerator() -> bool:
-    return torch.accelerator.is_available()
+def _accelerator() -> Any:
+    """Return torch's module of the accelerator that this process uses, such as ``torch.cuda``, or None.
+
+    Its functions act on the current device. An accelerator that nothing has used yet stays uninitialised.
+    """
+    if (kind := torch.accelerator.current_accelerator()) is None:
+        return None
+    module = torch.get_device_module(kind)
+    in_use = getattr(module, "is_initialized", None) or module.is_available  # MPS needs no initialisation
+    return module if in_use() else None
 
 
 class Generators(NamedTuple):
-    """A snapshot of the states of the global CPU generators."""
+    """A snapshot of the states of the global generators: all that `seed_generators` seeds."""
 
     torchs: torch.Tensor
+    accelerators: torch.Tensor | None
     numpys: Any
     pythons: Any
 
     @classmethod
     def now(cls) -> Generators:
         """Return a snapshot of the current states."""
-        return cls(torch.get_rng_state(), np.random.get_state(), random.getstate())
+        accelerator = _accelerator()
+        state = accelerator.get_rng_state() if accelerator else None
+        return cls(torch.get_rng_state(), state, np.random.get_state(), random.getstate())
 
     def restore(self) -> None:
         """Set the global generators to this snapshot."""
         torch.set_rng_state(self.torchs)
+        if self.accelerators is not None:
+            _accelerator().set_rng_state(self.accelerators)
         np.random.set_state(self.numpys)
         random.setstate(self.pythons)
 
@@ -113,11 +124,19 @@ class SeedGlobal:
     def __init__(self, stream: Position, site: int) -> None:
         self.stream, self.site, self._calls = stream, site, Calls()
         self._before: list[Generators] = []
+        self._handles: list[RemovableHandle] = []
 
     def attach(self, module: nn.Module) -> None:
         """Register both hooks on a module."""
-        module.register_forward_pre_hook(self)
-        module.register_forward_hook(self.after, always_call=True)
+        self._handles = [
+            module.register_forward_pre_hook(self),
+            module.register_forward_hook(self.after, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        """Remove both hooks."""
+        for handle in self._handles:
+            handle.remove()
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Seed the global generators before the module's forward."""

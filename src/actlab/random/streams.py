@@ -16,7 +16,6 @@ Shapes: ``R`` runs in a stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -43,6 +42,7 @@ class Stream:
         self.seeds: tuple[int, ...] = (seeds,) if isinstance(seeds, int) else tuple(seeds)
         self.position: tuple[int, ...] = (0,)
         self.slice = 0
+        self.part = 0, 1  # size of the batch before this process's part, and size of the part
         self.moves = 0  # number of calls of `move`
         self.steps = False  # True: each move is a training step, in which repeated draws at a site differ
         self.sites = 0
@@ -53,16 +53,18 @@ class Stream:
         """Allocate `keys`, int32 ``(sites, 2, R, 1)``, for a number of sites; `move` rewrites the keys."""
         self.sites = sites
         self.keys = torch.empty((sites, 2, len(self.seeds), 1), dtype=torch.int32, device=device)
-        self.move(*self.position, slice_=self.slice)
+        self.move(*self.position, slice_=self.slice, part=self.part)
 
-    def move(self, *position: int, slice_: int = 0) -> None:
+    def move(self, *position: int, slice_: int = 0, part: tuple[int, int] | None = None) -> None:
         """Move to a position, normally (epoch, batch of the epoch).
 
         Args:
             position: any whole numbers; equal positions draw equal numbers.
-            slice_: index of this process's slice of the global batch; all ranks hold slices of equal size.
+            slice_: index of this process's slice of the global batch.
+            part: number of samples of the global batch before the slice, and in it; None for slices of equal
+                size.
         """
-        self.position, self.slice = position, slice_
+        self.position, self.slice, self.part = position, slice_, part or (slice_, 1)
         self.moves += 1
         if self.sites:
             here = key_words([seed_for(0, "position", *position)])
@@ -93,9 +95,9 @@ class MemberStream:
         self.seeds = (whole.seeds[r],)
 
     @property
-    def slice(self) -> int:
-        """Index of this process's slice of the global batch."""
-        return self.whole.slice
+    def part(self) -> tuple[int, int]:
+        """Number of samples of the global batch before this process's slice, and in it."""
+        return self.whole.part
 
     @property
     def step(self) -> int | None:
@@ -178,16 +180,25 @@ class Uniform(nn.Module):
             return words.to(torch.int32), 0
         if self.site >= self.stream.sites or self.stream.keys.device != x.device:
             self.stream.reserve(max(self.site + 1, self.stream.sites), x.device)
-        first = self.stream.slice * (x.numel() // len(self.stream.seeds))
+        before, size = self.stream.part
+        first = before * (x.numel() // len(self.stream.seeds)) // max(size, 1)
         keys = self.stream.keys[self.site]
         if again := self._calls.count(self.stream):
             keys = hash_words(keys, torch.tensor(again, dtype=torch.int32, device=keys.device), keys)
         return keys, first
 
 
-@lru_cache(maxsize=64)
+_counters: dict[torch.device, Tensor] = {}  # 0, 1, 2, … on each device, up to the largest end so far
+
+
 def _elements(first: int, end: int, device: torch.device) -> Tensor:
-    return torch.arange(first, end, dtype=torch.int32, device=device)
+    """Return ``first`` … ``end`` − 1, int32: a slice of the one counter of a device, for draws of any size."""
+    if torch.compiler.is_compiling():  # a whole network: the compiler fuses the counter with its use
+        return torch.arange(first, end, dtype=torch.int32, device=device)
+    counter = _counters.get(device)
+    if counter is None or len(counter) < end:
+        _counters[device] = counter = torch.arange(end, dtype=torch.int32, device=device)
+    return counter[first:end]
 
 
 def uniform(source: Source | None, x: Tensor) -> Tensor:
@@ -260,12 +271,16 @@ def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:
     for part in module.modules():
         if isinstance(part, Uniform):
             part.stream = stream
-        for hook in part._forward_pre_hooks.values():
-            if isinstance(hook, SeedGlobal):
-                hook.stream = stream
+    for _, hook in seeded(module):
+        hook.stream = stream
 
 
 def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
     """Whether `SeedGlobal` hooks seed torch's generator for a module or, with ``recurse``, a submodule."""
-    parts = module.modules() if recurse else [module]
-    return any(isinstance(hook, SeedGlobal) for part in parts for hook in part._forward_pre_hooks.values())
+    return any(recurse or part is module for part, _ in seeded(module))
+
+
+def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:
+    """Return each part of a module that has `SeedGlobal` hooks, with them."""
+    hooks = ((part, hook) for part in module.modules() for hook in part._forward_pre_hooks.values())
+    return [(part, hook) for part, hook in hooks if isinstance(hook, SeedGlobal)]

@@ -8,6 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 from actlab.analysis import comparison, verdict
+from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.looks import factor
 from actlab.analysis.points import few, plural, short_names
@@ -31,6 +32,7 @@ def remarks(results: Results) -> list[str]:
         state(results),
         *results.left_out,
         *results.unrecorded,
+        _surrogates(results),
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
@@ -42,8 +44,15 @@ def remarks(results: Results) -> list[str]:
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
             "trained them measures them when it is repeated."
         )
-    texts.append(_cost(results, rows))
+    texts += [_cost(results, rows), _added(results, rows)]
     return [text for text in [*texts, provenance(results)] if text]
+
+
+def _surrogates(results: Results) -> str:
+    """Return which activations were trained with a declared surrogate gradient."""
+    found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
+    names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
+    return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:
@@ -78,6 +87,31 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
         f"{results.text(key, row.point.get(key))}, and moves less for the others."
     )
+
+
+def _added(results: Results, rows: Sequence[TableRow]) -> str:
+    """Return what actlab itself adds to an update where it seeds generators, and how to avoid it."""
+    added: dict[str, list[float]] = {}
+    undeclared: set[str] = set()
+    for row in rows:
+        if parts := (row.cost or {}).get("seconds_added_in_parts"):
+            name = results.text(results.study.compare, row.point.get(results.study.compare))
+            added.setdefault(name, []).extend(1e3 * part for part in parts)
+            undeclared.update((row.cost or {}).get("undeclared", ()))
+    if not added:
+        return ""
+    each = few([f"{min(ms):.2f} to {max(ms):.2f} ms for {name}" for name, ms in added.items()])
+    text = (
+        "These times leave out what actlab adds to an update in training where an activation or layer may draw "
+        "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "
+        f"pass of its own. That adds {each}."
+    )
+    if undeclared:
+        text += (
+            f" Set `stochastic = False` on each class or function that draws none ({few(sorted(undeclared))}): "
+            "actlab then adds nothing."
+        )
+    return text
 
 
 def is_busy(machine: Mapping[str, float]) -> bool:
@@ -127,13 +161,30 @@ def _published(results: Results) -> str:
 
 
 def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return which columns lack values for runs that ended, for example runs not yet evaluated by a probe."""
-    gaps = []
+    """Return which columns lack values of which runs that ended, and how to evaluate a missing probe."""
+    gaps: dict[tuple[str, ...], list[Column]] = {}
     for i, column in enumerate(results.columns):
-        ended = sum(row.finished + row.diverged for row in rows)
-        if lacking := ended - sum(len(row.cells[i].values) for row in rows):
-            gaps.append(f"{column.name} for {lacking} of {ended} runs")
-    return f"Not measured: {'; '.join(gaps)}." if gaps else ""
+        chosen = zip(rows, map(results.chosen, results.groups), strict=True)
+        lacking = tuple(
+            run.id
+            for row, setting in chosen
+            for run in (setting.runs if setting else ())
+            if run.id in results.results and run.seed not in row.cells[i].values
+        )
+        gaps.setdefault(lacking, []).append(column)
+    gaps.pop((), None)
+    if not gaps:
+        return ""
+    ended = sum(row.finished + row.diverged for row in rows)
+    texts = [
+        f"{' and '.join(column.name for column in columns)} for {len(runs)} of {ended} runs"
+        + (f" ({few(runs)}): the medians are over the others" if len(runs) < ended else "")
+        for runs, columns in gaps.items()
+    ]
+    probes = {f"{probe.name}/" for probe in results.study.probes}
+    ours = any(column.metric.startswith(tuple(probes)) for columns in gaps.values() for column in columns)
+    remedy = " Run the same `actlab study run` command again to evaluate the missing probes." if ours else ""
+    return f"Not measured: {'; '.join(texts)}.{remedy}"
 
 
 def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:

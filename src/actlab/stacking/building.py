@@ -40,7 +40,7 @@ def _task(config: Mapping[str, Any], first: Experiment, digests: dict[str, str |
     for name in sections.linked_shapes(config):
         model.init_args[name] = known["model"]["init_args"][name]
     seed_everything(seed, verbose=False)
-    task = parser_of("model").instantiate_classes(Namespace(model=model)).model  # type: ignore[no-untyped-call]
+    task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
     if not isinstance(task, Task):
         raise ActlabError(f"{model.class_path} is not an actlab.tasks.Task: it cannot be a member of a stack")
     trained = records.plain(model)

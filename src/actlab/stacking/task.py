@@ -62,7 +62,17 @@ class StackedTask(Training):
         return True
 
     def setup(self, stage: str) -> None:
-        """Give the members the Trainer, because their quantities may depend on the epoch."""
+        """Give the members the Trainer, because their quantities may depend on the epoch.
+
+        Raises:
+            ActlabError: for batches that differ in size on several devices: each run's part has its own offset.
+        """
+        kind, devices = self.members[0], self.trainer.world_size
+        if kind.ragged and devices > 1:
+            raise ActlabError(
+                f"a stack of {type(kind).__name__} on {devices} devices: its batches differ in size. Set "
+                "trainer.devices to 1, or train the runs one by one"
+            )
         for member in self.members:
             member.trainer = self.trainer
         super().setup(stage)
@@ -138,7 +148,8 @@ class StackedTask(Training):
         self.slices.take_gradients()
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Reset the gradients of the stacked parameters."""
+        """Free the gradients of the stacked parameters, and of their slices, which are views of them."""
+        optimizer.zero_grad(set_to_none=True)
         self.network.zero_grad(set_to_none=True)
 
 

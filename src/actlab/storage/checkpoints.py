@@ -52,7 +52,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load tensors and plain values only, so no code in the file runs; ``weights_only`` is ignored."""
+        """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
         return read(path, map_location, self.remedy)
 
 
@@ -117,7 +117,10 @@ def check_whole_epochs(checkpoint: Mapping[str, Any]) -> None:
 
 
 def read(
-    path: str | Path | IO[Any], map_location: Any = "cpu", remedy: str = "give another file"
+    path: str | Path | IO[Any],
+    map_location: Any = "cpu",
+    remedy: str = "give another file",
+    weights_only: bool = True,
 ) -> dict[str, Any]:
     """Load a local checkpoint of tensors and plain values.
 
@@ -127,6 +130,7 @@ def read(
         path: path of the file, or the open file.
         map_location: device of the tensors, as for ``torch.load``.
         remedy: what to do about a damaged file, for the error message.
+        weights_only: whether other objects are rejected; False unpickles them, which runs code in the file.
 
     Returns:
         The checkpoint, which has the key ``state_dict``.
@@ -140,7 +144,7 @@ def read(
     if (part := _damaged_part(path)) is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:
-        found = torch.load(path, map_location=map_location, weights_only=True)
+        found = torch.load(path, map_location=map_location, weights_only=weights_only)
     except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "

@@ -23,6 +23,7 @@ class Result(TypedDict):
     final: NotRequired[dict[str, float]]
     summary: NotRequired[dict[str, dict[str, Summed]]]
     engine: NotRequired[str]
+    surrogate_gradient: NotRequired[bool]
     last_good_epoch: NotRequired[float]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
@@ -67,6 +68,9 @@ class Measured(TypedDict):
     relative_to_reference: NotRequired[float]
     bytes_relative: NotRequired[float]
     hardware: NotRequired[str]
+    seconds_added: NotRequired[float]
+    seconds_added_in_parts: NotRequired[list[float]]
+    undeclared: NotRequired[list[str]]
 
 
 @final

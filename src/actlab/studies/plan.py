@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -109,7 +111,7 @@ class Run:
     def epochs(self) -> int | None:
         """Number of epochs to train; None if only the number of updates is limited."""
         value = get_dotted(self.config, EPOCHS)
-        return int(value) if value is not None and int(value) > 0 else None
+        return value if isinstance(value, int) and value > 0 else None
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,16 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     return ""
 
 
+def is_endless(config: Mapping[str, Any]) -> bool:
+    """Return whether a config trains for ever: ``max_epochs`` is negative, and nothing else limits training.
+
+    Without ``max_epochs`` Lightning trains 1,000 epochs.
+    """
+    epochs, steps, time = (as_number(get_dotted(config, key)) for key in _LENGTHS)
+    has_steps = isinstance(steps, float) and steps >= 0
+    return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
+
+
 @dataclass(frozen=True)
 class Probe:
     """An evaluation of checkpoints after training.
@@ -218,15 +230,33 @@ def _uses_partial_data(config: Mapping[str, Any]) -> bool:
     return any(get_dotted(config, key) for key in brief) or any(limited)
 
 
+def check_name(name: str) -> None:
+    """Check the name of a study, which names its folder.
+
+    Raises:
+        ActlabError: for a name that does not begin with a letter or digit, or has other characters than letters
+            of any script, digits, ``.``, ``_`` and ``-``.
+
+    >>> check_name("gelu_mnist-2.1")
+    """
+    # Unicode categories: L letters, M their marks, N digits.
+    kinds = "".join(c if c in "._-" else unicodedata.category(c)[0] for c in name)
+    if not re.fullmatch(r"[LN][LMN._-]*", kinds):
+        raise ActlabError(
+            f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit first; the "
+            "name of a study is that of its file"
+        )
+
+
 @dataclass(frozen=True)
 class Study:
     """A study as given by its file and the command line; `runs` expands it into runs.
 
     Args:
-        name: name of the study's folder under the runs directory.
+        name: name of the study's folder under the runs directory; see `check_name`.
         title: one line for tables and figures.
         blocks: grids whose union is the study.
-        seeds: seeds of every grid point.
+        seeds: seeds of every grid point; with stages, those of the first.
         compare: grid key whose values are compared, or ``block``; by default the first key that is not tuned.
         select: rule that selects the values of tuned keys.
         stages: stages in order; empty if the study runs as a whole; see `actlab.engines.stages`.
@@ -278,8 +308,9 @@ class Study:
         """Set the default of ``compare``, and replace texts that name grid values by these values.
 
         Raises:
-            ActlabError: if ``compare`` is not a grid key, or is a tuned key.
+            ActlabError: for a malformed name, or if ``compare`` is not a grid key, or is a tuned key.
         """
+        check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in free:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
@@ -349,7 +380,8 @@ class Study:
         """Return all distinct runs of the study, in the order of the file with seeds innermost.
 
         Raises:
-            ActlabError: if there are more than `MOST_RUNS` runs, or two different runs have the same id.
+            ActlabError: if there are more than `MOST_RUNS` runs, a run would train for ever, or two different
+                runs have the same id.
         """
         return list(self._runs)
 
@@ -374,6 +406,11 @@ class Study:
         """Yield the runs of a grid point, one per seed; their configs share common parts."""
         block, keys = self.blocks[number], self.keys
         common = block.config({**point, SEED: self.seeds[0]})
+        if is_endless(common):
+            raise ActlabError(
+                f"{EPOCHS} is {get_dotted(common, EPOCHS)}, so a run of {self.name} would train for ever: set "
+                f"a limit, {' or '.join(_LENGTHS)}"
+            )
         full = {key: point[key] if key in point else get_dotted(common, key) for key in keys}
         if BLOCK in full:
             full[BLOCK] = block.name

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from actlab.config.identity import OWN
 from actlab.config.keys import (
     as_list,
     check_order,
@@ -21,26 +23,15 @@ from actlab.config.keys import (
     short,
     value_key,
 )
-from actlab.errors import ActlabError, shown, unknown
+from actlab.config.places import SAMPLE, check_sample
+from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.plan import (
-    SMOKE_SUFFIX,
-    UNIT,
-    Block,
-    Keep,
-    Probe,
-    Selection,
-    Stage,
-    Study,
-    other_length,
-)
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
+from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 
-SMOKE = {"data.sample": True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
-_SAMPLE = "data.sample"  # set only where the config has the key: other datamodules may lack the argument
-SMOKE_SEEDS = 2
-MOST_SEEDS = 10_000
+SMOKE = {SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
@@ -54,6 +45,7 @@ def load(
     activations: Iterable[Any] = (),
     reference: Any = None,
     settings: Mapping[str, Any] | None = None,
+    staged: bool = True,
 ) -> Study:
     """Read a study file and apply the command line to it, or the arguments of `actlab.load_study`.
 
@@ -61,12 +53,14 @@ def load(
         name: path of a study file, or bare name of a study that ships with actlab.
         smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
         overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list replaces
-            its values) or ``seeds``. A word becomes a value here; see `actlab.storage.mappings.read_word`.
+            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`. A word becomes a value here, by
+            `actlab.storage.mappings.read_word`.
         activations: activations added to every grid key that ends in ``activation`` and lacks them. Read words
             with `activation`.
         reference: compared value against which the others are tested, or its full text; replaces the reference
             of the file.
         settings: values by key, as in ``overrides``.
+        staged: False for a study without the stages of its file; see `schema.without_stages`.
 
     Raises:
         ActlabError: for an unknown key, a value of a wrong type, two equal values of a grid key or a missing
@@ -74,16 +68,19 @@ def load(
     """
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
+    file = file if staged else schema.without_stages(file)
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
     changes = dict(settings or {})
     for override in overrides:
         key, word = _assignment(override)
         changes[key] = _value(override, key, word, whole, changes)
-    if "seeds" in changes:
-        seed_list(changes["seeds"])  # raises for null, which would otherwise look like a missing option
-    seeds = changes.pop("seeds", None)
+    given_seeds = changes.pop("seeds", {})
     units = [_located(unit) for unit in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
+    if not smoke:  # which takes the sample over any dataset
+        for block, stage in itertools.product(whole, ({}, *(stage.set for stage in file.stages))):
+            point = {key: values[0] for key, values in block.grid.items()}
+            _check_sample(block, {**block.settings, **point, **stage}, changes, path)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if units and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
@@ -95,19 +92,26 @@ def load(
     for stage in ({}, *(stage.set for stage in file.stages)):
         for block in blocks:
             check_order({**block.settings, **stage}, block.grid)
-        for key, value in {**block.settings, **block.grid}.items():
-            _check_finite(key, value)
+            for key, value in {**block.settings, **stage, **block.grid}.items():
+                _check_finite(key, value)
     _check_names(file.figures, path)
+    _check_stages(file, path, keys)
+    seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
+    seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
+    first = {*changes, *(SMOKE | file.smoke if smoke else ())}  # take precedence over settings of stages
     asked = file.reference if reference is None else plain_unit(_located(reference))
     given = asked is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
         blocks=tuple(blocks),
-        seeds=_seeds(file.seeds, seeds, smoke),
+        seeds=next(iter(seeds.values())),
         compare=file.compare,
         select=select,
-        stages=_stages(file, path, seeds, smoke, changes, keys),
+        stages=tuple(
+            Stage(s.name, seeds[s.name], {key: value for key, value in s.set.items() if key not in first})
+            for s in file.stages
+        ),
         table=tuple(schema.given(column) for column in file.table),
         probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
         keep=_keep(file, select, path),
@@ -120,6 +124,17 @@ def load(
         tags=tuple(file.tags),
         added=tuple(units),
     )
+
+
+def _check_sample(block: Block, given: Mapping[str, Any], changes: Mapping[str, Any], path: Path) -> None:
+    """Reject a dataset that ``data.sample: true`` in the same place or an earlier one would replace."""
+    if str(class_of(block.config({}).get("data"))) not in OWN["data"]:
+        return
+    places = {"the base config": copy.deepcopy(block.base), str(path): {}, "the overrides": {}}
+    for place, settings in ((str(path), given), ("the overrides", changes)):
+        for key in (key for key in settings if key.partition(".")[0] == "data"):
+            set_dotted(places[place], key, copy.deepcopy(settings[key]))
+    check_sample(places)
 
 
 def _check_finite(key: str, value: Any) -> None:
@@ -154,8 +169,8 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
     for block in given:
         grid = {str(key): as_list(values) for key, values in block.grid.items()}
         full = Block(grid, _base(block.base or str(file.base), path), {**file.set, **block.set}, block.name)
-        lacks = get_dotted(full.config({}), _SAMPLE) is None
-        short = {key: value for key, value in smoke.items() if key != _SAMPLE or not lacks or key in file.smoke}
+        lacks = get_dotted(full.config({}), SAMPLE) is None  # other datamodules may lack the argument
+        short = {key: value for key, value in smoke.items() if key != SAMPLE or not lacks or key in file.smoke}
         grid = {key: as_list(short[key]) if key in short else values for key, values in grid.items()}
         blocks.append(replace(full, grid=grid, settings={**full.settings, **short}))
     return blocks
@@ -205,15 +220,8 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
     return Block(grid, block.base, block.settings, block.name)
 
 
-def _stages(
-    file: schema.File,
-    path: Path,
-    seeds: Any,
-    smoke: bool,
-    changes: Mapping[str, Any],
-    keys: Collection[str],
-) -> tuple[Stage, ...]:
-    """Return the stages; the command line and the smoke settings take precedence over their settings."""
+def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
+    """Check the names of the stages, and that they select something and set no grid key."""
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
         raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
@@ -224,15 +232,6 @@ def _stages(
     for stage in file.stages:
         if taken := sorted(stage.set.keys() & keys):
             raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
-    first = {*changes, *(SMOKE | file.smoke if smoke else ())}
-    return tuple(
-        Stage(
-            s.name,
-            _seeds(file.seeds if s.seeds is None else s.seeds, seeds, smoke),
-            {key: value for key, value in s.set.items() if key not in first},
-        )
-        for s in file.stages
-    )
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
@@ -245,48 +244,6 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
             raise ActlabError(f"checkpoint after {at} epochs in {path}: give a whole number from 0")
     epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
     return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
-
-
-def _seeds(value: Any, override: Any = None, smoke: bool = False) -> tuple[int, ...]:
-    """Expand seeds: ``5`` means 0 … 4, ``5-19`` means 5 … 19; a list stays unchanged.
-
-    Args:
-        value: seeds in the file.
-        override: seeds on the command line: the seeds themselves, or a number of seeds beginning with the
-            file's first seed.
-        smoke: return only the first `SMOKE_SEEDS` seeds.
-    """
-    seeds = seed_list(value)
-    if isinstance(override, int) and not isinstance(override, bool):
-        number = len(seed_list(override))
-        seeds = seeds[:number] if number <= len(seeds) else tuple(range(seeds[0], seeds[0] + number))
-    elif override is not None:
-        seeds = seed_list(override)
-    return seeds[:SMOKE_SEEDS] if smoke else seeds
-
-
-def seed_list(value: Any) -> tuple[int, ...]:
-    """Return seeds given as their number, as a range such as ``5-19`` or as a list.
-
-    Raises:
-        ActlabError: for any other value, or for a seed given twice.
-
-    >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
-    ((0, 1, 2), (5, 6, 7), (4, 2))
-    """
-    seeds: Sequence[Any] = value if isinstance(value, list) else ()
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
-        first, last = map(int, value.split("-"))
-        seeds = range(first, last + 1)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        seeds = range(min(value, MOST_SEEDS + 1))
-    fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
-    if not fits or len(set(seeds)) < len(seeds):
-        raise ActlabError(
-            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as "
-            "5-19, or a list of different whole numbers"
-        )
-    return tuple(seeds)
 
 
 def _assignment(override: str) -> tuple[str, str]:

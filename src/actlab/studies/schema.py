@@ -59,7 +59,10 @@ class Stage(Part):
     """A part of the study that runs at the settings that the previous stage selected."""
 
     name: str = Field(pattern=NAME, description="name for `--stage`, and in files")
-    seeds: Any = Field(default=None, json_schema_extra=_SEEDS)
+    seeds: Any = Field(
+        default=None,
+        json_schema_extra={**_SEEDS, "description": f"{_SEEDS['description']}; no two stages share a seed"},
+    )
     set: dict[str, Any] = Field(
         default={}, description="dotted config keys set in every run of the stage; `--set` takes precedence"
     )
@@ -226,6 +229,16 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
     if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
         raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
     return file
+
+
+def without_stages(file: File) -> File:
+    """Return a study file without stages: with the seeds of the first stage and the settings of the last."""
+    if not file.stages:
+        return file
+    first, last = file.stages[0], file.stages[-1].set
+    blocks = [block.model_copy(update={"set": {**block.set, **last}}) for block in file.blocks or ()]
+    changes = {"set": {**file.set, **last}, "blocks": blocks or None, "stages": []}
+    return file.model_copy(update=changes | ({} if first.seeds is None else {"seeds": first.seeds}))
 
 
 def given(part: Part) -> dict[str, Any]:

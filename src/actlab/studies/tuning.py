@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,11 +14,12 @@ from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 from actlab.studies.groups import groups
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Study
-from actlab.studies.reading import seed_list
+from actlab.studies.seeds import seed_list
 
 FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
 _WHOLE = re.compile(r"[+-]?\d+")
+_MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
 _FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
 
@@ -112,11 +113,13 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | Choices]:
 def _range(text: str, *ends: str) -> Range:
     whole = all(_WHOLE.fullmatch(end.strip()) for end in ends)
     try:
-        low, high = (int(end) if whole else float(end) for end in ends)
+        low, high = (int(end) if whole and len(end) < 20 else float(end) for end in ends)
     except ValueError:
         raise ActlabError(f"--search {text!r}: the ends of a range are numbers; {_FORMS}") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ActlabError(f"--search {text!r}: give finite numbers, the lower one first, such as 0.1..3")
+    if not -_MOST <= low < high <= _MOST:
+        raise ActlabError(
+            f"--search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
+        )
     return Range(low, high)
 
 
@@ -125,8 +128,11 @@ def _choices(text: str, value: str) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"--search {text!r}: {_FORMS}, with two values or more")
     for one in values:
-        if not isinstance(one, str | int | float | None) or (isinstance(one, float) and not math.isfinite(one)):
-            raise ActlabError(f"--search {text!r}: {one!r} cannot be searched; give finite numbers or words")
+        fits = abs(one) <= sys.float_info.max if isinstance(one, int | float) else isinstance(one, str | None)
+        if not fits:
+            raise ActlabError(
+                f"--search {text[:80]!r}: {str(one)[:80]} cannot be searched; give finite numbers or words"
+            )
     if len({canonical(one) for one in values}) < len(values):
         raise ActlabError(f"--search {text!r}: a value is given twice; give each value once")
     return Choices(tuple(values))
@@ -243,19 +249,19 @@ class Tuning:
     def _study(self, points: Sequence[Mapping[str, Any]]) -> Study:
         """Return a study of grid points, without what only applies to the study file's own grid."""
         (block,) = self.study.blocks
-        settings = {**block.settings, **(self.study.stages[-1].settings if self.study.stages else {})}
         stem, (mine, reference) = self.study.name.removesuffix(SMOKE_SUFFIX), self.sides
         return replace(
             self.study,
             name=f"{stem}-tuned{SMOKE_SUFFIX * self.study.smoke}",
             title=f"{mine.name} tuned against {reference.name} in {stem}",
             blocks=tuple(
-                Block({**block.grid, **{key: [value] for key, value in point.items()}}, block.base, settings)
+                Block(
+                    {**block.grid, **{key: [value] for key, value in point.items()}}, block.base, block.settings
+                )
                 for point in points
             ),
             compare=self.key,
             select=Selection((), self.study.select.metric, self.study.select.mode),
-            stages=(),
             probes=(),
             published={},
             figures=(),
@@ -268,8 +274,7 @@ def plan(study: Study, activation: Any, reference: Any, space: Space, fresh: str
     """Return the search of a study.
 
     Args:
-        study: a study with one grid of activations. In a study with stages, the first stage gives the seeds of
-            the search and the last one the settings of all runs.
+        study: a study with one grid of activations and without stages; its seeds are those of the search.
         activation: the activation to tune.
         reference: the activation to compare with.
         space: what is searched; config keys are searched for both activations.
@@ -279,7 +284,6 @@ def plan(study: Study, activation: Any, reference: Any, space: Space, fresh: str
         ActlabError: for a study with several blocks, without activations or with further grid keys of several
             values, for a key that cannot be searched, or for seeds that the search uses too.
     """
-    study = replace(study, seeds=study.stages[0].seeds) if study.stages else study
     keys = [key for key in study.keys if short(key) == UNIT]
     if len(study.blocks) > 1 or len(keys) != 1:
         raise ActlabError(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -58,7 +57,7 @@ class Task(Training, ABC):
         seed: determines the initial weights and the random masks.
 
     Raises:
-        ActlabError: for an unknown activation, parameter or metric.
+        ActlabError: for an unknown activation, parameter or metric, or for weights on an accelerator.
     """
 
     metric_names: tuple[str, ...] = ("loss",)
@@ -87,9 +86,10 @@ class Task(Training, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
-        with torch.random.fork_rng(), init, weights_of_run(seed, self.units), third_party.Calling():
+        with init, weights_of_run(seed, self.units), third_party.Calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
+            building.check_built_on_cpu(self.network)
             building.materialise(self.network, input_shape)
         streams.attach(self.network, self.stream)
         for site, module in enumerate(drawing(self.network)):
@@ -195,14 +195,31 @@ class Task(Training, ABC):
         return optimizer, [0] * len(optimizer.param_groups)
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: str | Path | IO[Any], *args: Any, **kwargs: Any) -> Self:
-        """Return the trained task on the CPU, built from the config in its checkpoint.
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path | IO[Any],
+        map_location: Any = None,
+        hparams_file: str | Path | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        trust: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Return the trained task, built from the arguments in its checkpoint.
 
-        With any further argument this is Lightning's own method, which requires all arguments of the task.
+        Args:
+            checkpoint_path: path, URL or open file of the checkpoint.
+            map_location: where the weights are loaded, as for ``torch.load``; None is the CPU.
+            hparams_file: a YAML file with the arguments of the task, instead of the recorded ones.
+            strict: whether the weights must match the network exactly; None asks ``strict_loading``.
+            weights_only: False unpickles a local file, which runs code in it; a URL is never unpickled.
+            trust: whether the record may name any class, and files with activations, which are then imported.
+            **kwargs: arguments of the task, instead of the recorded ones.
 
         Raises:
-            ActlabError: for a checkpoint of another class, or one without a config, if no arguments are given.
+            ActlabError: for a checkpoint of another class, one that records no arguments where none are given,
+                one that records code without ``trust``, and one whose weights do not fit.
         """
-        if args or kwargs:
-            return super().load_from_checkpoint(checkpoint_path, *args, **{"weights_only": True, **kwargs})
-        return restored(cls, checkpoint_path)  # type: ignore[no-any-return]
+        return restored(  # type: ignore[no-any-return]
+            cls, checkpoint_path, map_location, hparams_file, strict, weights_only, trust, kwargs
+        )

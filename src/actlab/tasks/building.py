@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -72,6 +73,21 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
             f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
             "trainer.sync_batchnorm true, on CPUs trainer.devices 1"
         )
+
+
+def check_built_on_cpu(network: nn.Module) -> None:
+    """Reject weights drawn on an accelerator: they would depend on whether the process had used it before.
+
+    Raises:
+        ActlabError: for a network with parameters or buffers on an accelerator.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    for tensor in itertools.chain(network.parameters(), network.buffers()):
+        if accelerator is not None and tensor.device.type == accelerator.type:
+            raise ActlabError(
+                f"the network has weights on {tensor.device}: create them on the CPU; the Trainer moves "
+                "them to its device"
+            )
 
 
 def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimizer:

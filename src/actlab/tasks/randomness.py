@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from torch import nn
 
@@ -57,6 +57,25 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
     return _outermost(module)
 
 
-def is_random(network: nn.Module) -> bool:
-    """Return whether a network's output may differ between training and evaluation mode."""
-    return any(isinstance(m, _MODE_DEPENDENT) or draws_from_torch(m) for m in network.modules())
+def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
+    """Return whether a network's output may differ between training and evaluation mode.
+
+    Args:
+        network: the network.
+        without: modules that are left out, with all modules inside.
+    """
+    left_out = {id(part) for module in without for part in module.modules()}
+    parts = (part for part in network.modules() if id(part) not in left_out)
+    return any(isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part) for part in parts)
+
+
+def undeclared(modules: Iterable[nn.Module]) -> list[str]:
+    """Return the names of classes and functions that count as random only because they do not say otherwise."""
+    found = set()
+    for module in modules:
+        if isinstance(module, Function):
+            if not hasattr(module.function, "stochastic"):
+                found.add(getattr(module.function, "__name__", "function"))
+        elif type(module).forward not in _TORCH_FORWARDS and declared(module, "stochastic") is None:
+            found.add(type(module).__name__)
+    return sorted(found)

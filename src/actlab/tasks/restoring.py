@@ -1,75 +1,132 @@
-"""Rebuild a trained task from its checkpoint: from the recorded config, with the trained weights."""
+"""Rebuild a trained task from its checkpoint: from the recorded arguments, with the trained weights."""
 
 from __future__ import annotations
 
-import copy
+import io
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import fsspec
 import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentError, ArgumentParser
 from torch import Tensor, nn
 
-from actlab.config import records
+from actlab.config import messages, records
+from actlab.config.admission import admitted
 from actlab.config.signatures import locate, parameters
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, one_line
 from actlab.storage import checkpoints
+from actlab.storage.mappings import read_mapping
+
+_LIGHTNINGS = "hyper_parameters"  # where `save_hyperparameters` puts a module's arguments
 
 
-def restored(kind: type[pl.LightningModule], path: str | Path | IO[Any]) -> Any:
-    """Return the trained task of a checkpoint.
+def restored(
+    kind: type[pl.LightningModule],
+    path: str | Path | IO[Any],
+    map_location: Any,
+    hparams_file: str | Path | None,
+    strict: bool | None,
+    weights_only: bool | None,
+    trust: bool,
+    arguments: Mapping[str, Any],
+) -> Any:
+    """Return the trained task of a checkpoint; see `actlab.tasks.Task.load_from_checkpoint`."""
+    source: Any = path
+    if "://" in str(path):  # never unpickled, whatever is asked for
+        with fsspec.open(str(path), "rb") as file:
+            source, weights_only = io.BytesIO(file.read()), True
+    checkpoint = checkpoints.read(
+        source, "cpu" if map_location is None else map_location, weights_only=weights_only is not False
+    )
+    config: Any = checkpoint.get(checkpoints.CONFIG)
+    if hparams_file is not None:
+        model: Any = {"class_path": _path(kind), "init_args": read_mapping(Path(hparams_file))}
+        config = {"model": model}
+    elif config is None and _LIGHTNINGS in checkpoint:
+        own = {key: v for key, v in checkpoint[_LIGHTNINGS].items() if not key.startswith("_")}
+        config = {"model": {"class_path": _path(kind), "init_args": own}}
+    elif config is None and arguments:
+        config = {"model": {"class_path": _path(kind)}}
+    task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
+    if checkpoints.CONFIG in checkpoint and hparams_file is None and not arguments:
+        task.config = config
+        for text in records.changed_code(config):
+            warnings.warn(
+                f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
+            )
+    task.on_load_checkpoint(checkpoint)
+    return with_weights(task, checkpoint["state_dict"], task.strict_loading if strict is None else strict)
+
+
+def with_weights(task: Any, state: Mapping[str, Any], strict: bool) -> Any:
+    """Return a task with the weights of a checkpoint, on the device of the first of them.
 
     Raises:
-        ActlabError: as in `rebuilt`, and for a damaged file.
+        ActlabError: for weights that do not fit the network.
     """
-    checkpoint = checkpoints.read(path)
-    config = checkpoint.get(checkpoints.CONFIG)
-    task = rebuilt(kind, config)
-    for text in records.changed_code(config or {}):
-        warnings.warn(
-            f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
-        )
-    task.on_load_checkpoint(checkpoint)
-    task.load_state_dict(checkpoint["state_dict"])
-    return task
+    try:
+        task.load_state_dict(state, strict=strict)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ActlabError(f"the checkpoint's weights do not fit the network: {one_line(error)}") from error
+    return task.to(next((value.device for value in state.values() if isinstance(value, Tensor)), "cpu"))
 
 
-def rebuilt(kind: type[pl.LightningModule], config: Mapping[str, Any] | None) -> Any:
-    """Return a task with newly initialised weights, built from the config in a checkpoint.
+def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]) -> Any:
+    """Return a task with newly initialised weights, built from the record in a checkpoint.
 
     Args:
-        kind: the class that the task must be an instance of.
-        config: the record in the checkpoint, with ``model`` and ``seed_everything``; None if it has none.
-
-    Raises:
-        ActlabError: for a missing config, a config of another class, or one that this version cannot build.
+        kind: the class that the task must be an instance of; the user's word.
+        config: the record, with ``model`` and ``seed_everything``; None if there is none.
+        trust: whether the record may name any class.
+        arguments: the user's arguments of the task, instead of the recorded ones.
     """
     if config is None:
         raise ActlabError(
             "the checkpoint holds no config of the trained task (an older version of actlab, or another "
             f"program, wrote it): give the arguments of {kind.__name__}"
         )
-    model = config["model"]
-    found = locate(model["class_path"])
+    recorded = config.get("model") if isinstance(config, Mapping) else None
+    path = recorded.get("class_path") if isinstance(recorded, Mapping) else None
+    remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
+    said = [path] if isinstance(path, str) and _named(path) is kind else []
+    config = admitted(config, remedy, trust, said, only=("model",))
+    found: Any = kind if said else locate(config["model"]["class_path"])
     if not issubclass(found, kind):
-        raise ActlabError(
-            f"the checkpoint is of {model['class_path']}, not of {kind.__qualname__}: load it with that class"
-        )
-    arguments = copy.deepcopy(dict(model["init_args"]))  # the parser replaces values of a dict in place
-    if "seed" in (parameters(found) or ()):
-        arguments["seed"] = config["seed_everything"]
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(kind, "task")
+        raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
+    given = {key: v for key, v in config["model"]["init_args"].items() if key not in arguments}
+    if "seed" in (parameters(found) or ()) and "seed" not in arguments:
+        given["seed"] = config["seed_everything"]
     try:
-        parsed = parser.parse_object({"task": {**model, "init_args": arguments}})
+        return _built(found, given, arguments)
+    except ActlabError:
+        raise
     except ArgumentError as error:
-        raise ActlabError(f"the checkpoint's config cannot be built: {' '.join(str(error).split())}") from error
-    task = parser.instantiate_classes(parsed).task
-    task.config = config
-    return task
+        raise ActlabError(f"the checkpoint's config cannot be built: {one_line(error)}") from error
+    except Exception as error:  # a third-party class may raise anything
+        raise messages.bad_input(error) or messages.unbuilt(error) from error
+
+
+def _built(kind: type, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Return an instance, from recorded values that the parser turns into objects, and from objects."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(kind, "task", skip={*arguments}, instantiate=False, fail_untyped=False)
+    parsed = parser.instantiate(parser.parse_object({"task": given})).get("task")
+    return kind(**(parsed.as_dict() if parsed else {}), **arguments)
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _named(path: str) -> Any:
+    """Return what an import path names if its module is imported, else None."""
+    module, _, name = path.rpartition(".")
+    return getattr(sys.modules.get(module), name, None)
 
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:

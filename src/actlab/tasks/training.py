@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytorch_lightning as pl
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -92,7 +93,7 @@ class Training(pl.LightningModule, ABC):
 
         Each member's gradient equals that of its own loss.
         """
-        self._move(batch_idx)
+        self._move(batch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
         with own_generators(self.stream.unit_seed()):  # networks and losses may draw without saying so
@@ -107,13 +108,18 @@ class Training(pl.LightningModule, ABC):
             self._means.add("train/penalised_loss", (loss + self.penalty()).detach(), weight)
         return self._scaled_for_devices(loss, weight).sum()
 
-    def _move(self, batch_idx: int) -> None:
+    def _move(self, batch: Batch, batch_idx: int) -> None:
         """Set the random stream to the position of this batch, and of this device's part of it."""
         self.stream.steps = True
-        if self.members[0].ragged and self.trainer.world_size > 1:  # the part's offset is unknown
-            self.stream.move(self.current_epoch, batch_idx, self.global_rank)
-        else:
-            self.stream.move(self.current_epoch, batch_idx, slice_=self.global_rank)
+        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
+        if self.members[0].ragged and self.trainer.world_size > 1:
+            own = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(own)).tolist()  # of every device's part
+            sizes = [size for size, *_ in shapes]
+            part = sum(sizes[:rank]), sizes[rank]
+            if any(shape[1:] != shapes[0][1:] for shape in shapes):  # padded apart: no numbers of one device
+                position.append(rank)
+        self.stream.move(*position, slice_=rank, part=part)
 
     def _scaled_for_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
         """Scale the mean so that averaging gradients over devices gives the gradient of the overall mean."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from actlab.analysis.columns import Column
@@ -14,14 +15,20 @@ from actlab.studies.groups import Group, Setting
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
-    """Return medians of the selection metric, each shaded from its row's worst to its best.
+    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to its best.
 
     Returns:
-        None for a study without a grid point of several settings, or before any run has ended.
+        None for a study without a grid point of several settings, before any run has ended, or if the plan
+        lacks runs that chose.
 
     Raises:
         ActlabError: if the selection metric is not a validation metric, or was not recorded.
     """
+    if results.chose:
+        if not results.chose <= {run.id for run in results.runs}:
+            return None
+        ended = {name: result for name, result in results.results.items() if name in results.chose}
+        results = replace(results, results=ended)
     settings = list(dict.fromkeys(_text(results, s) for group in results.groups for s in group.settings))
     several = any(len(group.settings) > 1 for group in results.groups)
     if not several or len(settings) < 2 or not results.results:

@@ -1,0 +1,33 @@
+"""Where the settings of a config were given: files and the command line, each overriding the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from actlab.config.keys import get_dotted
+from actlab.errors import ActlabError
+
+SAMPLE, DATASET = "data.sample", "data.dataset"
+
+
+def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
+    """Reject a dataset given beside or after ``data.sample: true``, which would silently replace it.
+
+    A dataset given earlier, such as the default of a config, is what the sample takes the place of.
+
+    Args:
+        places: the nested settings of each place, by its name; later places override earlier ones.
+
+    Raises:
+        ActlabError: for such a dataset.
+    """
+    since = ""
+    for place, given in places.items():
+        if (sample := get_dotted(given, SAMPLE)) is not None:
+            since = place if sample is True else ""
+        if since and (dataset := get_dotted(given, DATASET)) is not None:
+            raise ActlabError(
+                f"{DATASET} {dataset!r} ({place}) has no effect, because {SAMPLE} is true ({since}): give one "
+                f"of them, or set {SAMPLE} to false"
+            )

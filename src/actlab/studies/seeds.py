@@ -1,0 +1,113 @@
+"""Seeds of a study and of its stages."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actlab.errors import ActlabError, shown, unknown
+
+MOST_SEEDS = 10_000
+SMOKE_SEEDS = 2
+
+
+def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
+    """Return the seeds of every stage of a study; no two stages share a seed.
+
+    Args:
+        seeds: seeds of the study, also of a stage without seeds of its own.
+        own: seeds of each stage in the file; None for a stage without. Empty for a study without stages.
+        given: seeds to use instead, of the last stage or by stage: a mapping, or text such as
+            ``choose=5,compare=15``. A number N means N seeds beginning with the stage's own first seed.
+
+    Returns:
+        Seeds by stage; of a study without stages, a single entry.
+
+    Raises:
+        ActlabError: for malformed seeds, an unknown stage, or stages that share a seed.
+
+    >>> of_stages(5, {"choose": 2, "compare": "2-9"}, 3)
+    {'choose': (0, 1), 'compare': (2, 3, 4)}
+    >>> of_stages(5, {}, "7-8")
+    {'': (7, 8)}
+    """
+    whole = seed_list(seeds)
+    found = {name: whole if text is None else seed_list(text) for name, text in own.items()} or {"": whole}
+    changes = _by_stage(given)
+    if changes is None:
+        changes = {[*found][-1]: given}
+    elif changes and not own:
+        raise ActlabError(
+            f"seeds {shown(given)}: the study has no stages; give the seeds alone, such as 5 or 5-19"
+        )
+    for name in changes.keys() - found.keys():
+        raise unknown("stage", name, found, f"In seeds {shown(given)}.")
+    found |= {name: _changed(found[name], text) for name, text in changes.items()}
+    _check_disjoint(found)
+    return found
+
+
+def _by_stage(given: Any) -> dict[str, Any] | None:
+    """Return seeds by stage; None if they are given without a stage.
+
+    Raises:
+        ActlabError: for text that names a stage twice.
+    """
+    if isinstance(given, Mapping):
+        return {str(name): seeds for name, seeds in given.items()}
+    if not isinstance(given, str) or "=" not in given:
+        return None
+    parts = [part.partition("=") for part in given.split(",")]
+    found = {
+        name.strip(): int(text) if re.fullmatch(r"\d{1,9}", text.strip()) else text.strip()
+        for name, _, text in parts
+    }
+    if len(found) < len(parts):
+        raise ActlabError(f"seeds {shown(given)}: a stage is given twice; give each stage once")
+    return found
+
+
+def _changed(own: Sequence[int], given: Any) -> tuple[int, ...]:
+    """Return given seeds; for a number, that many seeds beginning with the stage's own first seed."""
+    seeds = seed_list(given)
+    if not isinstance(given, int):
+        return seeds
+    return tuple(own[: len(seeds)]) if len(seeds) <= len(own) else tuple(range(own[0], own[0] + len(seeds)))
+
+
+def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
+    """Reject stages that share a seed: runs that chose a setting must not be compared at it."""
+    for one, other in itertools.combinations(stages, 2):
+        if both := sorted({*stages[one]} & {*stages[other]}):
+            first = 1 + max(max(seeds) for name, seeds in stages.items() if name != other)
+            free = f"{first}-{first + len(stages[other]) - 1}"
+            raise ActlabError(
+                f"stages {one} and {other} both have seed {both[0]}: give each stage its own seeds, such as "
+                f"{free} for {other} (in the file, or --seeds {other}={free})"
+            )
+
+
+def seed_list(value: Any) -> tuple[int, ...]:
+    """Return seeds given as their number, as a range such as ``5-19`` or as a list.
+
+    Raises:
+        ActlabError: for any other value, or for a seed given twice.
+
+    >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
+    ((0, 1, 2), (5, 6, 7), (4, 2))
+    """
+    seeds: Sequence[Any] = value if isinstance(value, list) else ()
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
+        first, last = map(int, value.split("-"))
+        seeds = range(first, last + 1)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seeds = range(min(value, MOST_SEEDS + 1))
+    fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
+    if not fits or len(set(seeds)) < len(seeds):
+        raise ActlabError(
+            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as "
+            "5-19, or a list of different whole numbers"
+        )
+    return tuple(seeds)

@@ -1,0 +1,80 @@
+"""Training rounds denormal numbers to 0: on every thread, at a first start as at a resume, in every command."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(
+    not torch.set_flush_denormal(False), reason="the processor keeps denormal numbers"
+)
+
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 500
+  trainer.max_epochs: 2
+  model.network.hidden: [4]
+grid:
+  model.activation: [./counted_denormals.py:gelu]
+  model.network.dropout: [0.0, 0.1]
+seeds: 2
+select: {tune: [model.network.dropout]}
+"""
+CALLBACK = "trainer.callbacks=[{class_path: counted_denormals.KillsOnce}]"
+FIT = ("fit", "-c", "mnist_classifier", "--data.sample", "true", "--trainer.max_epochs", "1")
+TUNE = ("tune", "mine.yaml", "--activation", "./counted_denormals.py:gelu", "--search")
+
+
+@pytest.fixture
+def counts(program, tmp_path, monkeypatch):
+    """Return the numbers of denormal elements that each process saw."""
+    program("counted_denormals")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("mine.yaml").write_text(STUDY)
+
+    def read() -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for line in Path("counts.txt").read_text().splitlines():
+            process, number = line.split()
+            found.setdefault(process, set()).add(int(number))
+        return found
+
+    return read
+
+
+@pytest.mark.tries_stacks
+def test_a_first_start_and_its_resume_train_without_denormal_numbers(cli, counts):
+    outcome = cli("study", "run", "mine.yaml", "--set", CALLBACK)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert Path("killed").exists()
+    assert "in 1 stack" in outcome.out or "in 2 stacks" in outcome.out
+    assert [*counts().values()] == [{0}, {0}]  # the process that was killed, and the one that resumed
+
+
+@pytest.mark.tries_stacks
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("study", "run", "mine.yaml", "--jobs", "2", "--max-stack", "2"),
+        (*TUNE, "model.network.dropout=[0.0, 0.1]", "--fresh", "2"),
+        (*FIT, "--model.activation", "./counted_denormals.py:gelu"),
+    ],
+    ids=["two workers", "tune", "fit"],
+)
+def test_every_command_that_trains_does_so_without_denormal_numbers(cli, counts, words):
+    outcome = cli(*words)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert set().union(*counts().values()) == {0}
+
+
+def test_threads_that_a_notebook_has_started_train_without_denormal_numbers(program, tmp_path):
+    program("counted_denormals")
+    for end in ("abort", "finish"):
+        words = [sys.executable, program("flushed_notebook"), tmp_path / "runs", end]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.stdout.splitlines()[-1:] == ["seen 0 after 0"], done.stdout + done.stderr
