@@ -13,7 +13,7 @@ def config_of(*words):
 
 def test_the_last_value_counts():
     config = config_of("--trainer.max_epochs=3", "--seed_everything", "-1", "--trainer.max_epochs", "4")
-    assert config == {"trainer": {"max_epochs": "4"}, "seed_everything": "-1"}
+    assert config == {"trainer": {"max_epochs": 4}, "seed_everything": -1}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_files_and_options_are_set_over_each_other(tmp_path):
     (tmp_path / "two.yaml").write_text("trainer.max_epochs: 5\nmodel: {init_args: {width: 3}}\n")
     config = config_of("-c", tmp_path / "one.yaml", f"--config={tmp_path / 'two.yaml'}", "--model.depth", "2")
     assert config["trainer"] == {"max_epochs": 5, "devices": 1}
-    assert config["model"] == {"class_path": "a.Model", "init_args": {"width": 3, "depth": "2"}}
+    assert config["model"] == {"class_path": "a.Model", "init_args": {"width": 3, "depth": 2}}
 
 
 def test_another_class_begins_with_its_own_defaults():
@@ -84,7 +84,7 @@ def test_what_lightning_answers_itself_passes_untouched():
     assert joined(options) == ["--model.help=MLP", "-h", words[3], "--trainer.devices=-1"]
     assert [option.asks_help for option in options] == [True, True, False, False]
     assert [option.asks for option in options] == [True, True, True, False]
-    assert nested(options, "fit") == {"trainer": {"devices": "-1"}}
+    assert nested(options, "fit") == {"trainer": {"devices": -1}}
 
 
 def test_a_config_is_named_without_its_path():

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from actlab.config.keys import OBJECT, SPEC, get_dotted, inside, with_import_paths
 from actlab.config.places import SAMPLE, check_sample
 from actlab.config.sections import FILES, MOVED, SECTIONS, sample_replaces_dataset, top_level
+from actlab.config.signatures import takes_text
 from actlab.errors import ActlabError, unknown
 from actlab.storage.contents import texts
-from actlab.storage.mappings import parse, read_mapping
+from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
 
 _CONFIG = ("-c", "--config")
@@ -66,7 +67,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
 
 def texts_of(options: Iterable[Option]) -> list[str]:
     """Return every text in the values of options, also in mappings and lists."""
-    return [text for option in options for text in texts(_value(option.value))]
+    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
 
 
 def joined(options: Iterable[Option]) -> list[str]:
@@ -117,7 +118,7 @@ def _settings(option: Option, command: str, config: Mapping[str, Any]) -> list[t
     section, _, argument = key.partition(".")
     if section in SECTIONS and argument not in ("", "class_path") and section not in config:
         raise ActlabError(f"{option.name} is given before its class: give -c FILE or --{section} CLASS first")
-    value = _value(option.value)
+    value = _value(option.value, config, key)
     return [(key, with_import_paths(value if argument else _read_if_file(value, Path()), key))]
 
 
@@ -144,13 +145,12 @@ def _read_if_file(value: Any, folder: Path) -> Any:
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
-def _value(text: str | None) -> Any:
-    """Parse null, booleans, mappings and lists as YAML; return any other text unchanged."""
+def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a word for a key; a list or mapping that YAML cannot read stays text."""
     try:
-        value = parse(text or "")
+        return read_word(text or "", lambda: takes_text(config, key))
     except ActlabError:
         return text
-    return value if value is None or isinstance(value, bool | dict | list) else text
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import yaml
 from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
@@ -35,6 +34,7 @@ from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, id_in, regular
+from actlab.storage.mappings import parse, written
 from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
 
@@ -92,7 +92,7 @@ class RecordConfig(SaveConfigCallback):
         if stage == "fit":
             keep_version(Path(trainer.default_root_dir) / "config.yaml", self.text)
         if trainer.logger is not None:
-            trainer.logger.log_hyperparams(yaml.safe_load(self.text))
+            trainer.logger.log_hyperparams(parse(self.text))
 
 
 def keep_version(path: Path, text: str) -> None:
@@ -139,7 +139,7 @@ class CommandLine(ActlabCLI):
         root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
         config.trainer.default_root_dir = root
         plain = records.as_given(config, sections.linked_shapes(self.given))
-        self.save_config_kwargs["text"] = yaml.safe_dump(plain, sort_keys=False)
+        self.save_config_kwargs["text"] = written(plain)
         if not fit and path is not None and path not in LIGHTNINGS:
             self.folder = fit_folders.folder_of(Path(path))
         else:
@@ -291,7 +291,7 @@ def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bo
         )
         if only_shown:
             shown = records.as_given(resolved(given, quiet), sections.linked_shapes(given))
-            print(yaml.safe_dump(shown, sort_keys=False), end="")
+            print(written(shown), end="")
             return
         if command != "fit":  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
