@@ -19,13 +19,14 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 MAY_IMPORT = {
     "": {"activations", "api", "tasks"},  # lazily
     "errors": set(),
+    "validation": {"errors"},
     "runtime": {"errors"},
     "storage": {"errors"},
     "random": {"errors"},
     "config": {"storage", "errors"},
     "networks": {"random", "errors"},  # they are given factories of activations
     "optim": {"errors"},
-    "activations": {"random", "runtime", "storage", "errors"},
+    "activations": {"random", "runtime", "storage", "validation", "errors"},
     "datamodules": {"random", "storage", "errors"},
     "callbacks": {"config", "random", "runtime", "errors"},
     "tasks": {"activations", "networks", "optim", "config", "random", "runtime", "storage", "errors"},
@@ -53,7 +54,7 @@ MAY_IMPORT = {
         *("engines", "analysis", "reports", "studies", "experiments", "callbacks"),
         *("datamodules", "activations", "config", "random", "runtime", "storage", "errors"),
     },
-    "api": {"engines", "reports", "analysis", "studies", "errors"},
+    "api": {"engines", "reports", "analysis", "studies", "validation", "errors"},
     "__main__": {"cli", "runtime", "errors", ""},
 }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -13,25 +12,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from pydantic import PositiveInt
 
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import Verdict, verdicts
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, reason, shown
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
+from actlab.validation import validated
 
 if TYPE_CHECKING:
     from actlab.reports.canvas import Figure
 
 Activation = str | Mapping[str, Any] | Callable[..., Any]
 """A name, ``package.module:Name``, ``./file.py:Name``, a name with parameters, or a class or function."""
+Seeds = int | str | Sequence[int] | range
+"""Their number, a range such as ``"5-19"``, or the seeds themselves."""
+_MOST_BITS = 1024  # of a whole number; no larger one has a float
 
 
+@validated
 def load_study(
     study: str | Path,
     *,
-    activations: Activation | Iterable[Activation] = (),
-    seeds: int | str | Sequence[int] | Mapping[str, int | str | Sequence[int]] | None = None,
+    activations: Activation | Sequence[Activation] = (),
+    seeds: Seeds | Mapping[str, Seeds] | None = None,
     reference: Activation | None = None,
     settings: Mapping[str, Any] | None = None,
     smoke: bool = False,
@@ -58,23 +63,23 @@ def load_study(
     >>> len(study.runs()), study.runs()[0].id.startswith("gelu-seed0-")
     (10, True)
     """
-    given = {**(settings or {}), **({} if seeds is None else {"seeds": seeds})}
-    words = {
-        key: value if isinstance(value, str) else json.dumps(_plain(value)) for key, value in given.items()
-    }
-    overrides = [f"{key}={word}" for key, word in words.items()]
+    changes = {key: _plain(value, f"settings: {key}") for key, value in (settings or {}).items()}
+    if seeds is not None:
+        changes["seeds"] = _plain(seeds, "seeds")
     several = [activations] if isinstance(activations, str | Mapping) or callable(activations) else activations
     added = [spec_of(one) for one in several]
     asked = None if reference is None else spec_of(reference)
-    return replace(reading.load(str(study), smoke, overrides, added, asked), more_seeds="seeds={}")
+    found = reading.load(str(study), smoke, activations=added, reference=asked, settings=changes)
+    return replace(found, more_seeds="seeds={}")
 
 
+@validated
 def run_study(
     study: str | Path | Study,
     *,
     runs_dir: str | Path = "runs",
-    jobs: int | None = None,
-    max_stack: int = MAX_STACK,
+    jobs: PositiveInt | None = None,
+    max_stack: PositiveInt = MAX_STACK,
     stacked: bool = True,
     **changes: Any,
 ) -> StudyResults:
@@ -106,15 +111,16 @@ def run_study(
     from actlab.reports.output import keep
 
     plan = _plan(study, changes)
+    root = _folder(runs_dir, plan)
     for line in check(plan):
         print(line)
-    root = Path(runs_dir) / plan.name
     failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
     keep(found.stages, root)
     return found
 
 
+@validated
 def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
     """Read the results of the finished runs of a study; train nothing.
 
@@ -130,17 +136,17 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
     12
     """
     plan = _plan(study, changes)
-    return _read(plan, Path(runs_dir) / plan.name)
+    return _read(plan, _folder(runs_dir, plan))
 
 
-def spec_of(activation: Activation) -> str:
-    """Return the text by which a study names an activation.
+def spec_of(activation: Activation) -> str | dict[str, Any]:
+    """Return an activation as a study names it: a text, or a mapping with its arguments.
 
     Raises:
         ActlabError: for a class or function that no other process can import.
 
     >>> spec_of({"name": "elu", "alpha": 0.5})
-    '{"name": "elu", "alpha": 0.5}'
+    {'name': 'elu', 'alpha': 0.5}
     >>> import torch
     >>> spec_of(torch.nn.Softplus)
     'torch.nn.modules.activation:Softplus'
@@ -148,7 +154,8 @@ def spec_of(activation: Activation) -> str:
     if isinstance(activation, str):
         return activation
     if isinstance(activation, Mapping):
-        return json.dumps({**activation, "name": spec_of(activation.get("name", ""))})
+        name = activation.get("name", "")
+        return {**_plain(activation, "activation"), "name": spec_of(name) if callable(name) else name}
     name, module = getattr(activation, "__qualname__", None), getattr(activation, "__module__", None)
     if name is None or module is None:
         raise ActlabError(f"activation {activation!r}: give a class, a function, a name or './file.py:Name'")
@@ -269,13 +276,46 @@ def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
     return StudyResults(tuple(load(plan, root)), failed)
 
 
-def _plain(value: Any) -> Any:
-    """Return a setting with classes and functions as the text that names them."""
+def _plain(value: Any, place: str, levels: int = 50) -> Any:
+    """Return a setting with classes and functions as the text that names them.
+
+    Raises:
+        ActlabError: for a value that a study file cannot hold, such as an object, or one nested too deeply.
+    """
+    if levels == 0:
+        raise ActlabError(f"{place}: values are nested deeper than 50 levels")
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(inner) for inner in value]
-    return spec_of(value) if callable(value) else value
+        return {key: _plain(inner, place, levels - 1) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(inner, place, levels - 1) for inner in value]
+    if isinstance(value, bool | None):
+        return value
+    if isinstance(value, int) and value.bit_length() <= _MOST_BITS:
+        return int(value)  # of a subclass, such as NumPy's, too: YAML cannot store these
+    if isinstance(value, str | float):
+        return str(value) if isinstance(value, str) else float(value)
+    if callable(value):
+        return spec_of(value)
+    raise ActlabError(
+        f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a function, not "
+        f"{shown(value)}"
+    )
+
+
+def _folder(runs_dir: str | Path, study: Study) -> Path:
+    """Return a study's folder.
+
+    Raises:
+        ActlabError: for a path that no file can have.
+    """
+    folder = Path(runs_dir, study.name)
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise ActlabError(f"runs_dir {shown(str(runs_dir))}: {reason(error)}") from error
+    return folder
 
 
 def _svg(figure: Figure) -> str:

@@ -73,6 +73,19 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     return text if text.startswith(name) else f"{name}: {text}"
 
 
+def shown(value: object, longest: int = 80) -> str:
+    """Return the ``repr`` of a value in one line for a message, shortened, or its type if that fails.
+
+    >>> shown([1, 2]), shown("x" * 100, longest=10)
+    ('[1, 2]', "'xxxx … xxxx'")
+    """
+    try:
+        text = repr(value)
+    except Exception:  # the __repr__ of a third-party class may raise
+        text = object.__repr__(value)
+    return _shorten(" ".join(text.split()), longest)
+
+
 def _shorten(text: str, longest: int = LONGEST_MESSAGE) -> str:
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"

@@ -257,7 +257,7 @@ def encoder():
         (nested, {"new": "gleu"}, ["unknown activation", "gelu"]),
         (nested, {"new": {"name": "elu", "beta": 1}}, ["beta", "elu", "alpha"]),
         (nested, {"new": nn.GELU()}, ["instance of GELU", "class"]),
-        (nested, {"new": 3}, ["neither an nn.Module class nor a function"]),
+        (nested, {"new": 3}, ["replace: new: expected text or a mapping or a class or a function, got 3"]),
         (nested, {"new": nn.Threshold}, ["Threshold needs a value for 'threshold'"]),
         (Block, {"example": torch.zeros(3, 5)}, ["cannot be run on the example", "RuntimeError", "tuple"]),
         (nn.ReLU, {}, ["the model is itself a ReLU", "actlab.create"]),

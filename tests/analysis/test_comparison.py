@@ -367,7 +367,7 @@ def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Pa
 
 
 def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
-    grids = ({ACT: ["relu"], DROP: [0], LR: ["1e-3"]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
+    grids = ({ACT: ["relu"], DROP: [0], LR: [1e-3]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
     plan = study(grids=grids, select=Selection(), seeds=tuple(range(6)))
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.2 if run.point[ACT] == "relu" else 0.3]})

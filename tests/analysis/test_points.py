@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actlab.analysis.points import in_words, matches, printer, printers
-from actlab.config.keys import in_full, same
+from actlab.config.keys import in_full, named, same
 
 
 @pytest.mark.parametrize(
@@ -15,20 +15,36 @@ from actlab.config.keys import in_full, same
         ("relu", "relu"),
         ("relu", {"name": "relu"}),
         ({"name": "elu", "alpha": 2}, {"alpha": 2.0, "name": "elu"}),
-        ("elu(alpha=2)", {"name": "elu", "alpha": 2}),
-        ("elu(alpha=2)", {"name": "elu", "alpha": 2.0}),
-        ("./mine.py:bent(k=1)", {"name": "./mine.py:bent", "k": 1}),
         ("./mine.py:bent", str(Path.cwd() / "mine.py") + ":bent"),
-        ("pkg.Unit(k=1)", {"class_path": "pkg.Unit", "init_args": {"k": 1}}),
-        ("0", 0.0),
-        ("1e-3", 0.001),
         (0, 0.0),
-        ("[8, 8]", [8, 8]),
+        (0.0, -0.0),
+        ([8, 8], [8.0, 8]),
     ],
 )
 def test_one_value_written_in_two_ways_is_the_same(one: Any, other: Any) -> None:
     assert same(one, other)
     assert same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("elu(alpha=2)", {"name": "elu", "alpha": 2}),
+        ("elu(alpha=2)", {"name": "elu", "alpha": 2.0}),
+        ("./mine.py:bent(k=1)", {"name": "./mine.py:bent", "k": 1}),
+        ("pkg.Unit(k=1)", {"class_path": "pkg.Unit", "init_args": {"k": 1}}),
+        ("0", 0.0),
+        ("0.50", 0.5),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("[8, 8]", [8, 8]),
+    ],
+)
+def test_a_text_names_a_value_of_the_grid_but_is_not_the_same(text: str, value: Any) -> None:
+    assert not same(text, value)
+    assert named(text, ["other", value]) is value
+    assert named(text, [value, text]) == text
+    assert named(text, ["other"]) == text
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,9 @@ def test_one_value_written_in_two_ways_is_the_same(one: Any, other: Any) -> None
         (True, 1),
         (0, False),
         ("1", True),
+        ("1", 1),
+        ("1.10", "1.1"),
+        (2**53, 2**53 + 1),
     ],
 )
 def test_different_values_do_not_match(one: Any, other: Any) -> None:

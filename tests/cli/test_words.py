@@ -15,10 +15,12 @@ def said(*words):
 
 def test_words_reach_the_parser_as_they_stand():
     words = ["--seed_everything", "-1", "--trainer.devices=-1", "--model", "a.B", "--model.rates={4: 0.1}"]
-    found = said(*words, "--model.revision", "1.10", "--trainer.logger=false", "--trainer.profiler=null")
+    words += ["--data", "actlab.datamodules.MNISTDataModule", "--data.revision", "1.10"]
+    found = said(*words, "--trainer.logger=false", "--trainer.profiler=null")
     assert found.words == [
         *("--seed_everything=-1", "--trainer.devices=-1", "--model=a.B", '--model.rates={"4": 0.1}'),
-        *("--model.revision=1.10", "--trainer.logger=false", "--trainer.profiler=null"),
+        *("--data=actlab.datamodules.MNISTDataModule", "--data.revision=1.10"),
+        *("--trainer.logger=false", "--trainer.profiler=null"),
     ]
 
 
@@ -47,7 +49,7 @@ def test_files_become_words_between_the_options(tmp_path):
         *("--trainer.max_epochs=5", "--trainer.precision=32", "--model.depth=2"),
     ]
     assert found.given["trainer"] == {"max_epochs": 5, "devices": 1, "precision": "32"}
-    assert found.given["model"] == {"class_path": "a.Model", "init_args": {"depth": "2"}}
+    assert found.given["model"] == {"class_path": "a.Model", "init_args": {"depth": 2}}
 
 
 def test_options_that_only_print_are_no_words():

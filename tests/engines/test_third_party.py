@@ -105,8 +105,11 @@ def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, program, tmp
 
 @pytest.mark.parametrize("where", ["--set", "grid", "nested"])
 def test_a_study_rejects_numbers_that_are_not_finite(cli, tmp_path, where):
-    words = ["--set", "model.optimizer.lr=[1e-3, nan]"] if where == "--set" else []
-    grid = {"grid": "model.optimizer.lr: [1e-3, .inf]", "nested": "model.activation: [{name: elu, alpha: nan}]"}
+    words = ["--set", "model.optimizer.lr=[1e-3, .nan]"] if where == "--set" else []
+    grid = {
+        "grid": "model.optimizer.lr: [1e-3, .inf]",
+        "nested": "model.activation: [{name: elu, alpha: .nan}]",
+    }
     if where in grid:
         lines = STUDY.replace("grid: {model.activation: [relu]}", f"grid: {{{grid[where]}}}")
         (tmp_path / "tiny.yaml").write_text(lines)

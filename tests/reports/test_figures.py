@@ -146,7 +146,7 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Pa
 
 
 def test_added_units_are_further_lines(written: Any, tmp_path: Path) -> None:
-    loaded = written(activations=["silu", "{name: elu, alpha: 0.5}"])
+    loaded = written(activations=["silu", {"name": "elu", "alpha": 0.5}])
     plot = plot_of(loaded)
     labels = list(dict.fromkeys(line.label for line in plot.panels[0].lines))
     assert labels == ["gelu_tanh", "relu", "elu", "silu", "elu(alpha=0.5)"]

@@ -272,7 +272,7 @@ def test_the_spread_of_costs_and_a_busy_machine_are_said(written: Any) -> None:
 
 
 def test_units_that_would_print_alike_print_their_files(written: Any, tmp_path: Path) -> None:
-    loaded = written(activations=["./mine.py:relu", "{name: './mine.py:elu', alpha: 2}", "./mine.py:bent"])
+    loaded = written(activations=["./mine.py:relu", {"name": "./mine.py:elu", "alpha": 2}, "./mine.py:bent"])
     head, body = tables.grid(loaded)
     units = ["gelu_tanh", "relu", "elu", f"{Path.cwd()}/mine.py:relu", "elu(alpha=2)", "bent"]
     assert sorted({line[0] for line in body}) == sorted(units)

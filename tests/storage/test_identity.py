@@ -227,9 +227,9 @@ def test_a_file_that_a_unit_is_given_counts(ids, code, tmp_path, table):
     for module in ({}, {"knots": "x = 1"}):
         code(**module)
         (tmp_path / table).write_text("0.1")
-        before = ids(activations=[f"{{name: './unit.py:Unit', table: {table}}}"])
+        before = ids(activations=[{"name": "./unit.py:Unit", "table": table}])
         (tmp_path / table).write_text("0.9")
-        after = ids(activations=[f"{{name: './unit.py:Unit', table: {table}}}"])
+        after = ids(activations=[{"name": "./unit.py:Unit", "table": table}])
         assert [a == b for a, b in zip(before, after, strict=True)] == [True] * 4 + [False] * 2
 
 
@@ -261,7 +261,7 @@ def test_a_users_task_counts(ids, tmp_path, monkeypatch):
 def test_nothing_that_a_study_names_is_imported(ids, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
-    ids(activations=["trap:Unit", "{name: 'os:system', command: 'true'}"])
+    ids(activations=["trap:Unit", {"name": "os:system", "command": "true"}])
     assert not (tmp_path / "sprung").exists()
 
 

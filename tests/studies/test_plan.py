@@ -191,7 +191,7 @@ def test_overrides_replace_values_of_the_study_file(study):
 def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
     (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
     monkeypatch.chdir(tmp_path)
-    added = study(activations=["gelu", "{name: elu, alpha: 0.5}", "./my_unit.py:MyUnit"])
+    added = study(activations=["gelu", {"name": "elu", "alpha": 0.5}, "./my_unit.py:MyUnit"])
     labels = dict.fromkeys(keys.label(run.point["model.activation"]) for run in added.runs())
     assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
     assert added.runs()[-1].point["model.activation"] == f"{tmp_path}/my_unit.py:MyUnit"
@@ -434,7 +434,7 @@ def test_sections_and_values_of_the_wrong_type_are_rejected(study, override, mes
         checking.check(study(overrides=[override]))
 
 
-@pytest.mark.parametrize("unit", ["{name: 1}", "{name: null}", "{name: [], alpha: 1}", "~no-one/x.py:Unit"])
+@pytest.mark.parametrize("unit", [{"name": 1}, {"name": None}, {"name": [], "alpha": 1}, "~no-one/x.py:Unit"])
 def test_unknown_activations_are_rejected(study, unit):
     with pytest.raises(ActlabError, match=r"an activation is a name|not a valid path"):
         checking.check(study(activations=[unit]))
@@ -567,7 +567,10 @@ def test_missing_files_and_names_are_rejected(study, text, options, message):
 
 
 def test_a_unit_without_arguments_is_its_name(study):
-    plain = study(TEXT.replace("activation: [", "activation: [{name: relu}, "), activations=["{name: elu}"])
+    plain = study(
+        TEXT.replace("activation: [", "activation: [{name: relu}, ").replace(" relu,", ""),
+        activations=[{"name": "elu"}],
+    )
     assert [run.id for run in plain.runs()] == [run.id for run in study().runs()]
 
 

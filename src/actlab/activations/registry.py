@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from actlab.activations import plugins
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, shown, unknown
 from actlab.random.streams import Uniform
+from actlab.validation import validated, validated_but
 
 Spec = str | Mapping[str, Any]
 """``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``."""
@@ -46,6 +47,7 @@ class Entry:
 _ENTRIES: dict[str, Entry] = {}
 
 
+@validated
 def register(
     name: str, *, formula: str, source: str = "user", stochastic: bool = False
 ) -> Callable[[_Target], _Target]:
@@ -71,6 +73,7 @@ def register(
     return add
 
 
+@validated
 def names() -> tuple[str, ...]:
     """Return all registered names, in order of registration.
 
@@ -99,6 +102,7 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
+@validated_but("spec")
 def create(spec: Spec, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
@@ -138,7 +142,9 @@ def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, An
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
     if not isinstance(name, str) or not all(isinstance(key, str) for key in given):
-        raise ActlabError(f"an activation is a name or a mapping with a name, like {{name: elu}}; got {spec!r}")
+        raise ActlabError(
+            f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(spec)}"
+        )
     return name, given | dict(params)
 
 
@@ -154,6 +160,7 @@ class Factory:
         return create(self.name, **self.params)
 
 
+@validated_but("spec")
 def factory(spec: Spec) -> Factory:
     """Return a picklable factory without arguments for ``spec`` (see `create`), after one trial call.
 

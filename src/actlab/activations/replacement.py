@@ -19,6 +19,7 @@ from actlab.activations.registry import Spec, create, entry, names, parse_spec
 from actlab.errors import ActlabError, described
 from actlab.random.streams import MemberStream, Stream, Uniform
 from actlab.runtime.modules import evaluating, own_attributes
+from actlab.validation import validated
 
 Activation = Spec | Callable[..., Any]
 """What `create` accepts, or a module class or function itself."""
@@ -56,6 +57,7 @@ class Replacement:
         return f"replaced: {', '.join(self.paths)}\nfunctional calls, not replaced: {calls}"
 
 
+@validated
 def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any = None) -> Replacement:
     """Replace the modules of one activation in a model by another activation, in place.
 

@@ -15,7 +15,7 @@ def matches(where: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
     """Return whether a point has all values of ``where``, compared by `same`.
 
     >>> point = {"model.activation": {"name": "elu", "alpha": 2}, "model.lr": 0.1}
-    >>> matches({"model.activation": "elu(alpha=2)"}, point), matches({"model.lr": 0.2}, point)
+    >>> matches({"model.activation": {"name": "elu", "alpha": 2.0}}, point), matches({"model.lr": 0.2}, point)
     (True, False)
     """
     return all(key in point and same(point[key], value) for key, value in where.items())

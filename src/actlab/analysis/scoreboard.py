@@ -19,7 +19,7 @@ from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.points import in_words, printer, printers
 from actlab.analysis.statistics import ranks
-from actlab.config.keys import canonical, in_full, located, mode_of, plain_unit, same, without
+from actlab.config.keys import canonical, in_full, mode_of, named, plain_unit, same, value_key, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
@@ -252,7 +252,7 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     points = [row["point"] for record in records for row in record.table["rows"]]
     known: dict[str, Any] = {}
     for value in (plain_unit(point[compare]) for point in points if compare in point):
-        known.setdefault(_value_key(value), value)
+        known.setdefault(value_key(value), value)
     write = printer(known.values())
     texts = {who: write(value) for who, value in known.items()}
     tasks = [task for record in records for task in _tasks(record, compare, texts)]
@@ -273,7 +273,7 @@ def _own(compare: str, records: Sequence[Record], texts: Mapping[str, str]) -> f
     """Return the labels of the activations that a table marks as the user's."""
     values = ((record, row["point"].get(compare)) for record in records for row in record.table["rows"])
     own = (value for record, value in values if in_full(plain_unit(value)) in record.table.get("own", ()))
-    return frozenset(texts[_value_key(value)] for value in own)
+    return frozenset(texts[value_key(value)] for value in own)
 
 
 def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
@@ -305,11 +305,6 @@ def _ranked(task: Task, units: frozenset[str]) -> Task:
     return replace(task, places=places, counted=bool(better))
 
 
-def _value_key(value: Any) -> str:
-    """Return a text that is the same for equal compared values, however a study writes them."""
-    return canonical(located(plain_unit(value)))
-
-
 def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]:
     """Return the tasks of a study; rows that differ only in the compared value form one task."""
     write = printers(row["point"] for row in record.table["rows"])
@@ -320,7 +315,7 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
         points[canonical(rest)] = in_words(rest, text=write)
         cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
         if compare in row["point"] and cell and cell["n"]:
-            found.setdefault(canonical(rest), {})[texts[_value_key(row["point"][compare])]] = cell
+            found.setdefault(canonical(rest), {})[texts[value_key(row["point"][compare])]] = cell
     cut, references = record.table.get("cut", ""), _references(record, compare, texts)
     return [
         _task(record, ", ".join(filter(None, (points[r], cut))), cells, references)
@@ -332,7 +327,7 @@ def _references(record: Record, compare: str, texts: Mapping[str, str]) -> list[
     """Return the labels of what to compare with, the preferred one first: GELU, then the study's reference."""
     values = [plain_unit(row["point"][compare]) for row in record.table["rows"] if compare in row["point"]]
     wanted = (*GELU, record.table.get("reference", ""))
-    return [texts[_value_key(value)] for name in wanted for value in values if same(value, name)]
+    return [texts[value_key(v)] for name in wanted for v in values if same(v, named(name, values))]
 
 
 def _task(

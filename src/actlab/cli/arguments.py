@@ -19,10 +19,10 @@ from actlab.config.sections import (
     sample_replaces_dataset,
     top_level,
 )
-from actlab.config.signatures import parameters
+from actlab.config.signatures import parameters, takes_text
 from actlab.errors import ActlabError, unknown
 from actlab.storage.contents import texts
-from actlab.storage.mappings import parse, read_mapping
+from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
 
 _CONFIG = ("-c", "--config")
@@ -85,7 +85,7 @@ def _opens_option(word: str) -> bool:
 
 def texts_of(options: Iterable[Option]) -> list[str]:
     """Return every text in the values of options, also in mappings and lists."""
-    return [text for option in options for text in texts(_value(option.value))]
+    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
 
 
 class Words:
@@ -126,7 +126,8 @@ class Words:
 
     def _value_of(self, option: Option) -> Any:
         """Return the value of an option."""
-        key, value = option.name.removeprefix("--"), _value(option.value)
+        key = option.name.removeprefix("--")
+        value = _value(option.value, self.given, key)
         section, _, argument = key.partition(".")
         if section in SECTIONS and argument not in ("", "class_path") and section not in self.given:
             raise ActlabError(
@@ -171,13 +172,12 @@ def _read_if_file(value: Any, folder: Path) -> Any:
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
-def _value(text: str | None) -> Any:
-    """Parse null, booleans, mappings and lists as YAML; return any other text unchanged."""
+def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a word for a key; a list or mapping that YAML cannot read stays text."""
     try:
-        value = parse(text or "")
+        return read_word(text or "", lambda: takes_text(config, key))
     except ActlabError:
         return text
-    return value if value is None or isinstance(value, bool | dict | list) else text
 
 
 def state(given: dict[str, Any], key: str, value: Any) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import yaml
 from filelock import FileLock, Timeout
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
@@ -28,7 +27,7 @@ from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
 from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
-from actlab.config.parsing import check_needed, complete, run_seed, typed
+from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI
@@ -37,6 +36,7 @@ from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, id_in, regular
+from actlab.storage.mappings import parse, written
 from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
 
@@ -96,7 +96,7 @@ class RecordConfig(SaveConfigCallback):
         if stage == "fit":
             keep_version(Path(trainer.default_root_dir) / "config.yaml", self.text)
         if trainer.logger is not None:
-            trainer.logger.log_hyperparams(yaml.safe_load(self.text))
+            trainer.logger.log_hyperparams(parse(self.text))
 
 
 def keep_version(path: Path, text: str) -> None:
@@ -165,15 +165,12 @@ class CommandLine(ActlabCLI):
         self.asked |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
         self._complete()
         if self.shows is not None:
-            print(
-                yaml.safe_dump(without_null(self.shown()) if self.shows else self.shown(), sort_keys=False),
-                end="",
-            )
+            print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
             parser.exit()
         root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
         config.trainer.default_root_dir = root
         plain = self.shown()
-        self.save_config_kwargs["text"] = yaml.safe_dump(plain, sort_keys=False)
+        self.save_config_kwargs["text"] = written(plain)
         self._find_folder(Path(root), plain)
 
     def _complete(self) -> None:
@@ -185,6 +182,8 @@ class CommandLine(ActlabCLI):
         config, trainer = self.config, self.given.get("trainer") or {}
         for name in ("trainer", *sections.SECTIONS):
             check_needed(name, config[name], sections.SHAPES if name == "model" else ())
+            owner = pl.Trainer if name == "trainer" else None
+            with_text(self.given.get(name), config[name], name, {Any}, owner)
         for name in sections.SECTIONS:
             complete(self.given, name, config[name])
         if "use_distributed_sampler" not in trainer:

@@ -23,7 +23,7 @@ from actlab.engines.preparation import helper_for
 from actlab.engines.running import Engine, run
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.studies.plan import EPOCHS, Study
-from actlab.studies.reading import ACTIVATION_FORMS, load
+from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 from actlab.studies.seeds import SMOKE_SEEDS
 
 TASKS = {  # study → required dataset
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
     data = folders(args.data)
-    studies = planned(args.budget, args.activations, data)
+    studies = planned(args.budget, [*map(activation, args.activations)], data)
     for study in studies:
         check(study)
     tell_time(studies, runs)
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     return int(failed > 0)
 
 
-def planned(budget: str, activations: Sequence[str], data: Mapping[str, str]) -> list[Study]:
+def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) -> list[Study]:
     """Return the studies of a budget; their seeds are those of the budget.
 
     Args:
@@ -181,19 +181,19 @@ def folders(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def minutes(name: str, activations: Sequence[str]) -> Study:
+def minutes(name: str, activations: Sequence[Any]) -> Study:
     """Return a study on samples, with narrow networks and one learning rate."""
-    changes = _overrides(name, _MINUTES)
-    brief = load(name, smoke=True, overrides=changes, activations=activations, staged=False)
+    changes = _settings(name, _MINUTES)
+    brief = load(name, smoke=True, activations=activations, settings=changes, staged=False)
     note = "On samples and with narrow networks: nothing here says which activation is best."
     return _shortened(replace(brief, name=name, cut=""), "on samples", note)
 
 
-def hours(name: str, activations: Sequence[str], dataset: str) -> Study:
+def hours(name: str, activations: Sequence[Any], dataset: str) -> Study:
     """Return a study on the given dataset with fewer epochs and seeds, and one learning rate."""
     epochs = get_dotted(load(name).blocks[0].config({}), EPOCHS)
     changes = {"data.dataset": dataset, EPOCHS: min(epochs, _MOST_EPOCHS), "seeds": FEWEST}
-    brief = load(name, overrides=_overrides(name, changes), activations=activations, staged=False)
+    brief = load(name, activations=activations, settings=_settings(name, changes), staged=False)
     note = (
         f"At one learning rate, for at most {_MOST_EPOCHS} epochs: --budget paper trains as long as the paper "
         "and selects learning rates on validation data."
@@ -201,11 +201,11 @@ def hours(name: str, activations: Sequence[str], dataset: str) -> Study:
     return _shortened(brief, "in hours", note)
 
 
-def _overrides(name: str, changes: Mapping[str, Any]) -> list[str]:
-    """Return changes as options of the command line, with one learning rate if the study has several."""
+def _settings(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of a study, with one learning rate if the study has several."""
     rates = load(name).blocks[0].grid.get(_LEARNING_RATE)
     rate = {_LEARNING_RATE: _USUAL if _USUAL in rates else rates[0]} if rates else {}
-    return [f"{key}={value}" for key, value in {**changes, **rate}.items()]
+    return {**changes, **rate}
 
 
 def _shortened(brief: Study, how: str, note: str) -> Study:
@@ -227,6 +227,6 @@ def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, "panels": panels} if panels else own
 
 
-def paper(name: str, activations: Sequence[str], dataset: str) -> Study:
+def paper(name: str, activations: Sequence[Any], dataset: str) -> Study:
     """Return the full study on the given dataset."""
-    return load(name, overrides=[f"data.dataset={dataset}"], activations=activations)
+    return load(name, activations=activations, settings={"data.dataset": dataset})

@@ -22,7 +22,7 @@ from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
-from actlab.studies.reading import ACTIVATION_FORMS, load
+from actlab.studies.reading import ACTIVATION_FORMS, activation, load
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
@@ -32,7 +32,7 @@ ENGINES = ("auto", "sequential")
 
 COMMANDS = {
     "new": "write a study file with a comment on each key",
-    "plan": "list the runs; import nothing that the study names, except with --time",
+    "plan": "list the runs; import no third-party code, except with --time or for a number in --set",
     "status": "count the runs by state, with the time of the last progress and what to do next",
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
@@ -228,7 +228,8 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: Namespace, argv: Sequence[str]) -> int:
     """Run a command on the study that the arguments select; return the exit code."""
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
-    study = load(args.file, args.smoke, [*args.overrides, *seeds], args.activations, args.reference)
+    added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
+    study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
     for line in check(study) if args.command in ("plan", "run") else ():
         print(line)
     root = args.runs_dir / study.name

@@ -106,7 +106,7 @@ def _without_reading(config: Mapping[str, Any]) -> Any:
 
 
 def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
-    """Return a value in canonical form: ``1e-3`` equals ``0.001``, a path becomes a digest of its content."""
+    """Return a value in canonical form: 1 equals 1.0, text stays text, a path is a digest of its content."""
     if isinstance(value, str) and value in sources:
         file, _, name = value.rpartition(":")
         return [sources[value], value if contents.module_of(value) else name if file else ""]

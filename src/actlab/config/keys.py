@@ -11,7 +11,7 @@ from typing import Any
 
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home, resolved
-from actlab.storage.mappings import parse
+from actlab.storage.mappings import read_word
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
@@ -19,6 +19,23 @@ OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is buil
 CLASSES = {
     *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
     *("trainer.callbacks", "trainer.logger", "trainer.plugins", "trainer.profiler", "trainer.strategy"),
+}
+# Arguments of actlab's classes and of the Trainer that take text and neither numbers nor booleans: words of the
+# command line stay text there, and no class is imported. A test compares the names with the signatures.
+TEXT_ARGUMENTS = {
+    *(
+        "accelerator",
+        "activation",
+        "block",
+        "by",
+        "cache_dir",
+        "ckpt_path",
+        "dataset",
+        "default_root_dir",
+        "flip",
+    ),
+    *("gradient_clip_algorithm", "init", "label", "max_time", "metric", "mode", "model_registry", "profiler"),
+    *("revision", "scheduler_interval", "setting", "strategy", "test_set", "variant", "vectors"),
 }
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
@@ -209,19 +226,41 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two grid values are equal.
+    """Return whether two grid values are equal by type and value; see `value_key`.
 
-    A string equals a value of another type if it is the value's `in_full` text or parses to the same number.
-    Activations in files are equal if file and name are equal, however the path is written.
-
-    >>> same("elu(alpha=2)", {"name": "elu", "alpha": 2}), same("0.50", 0.5), same("relu", "./mine.py:relu")
-    (True, True, False)
+    >>> same(1, 1.0), same("0.50", 0.5), same("1.10", "1.1"), same("relu", "./mine.py:relu")
+    (True, False, False, False)
     """
-    one, other = located(one), located(other)
-    if isinstance(one, str) == isinstance(other, str):
-        return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
-    text, value = (one, other) if isinstance(one, str) else (other, one)
-    return text == in_full(value) or _is_number(text, value)
+    return value_key(one) == value_key(other)
+
+
+def value_key(value: Any) -> str:
+    """Return a text that is the same for equal grid values: an integer equals its float, text only itself.
+
+    Activations are equal if name and arguments are, however they and the path of their file are written.
+    """
+    return canonical(located(plain_unit(value)))
+
+
+def named(text: Any, values: Iterable[Any]) -> Any:
+    """Return the grid value that a text in a study file or a command names.
+
+    A text names the value that is equal, else the first one with this text as its `in_full` text, else the
+    first one that YAML reads in it.
+
+    Args:
+        text: the text. Any other value, and a text that names none of the values, is returned unchanged.
+        values: the grid values.
+
+    >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
+    ({'name': 'elu', 'alpha': 2}, 0.5, 'a')
+    """
+    listed = [*values]
+    if not isinstance(text, str) or any(same(text, value) for value in listed):
+        return text
+    full, read = located(text), read_word(text, lambda: False)
+    alike = [value for value in listed if in_full(located(value)) == full]
+    return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
 
 
 def plain_unit(value: Any) -> Any:
@@ -255,41 +294,26 @@ def located(value: Any) -> Any:
     return mapped(value, absolute)
 
 
-def _is_number(text: str, value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value
-    except ValueError:
-        return False
-
-
-def yaml_value(text: str) -> Any:
-    """Parse a value as YAML, but with ``1e-3`` as a number."""
-    value = parse(text)
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return [yaml_value(v) if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
-
-
 def as_list(value: Any) -> list[Any]:
     """Return a list unchanged, and any other value as a list with one element."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def as_number(value: Any) -> Any:
-    """Convert an integer or a numeric string to a float; return any other value unchanged.
+    """Return the float that equals an integer or a float; any other value, text too, unchanged.
 
-    >>> as_number("1e-3"), as_number(3), as_number("relu"), as_number(True)
-    (0.001, 3.0, 'relu', True)
+    An integer that no float equals stays an integer.
+
+    >>> as_number(3), as_number(-0.0), as_number("1e-3"), as_number(True), as_number(2**53 + 1)
+    (3.0, 0.0, '1e-3', True, 9007199254740993)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     try:
-        return float(value)
-    except (ValueError, OverflowError):
+        number = float(value)
+    except OverflowError:
         return value
+    return number + 0.0 if number == value or number != number else value
 
 
 def is_rate(key: str) -> bool:

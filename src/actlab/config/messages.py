@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import date
 from inspect import formatannotation
 from typing import Any
 
@@ -15,7 +16,7 @@ from pytorch_lightning.cli import LightningCLI
 
 from actlab.config import sections
 from actlab.config.keys import SPEC, class_of, get_dotted, import_path
-from actlab.config.signatures import Taken, lacking, locate, parameters
+from actlab.config.signatures import Taken, kinds, lacking, locate, parameters
 from actlab.errors import ActlabError, described, one_line, unknown
 
 # Parts of the nested messages of jsonargparse.
@@ -81,6 +82,9 @@ def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
     wants = one_line(causes[-1])
     if taken := _parameters_of(path).get(place.rpartition(".")[2]):
         wants = f"{path} expects {formatannotation(taken.annotation).replace('typing.', '')}"
+        if isinstance(value, bool | int | float | date) and str in kinds(taken.annotation):
+            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+            wants += f'. Put text in quotes: {place.rpartition(".")[2]}: "{text}"'
     dotted = import_path(str(class_of(value)))
     hint = f". A class is given by its import path: {dotted}" if dotted else ""
     return ActlabError(f"{place} {value!r}: {wants}{hint}")

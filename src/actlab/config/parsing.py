@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import cache
+from inspect import formatannotation
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,11 +20,12 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
-from actlab.config.signatures import lacking, locate, parameters
+from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
 
 _MOST = 64  # number of parsed sections in the cache; the latest are kept
+_NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
 _kept: dict[str, tuple[list[object], Namespace]] = {}
 
 
@@ -49,6 +51,8 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
         # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
         check_needed(name, found)
+        owner = pl.Trainer if name == "trainer" else None
+        found = with_text(value, found, name, {Any}, owner)
         kept = [_class(text) for text in names], found
     if key is not None:
         _kept[key] = kept
@@ -78,6 +82,48 @@ def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
         if key in known and known[key].untyped and known[key].required and argument is None:
             raise lacking(path, key, where)
         check_needed(f"{where}.{key}", argument)
+
+
+def with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any = None) -> Any:
+    """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
+
+    Args:
+        given: the part as given.
+        found: the part as parsed; changed in place.
+        where: its config key.
+        allowed: its types by the annotation.
+        owner: the class whose arguments it holds, if the part does not name it.
+
+    Raises:
+        ActlabError: for text given to an argument that takes none.
+    """
+    if isinstance(found, Namespace) and isinstance(given, Mapping):
+        _arguments_with_text(given, found, where, owner)
+    elif type(found) is dict and isinstance(given, Mapping):
+        inner = kinds_inside(allowed)
+        return {k: with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
+    elif type(found) is list and isinstance(given, list) and len(found) == len(given):
+        inner = kinds_inside(allowed)
+        return [with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
+    elif isinstance(given, str) and type(found) in _NOT_TEXT and not given.endswith(FILES):
+        if allowed & {str, Any}:
+            return given
+        words = ("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
+        names = " or ".join(sorted(words))
+        raise ActlabError(f"{where} {given!r} is text, but {names} is expected: give this type, without quotes")
+    return found
+
+
+def _arguments_with_text(given: Mapping[str, Any], found: Namespace, where: str, owner: Any) -> None:
+    """Set the arguments of a class that `with_text` returns, in place."""
+    arguments = found
+    if path := found.get("class_path"):
+        owner, given, arguments = locate(path), given.get("init_args") or {}, found.get("init_args")
+    known = (parameters(owner) or {}) if owner else {}
+    for key, value in vars(arguments).items() if arguments else ():
+        if key in given and key in known:
+            allowed = kinds(known[key].annotation)
+            setattr(arguments, key, with_text(given[key], value, f"{where}.{key}", allowed))
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:

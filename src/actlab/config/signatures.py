@@ -5,19 +5,27 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
-from actlab.config.keys import import_path
+from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
 from actlab.errors import ActlabError, unknown
 
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
+_LIBRARIES = (
+    "actlab",
+    "pytorch_lightning",
+    "lightning",
+    "torch",
+    "torchmetrics",
+)  # `TEXT_ARGUMENTS` covers them
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
@@ -41,6 +49,67 @@ class Taken(NamedTuple):
     def untyped(self) -> bool:
         """Whether there is no annotation."""
         return self.annotation is Parameter.empty
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it takes text and neither numbers nor booleans, such as ``str | None``."""
+        found = kinds(self.annotation)
+        return str in found and not found & {int, float, bool, Any}
+
+
+def kinds(annotation: Any) -> set[Any]:
+    """Return the types that an annotation allows; a literal counts as the type of its values.
+
+    >>> kinds(str | None) == {str, type(None)}, kinds(Parameter.empty), kinds(Literal["a", 1]) == {str, int}
+    (True, {typing.Any}, True)
+    """
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return set().union(*map(kinds, inner))
+    if origin is Annotated:
+        return kinds(inner[0])
+    if origin is Literal:
+        return {type(value) for value in inner}
+    return {Any if annotation in (Parameter.empty, object) else annotation}
+
+
+def kinds_inside(kinds_of_whole: set[Any]) -> set[Any]:
+    """Return the types of the elements, or values, of the containers among some types.
+
+    >>> kinds_inside(kinds(dict[str, float] | None)) == {float}, kinds_inside(kinds(list | int))
+    (True, {typing.Any})
+    """
+    found: set[Any] = set()
+    for kind in kinds_of_whole - {str, int, float, bool, type(None)}:
+        inner = [one for one in get_args(kind) if one is not ...] or [Any]
+        mapping = inspect.isclass(origin := get_origin(kind)) and issubclass(origin, Mapping)
+        found |= set().union(*map(kinds, inner[-1:] if mapping else inner))
+    return found
+
+
+def takes_text(config: Mapping[str, Any], key: str) -> bool:
+    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans.
+
+    A third-party class is imported for its signature; if it cannot be imported, the answer is no.
+    """
+    *owner, name = [part for part in key.removesuffix("+").split(".") if part != "init_args"]
+    node: Any = config
+    for part in owner:
+        node = inside(node, part).get(part) if isinstance(node, dict) else None
+        node = (
+            node[-1] if isinstance(node, list) and node else node
+        )  # a key below a list refers to its last item
+    path = class_of(node)
+    if owner in ([], ["trainer"]) or (isinstance(path, str) and _is_of_library(path)):
+        return name in TEXT_ARGUMENTS
+    found: dict[str, Taken] = {}
+    with suppress(Exception):  # third-party code may raise anything; building the config reports it
+        found = parameters(locate(path)) or {} if isinstance(path, str) else {}
+    return name in found and found[name].is_text
+
+
+def _is_of_library(path: str) -> bool:
+    return path.partition(".")[0] in _LIBRARIES or "." not in path
 
 
 @cache

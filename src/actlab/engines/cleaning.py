@@ -10,8 +10,6 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
 
-import yaml
-
 from actlab.analysis.points import in_words
 from actlab.config import identity
 from actlab.config.keys import canonical, label
@@ -19,6 +17,7 @@ from actlab.config.places import without_replaced_dataset
 from actlab.engines import stages
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, is_abandoned, read_json, regular, scratch
+from actlab.storage.mappings import parse
 from actlab.studies import locks, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.formats import Placed
@@ -183,7 +182,7 @@ def _differences(path: Path, planned: Run | None) -> list[str]:
     try:
         text = regular(path / "config.yaml").read_text(encoding="utf-8")
         own = _settings(_SEED.sub("", text))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, ActlabError):
         return ["without a readable config"]
     if planned is None:
         return []
@@ -197,7 +196,7 @@ def _differences(path: Path, planned: Run | None) -> list[str]:
 
 @lru_cache  # runs that differ in the seed have equal texts, and YAML is slow
 def _settings(config: str) -> dict[str, Any]:
-    return dict(_flat(yaml.safe_load(config)))
+    return dict(_flat(parse(config)))
 
 
 def _flat(node: Any, before: str = "") -> Iterator[tuple[str, Any]]:

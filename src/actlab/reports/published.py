@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from actlab.config.keys import same
+from actlab.config.keys import named, same
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.storage.files import regular
 from actlab.storage.resources import is_file, resource
@@ -57,7 +57,7 @@ class PublishedCurves:
 
     def _key(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
         keys = (key for key in self.curves if (key[0], key[2]) == (panel, curve))
-        return next((key for key in keys if same(key[1], value)), None)
+        return next((key for key in keys if same(named(key[1], [value]), value)), None)
 
 
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:

@@ -1,9 +1,11 @@
-"""Safe YAML parsing for files and command-line values."""
+"""Read and write YAML; the one reader of files and of command-line values."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +21,10 @@ _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, 
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value."""
+    """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value.
+
+    ``1e-3`` is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Read one mapping.
@@ -38,7 +43,86 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def parse(text: str | IO[str]) -> Any:
+class _Dumper(yaml.SafeDumper):
+    """YAML writer that quotes text which `_Loader` would read as a number."""
+
+
+for _resolver in (_Loader, _Dumper):
+    _resolver.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
+
+
+class _TextLoader(_Loader):
+    """YAML loader that reads each word as text, except null."""
+
+
+_NULL = "tag:yaml.org,2002:null"
+_TextLoader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if tag == _NULL]
+    for first, forms in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def written(values: Any, **options: Any) -> str:
+    """Return nested plain values as YAML, which `parse` reads back unchanged.
+
+    Args:
+        values: mappings, lists, numbers, text and null.
+        options: options of ``yaml.dump``.
+    """
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
+    return text
+
+
+def read_word(word: str, is_text: Callable[[], bool]) -> Any:
+    """Return the value of a word of the command line for one key.
+
+    Args:
+        word: the word after ``KEY=`` or ``--KEY``.
+        is_text: whether the key takes text; called for a word that YAML does not read as text. Such a key
+            takes the word as it stands: ``1.10`` is ``"1.10"``. Only null stays null.
+
+    Returns:
+        Null, a boolean, a number, a list or a mapping as YAML reads it; any other word unchanged, without its
+        quotes if it has any.
+
+    Raises:
+        ActlabError: for a word that is not YAML, unless it is text.
+
+    >>> read_word("1.10", lambda: True), read_word("1.10", lambda: False), read_word("a #b", lambda: False)
+    ('1.10', 1.1, 'a #b')
+    """
+    bare = word.strip()
+    try:
+        value = parse(word)
+    except ActlabError:
+        if bare.startswith(("[", "{")) or not is_text():
+            raise
+        return bare
+    if isinstance(value, str):
+        return value if bare.startswith(("'", '"')) else bare
+    if value is None:
+        return "" if not bare and is_text() else None
+    nested = bare.startswith(("[", "{"))
+    if nested and (isinstance(value, dict) or all(map(_reads_as_text, value))):
+        return value
+    if not is_text():
+        return bare if isinstance(value, date) else value
+    if not nested:
+        return bare
+    pairs = zip(value, parse(word, _TextLoader), strict=True)
+    return [one if _reads_as_text(one) else text for one, text in pairs]
+
+
+def _reads_as_text(value: Any) -> bool:
+    """Whether a value in a list is text, or is no word: null, a mapping or a list."""
+    return isinstance(value, str | list | dict | None)
+
+
+def parse(text: str | IO[str], loader: type[_Loader] = _Loader) -> Any:
     """Return the values in a YAML text or open file.
 
     Nested aliases can expand to a huge structure, and recursive aliases to an infinite one; both are rejected.
@@ -48,12 +132,12 @@ def parse(text: str | IO[str]) -> Any:
             values or has a duplicate key.
     """
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        reader = loader(text)
+        node = reader.get_single_node()
         if node is None:
             return None
         _size(node, {}, 0)
-        return loader.construct_document(node)
+        return reader.construct_document(node)
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error

@@ -31,8 +31,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import yaml
-
 from actlab.config.places import without_replaced_dataset
 from actlab.errors import ActlabError
 from actlab.storage import series
@@ -47,6 +45,7 @@ from actlab.storage.files import (
     write_atomically,
     write_sealed,
 )
+from actlab.storage.mappings import written
 from actlab.studies.formats import Failure, Result
 from actlab.studies.plan import Run
 
@@ -254,8 +253,7 @@ class RunFolder:
     def open(self) -> None:
         """Create the folder and write the config and the grid point."""
         self.try_again()
-        config = without_replaced_dataset(self.run.config)
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        write_atomically(self.path / "config.yaml", written(without_replaced_dataset(self.run.config)))
         point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
         write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 

@@ -20,10 +20,13 @@ from typing import Any
 from actlab.config import identity
 from actlab.config.keys import (
     as_number,
+    canonical,
     get_dotted,
     import_path,
+    in_full,
     is_imported,
     label,
+    named,
     plain_unit,
     same,
     set_dotted,
@@ -204,6 +207,22 @@ class Probe:
         object.__setattr__(self, "class_path", import_path(self.class_path) or self.class_path)
 
 
+def _check_equal(one: Run, other: Run) -> None:
+    """Check that two runs of one id, from two blocks, are the same run at the same grid point.
+
+    Raises:
+        ActlabError: if they are different runs, or if two values, such as copies of a file, give the same run.
+    """
+    if one.identity != other.identity:
+        raise ActlabError(f"two different runs would both be named {one.id}: change a seed")
+    for key, value in one.point.items():
+        if canonical(value) != canonical(other.point[key]):
+            raise ActlabError(
+                f"{key}: {in_full(value)} and {in_full(other.point[key])} have the same content and would be "
+                "the same run: remove one of them"
+            )
+
+
 def _uses_partial_data(config: Mapping[str, Any]) -> bool:
     limits = [get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")]
     limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
@@ -249,7 +268,7 @@ class Study:
         cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``; empty
             if unchanged.
         figures: figures of ``report``; see `actlab.reports.figures`.
-        reference: compared value to which costs and significance refer, as grid value or its full text.
+        reference: compared value to which costs and significance refer, or its full text.
         reference_given: whether the reference was set explicitly; only the default may be missing in the grid.
         notes: departures from the paper and hints for reading the results, printed below the table.
         tags: tags of the runs in loggers.
@@ -286,7 +305,7 @@ class Study:
     question: str = ""
 
     def __post_init__(self) -> None:
-        """Set the default of ``compare``, and write a class in ``reference`` as an import path.
+        """Set the default of ``compare``, and replace texts that name grid values by these values.
 
         Raises:
             ActlabError: for a malformed name, or if ``compare`` is not a grid key, or is a tuned key.
@@ -297,7 +316,29 @@ class Study:
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)
-        object.__setattr__(self, "reference", with_import_paths(self.reference, self.compare))
+        reference = with_import_paths(self.reference, self.compare)
+        object.__setattr__(self, "reference", named(reference, self._values(self.compare)))
+        for part in ("published", "figures"):
+            object.__setattr__(self, part, self._with_values(getattr(self, part)))
+
+    def _values(self, key: str) -> list[Any]:
+        """Return the values of a grid key in all blocks."""
+        if key == BLOCK:
+            return [block.name for block in self.blocks]
+        return [value for block in self.blocks for value in block.grid.get(key, ())]
+
+    def _with_values(self, part: Any) -> Any:
+        """Return a part of a study file with the grid values that texts name in ``where`` and ``fixed``."""
+        if isinstance(part, list | tuple):
+            return type(part)(map(self._with_values, part))
+        if not isinstance(part, Mapping):
+            return part
+        return {
+            name: {key: named(value, self._values(key)) for key, value in inner.items()}
+            if name in ("where", "fixed")
+            else self._with_values(inner)
+            for name, inner in part.items()
+        }
 
     @property
     def smoke(self) -> bool:
@@ -357,8 +398,8 @@ class Study:
         for number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
                 for run in self._runs_at(number, dict(zip(block.grid, values, strict=True)), known):
-                    if runs.setdefault(run.id, run).identity != run.identity:
-                        raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
+                    if (other := runs.setdefault(run.id, run)) is not run:
+                        _check_equal(other, run)
         return tuple(runs.values())
 
     def _runs_at(self, number: int, point: dict[str, Any], known: dict[str, str | None]) -> Iterator[Run]:

@@ -13,7 +13,6 @@ from typing import Any
 from actlab.config.identity import OWN
 from actlab.config.keys import (
     as_list,
-    as_number,
     check_order,
     class_of,
     get_dotted,
@@ -22,11 +21,11 @@ from actlab.config.keys import (
     plain_unit,
     set_dotted,
     short,
-    yaml_value,
+    value_key,
 )
 from actlab.config.places import SAMPLE, check_sample
 from actlab.errors import ActlabError, unknown
-from actlab.storage.mappings import read_mapping
+from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
@@ -43,38 +42,47 @@ def load(
     name: str,
     smoke: bool = False,
     overrides: Iterable[str] = (),
-    activations: Iterable[str] = (),
-    reference: str | None = None,
+    activations: Iterable[Any] = (),
+    reference: Any = None,
+    settings: Mapping[str, Any] | None = None,
     staged: bool = True,
 ) -> Study:
-    """Read a study file and apply the command line to it.
+    """Read a study file and apply the command line to it, or the arguments of `actlab.load_study`.
 
     Args:
         name: path of a study file, or bare name of a study that ships with actlab.
         smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
-        overrides: ``key=value`` items. The key is a dotted config key, a grid key (a value or a list replaces
-            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
-        activations: activations added to every grid key that ends in ``activation``.
-        reference: compared value against which the others are tested; replaces the reference of the file.
+        overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list replaces
+            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`. A word becomes a value here, by
+            `actlab.storage.mappings.read_word`.
+        activations: activations added to every grid key that ends in ``activation`` and lacks them. Read words
+            with `activation`.
+        reference: compared value against which the others are tested, or its full text; replaces the reference
+            of the file.
+        settings: values by key, as in ``overrides``.
         staged: False for a study without the stages of its file; see `schema.without_stages`.
 
     Raises:
-        ActlabError: for an unknown key, a value of a wrong type or a missing file.
+        ActlabError: for an unknown key, a value of a wrong type, two equal values of a grid key or a missing
+            file.
     """
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
     file = file if staged else schema.without_stages(file)
-    changes = dict(map(_assignment, overrides))
-    given_seeds = changes.pop("seeds", {})
     whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
-    units = [activation(text) for text in activations]
+    changes = dict(settings or {})
+    for override in overrides:
+        key, word = _assignment(override)
+        changes[key] = _value(override, key, word, whole, changes)
+    given_seeds = changes.pop("seeds", {})
+    units = [_located(unit) for unit in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
     if not smoke:  # which takes the sample over any dataset
         for block, stage in itertools.product(whole, ({}, *(stage.set for stage in file.stages))):
             point = {key: values[0] for key, values in block.grid.items()}
             _check_sample(block, {**block.settings, **point, **stage}, changes, path)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
-    if activations and not any(short(key) == UNIT for key in keys):
+    if units and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
     mode = file.select.mode or mode_of(file.select.metric)
     select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
@@ -91,8 +99,8 @@ def load(
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
     seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
     first = {*changes, *(SMOKE | file.smoke if smoke else ())}  # take precedence over settings of stages
-    asked = file.reference if reference is None else activation(reference)
-    given = reference is not None or file.reference is not None
+    asked = file.reference if reference is None else plain_unit(_located(reference))
+    given = asked is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
@@ -130,7 +138,7 @@ def _check_sample(block: Block, given: Mapping[str, Any], changes: Mapping[str, 
 
 
 def _check_finite(key: str, value: Any) -> None:
-    """Check that a nested value contains no infinite or nan number, including numbers given as text.
+    """Check that a nested value contains no infinite or nan number.
 
     Raises:
         ActlabError: for the first such number.
@@ -138,7 +146,7 @@ def _check_finite(key: str, value: Any) -> None:
     if isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             _check_finite(key, inner)
-    elif isinstance(number := as_number(value), float) and not math.isfinite(number):
+    elif isinstance(value, float) and not math.isfinite(value):
         raise ActlabError(f"{key} is {value}: give a finite number")
 
 
@@ -193,8 +201,22 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
 
 
 def _with_activations(block: Block, units: Sequence[Any]) -> Block:
-    """Append activations to the grid values of a block; write activations without arguments as plain names."""
-    grid = {k: [*map(plain_unit, [*v, *units])] if short(k) == UNIT else v for k, v in block.grid.items()}
+    """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``.
+
+    Raises:
+        ActlabError: if a grid key has two equal values, so that their runs would be the same.
+    """
+    grid = {}
+    for key, values in block.grid.items():
+        known: dict[str, Any] = {}
+        for value in values:
+            if (text := value_key(value)) in known:
+                both = f"{known[text]!r} and {value!r}"
+                raise ActlabError(f"the grid has two equal values of {key}, {both}: remove one of them")
+            known[text] = value
+        for unit in units if short(key) == UNIT else ():
+            known.setdefault(value_key(unit), unit)
+        grid[key] = [plain_unit(value) if short(key) == UNIT else value for value in known.values()]
     return Block(grid, block.base, block.settings, block.name)
 
 
@@ -224,17 +246,42 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
 
 
-def _assignment(override: str) -> tuple[str, Any]:
-    key, equals, value = override.partition("=")
+def _assignment(override: str) -> tuple[str, str]:
+    key, equals, word = override.partition("=")
     if not (key and equals):
         raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
+    return key.strip(), word
+
+
+def _value(override: str, key: str, word: str, blocks: Sequence[Block], changes: Mapping[str, Any]) -> Any:
+    """Return the value of a word on the command line; ``changes`` are the values given before it."""
+
+    def is_text() -> bool:
+        from actlab.config.signatures import takes_text  # imported lazily: most words need no signature
+
+        points = ({key: values[0] for key, values in block.grid.items() if values} for block in blocks)
+        configs = (b.config({**point, **changes}) for b, point in zip(blocks, points, strict=True))
+        return any(takes_text(config, key) for config in configs)
+
     try:
-        return key.strip(), yaml_value(value)
+        return read_word(word, is_text)
     except ActlabError as error:
         raise ActlabError(f"--set {override[:80]!r}: {error}") from error
 
 
-def activation(text: str) -> Any:
-    """Parse an activation (a name, a mapping or ``./file.py:Name``) and make its path absolute."""
-    spec = yaml_value(text)
-    return {**spec, "name": located(spec.get("name"))} if isinstance(spec, dict) else located(spec)
+def activation(word: str) -> Any:
+    """Return the activation that a word of the command line stands for, with an absolute path of its file.
+
+    Args:
+        word: a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
+
+    Raises:
+        ActlabError: for a malformed mapping.
+    """
+    spec = read_word(word, lambda: True)
+    return _located(word if spec is None else spec)
+
+
+def _located(spec: Any) -> Any:
+    """Return an activation with an absolute path of its file."""
+    return {**spec, "name": located(spec.get("name"))} if isinstance(spec, Mapping) else located(spec)

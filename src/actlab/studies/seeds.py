@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError, shown, unknown
 
 MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2
@@ -39,9 +39,11 @@ def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple
     if changes is None:
         changes = {[*found][-1]: given}
     elif changes and not own:
-        raise ActlabError(f"seeds {given!r}: the study has no stages; give the seeds alone, such as 5 or 5-19")
+        raise ActlabError(
+            f"seeds {shown(given)}: the study has no stages; give the seeds alone, such as 5 or 5-19"
+        )
     for name in changes.keys() - found.keys():
-        raise unknown("stage", name, found, f"In seeds {given!r}.")
+        raise unknown("stage", name, found, f"In seeds {shown(given)}.")
     found |= {name: _changed(found[name], text) for name, text in changes.items()}
     _check_disjoint(found)
     return found
@@ -63,7 +65,7 @@ def _by_stage(given: Any) -> dict[str, Any] | None:
         for name, _, text in parts
     }
     if len(found) < len(parts):
-        raise ActlabError(f"seeds {given!r}: a stage is given twice; give each stage once")
+        raise ActlabError(f"seeds {shown(given)}: a stage is given twice; give each stage once")
     return found
 
 
@@ -105,7 +107,7 @@ def seed_list(value: Any) -> tuple[int, ...]:
     fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
     if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
-            f"seeds {value!r}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as 5-19, or "
-            "a list of different whole numbers"
+            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as "
+            "5-19, or a list of different whole numbers"
         )
     return tuple(seeds)

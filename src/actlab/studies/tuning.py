@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from actlab.config.keys import canonical, check_order, label, plain_unit, same, short, yaml_value
+from actlab.config.keys import canonical, check_order, label, plain_unit, same, short
 from actlab.errors import ActlabError
+from actlab.storage.mappings import parse
 from actlab.studies.groups import groups
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Study
 from actlab.studies.seeds import seed_list
@@ -123,7 +124,7 @@ def _range(text: str, *ends: str) -> Range:
 
 
 def _choices(text: str, value: str) -> Choices:
-    values = yaml_value(value)
+    values = parse(value)
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"--search {text!r}: {_FORMS}, with two values or more")
     for one in values:
@@ -311,7 +312,7 @@ def plan(study: Study, activation: Any, reference: Any, space: Space, fresh: str
 
 def _fresh_seeds(text: str, used: Sequence[int]) -> tuple[int, ...]:
     """Return the seeds of the comparison; a number alone counts from `FIRST_FRESH` or above the used seeds."""
-    value = yaml_value(text)
+    value = parse(text)
     seeds = seed_list(value)
     if isinstance(value, int):
         first = max(FIRST_FRESH, max(used) + 1)

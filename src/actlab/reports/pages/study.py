@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import yaml
-
 from actlab.analysis import verdict
 from actlab.analysis.results import Results
 from actlab.config.keys import shareable
@@ -19,6 +17,7 @@ from actlab.reports.pages import rendering
 from actlab.reports.pages.cells import table
 from actlab.reports.pages.drawings import drawing
 from actlab.reports.pages.heat import heat_map
+from actlab.storage.mappings import written
 from actlab.studies.plan import Study
 
 NAME = "report.html"
@@ -107,4 +106,4 @@ def config(study: Study) -> str:
         "figures": study.figures,
     }
     given = shareable({key: value for key, value in record.items() if value not in ((), [], {}, None)})
-    return yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=100)
+    return written(given, allow_unicode=True, width=100)
