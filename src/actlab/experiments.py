@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -74,33 +74,26 @@ class ActlabCLI(LightningCLI):
         """Add a link from the data to the model for each shape that is not given."""
         for name in sections.linked_shapes(self.given):
             parser.link_arguments(
-                "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
+                "data", f"model.init_args.{name}", compute_fn=_Shape(self, name), apply_on="instantiate"
             )
 
-    def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
-        """Return a function that reads a shape of the data for the model; see `shape_for`."""
-
-        def read(data: pl.LightningDataModule) -> Any:
-            return shape_for(self._model, self._arguments, name, data)
-
-        read.__name__ = name  # what --help shows
-        return read
-
     @property
-    def _model(self) -> type:
+    def model_type(self) -> type:
+        """The model's class."""
         found: type = locate(self.config.model.class_path)
         return found
 
     @property
-    def _arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
+        """The model's arguments with their defaults."""
         arguments = self.config.model.get("init_args")
         return dict(arguments.as_dict()) if arguments else {}
 
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
         self.config_dump = records.plain(self.config)  # else Lightning creates it by dumping and parsing YAML
-        if issubclass(self._model, Task) and "activation" in self._arguments:
-            activations.factory(self._arguments["activation"])
+        if issubclass(self.model_type, Task) and "activation" in self.arguments:
+            activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
         """Set the training record for checkpoints, and check the shapes that the config sets.
@@ -108,9 +101,9 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: if a shape in the config differs from the data's.
         """
-        for name in sections.SHAPES if issubclass(self._model, Task) else ():
+        for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
-                check_shape(name, self._arguments.get(name), self.datamodule)
+                check_shape(name, self.arguments.get(name), self.datamodule)
         config = records.with_digests(records.record(self.config, self._linked_shapes()))
         if isinstance(self.model, Task):
             self.model.config = config
@@ -119,8 +112,8 @@ class ActlabCLI(LightningCLI):
 
     def _linked_shapes(self) -> dict[str, Any]:
         """Return the shapes that the model got from the data."""
-        linked = [name for name in sections.linked_shapes(self.given) if name in self._arguments]
-        return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
+        linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
+        return {name: shape_for(self.model_type, self.arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
         """Build data, task and Trainer.
@@ -152,6 +145,18 @@ class ActlabCLI(LightningCLI):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
+
+
+class _Shape:
+    """Read a shape of the data for the model of a run; see `shape_for`. Spawned processes unpickle it."""
+
+    def __init__(self, cli: ActlabCLI, name: str) -> None:
+        self.cli, self.name = cli, name
+        self.__name__ = name  # what --help shows
+
+    def __call__(self, data: pl.LightningDataModule) -> Any:
+        """Return the shape."""
+        return shape_for(self.cli.model_type, self.cli.arguments, self.name, data)
 
 
 class ConfigCLI(ActlabCLI):

@@ -5,29 +5,38 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import inside, set_dotted, with_import_paths
+from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
 from actlab.config.places import check_sample
 from actlab.config.sections import (
     FILES,
     MOVED,
     SECTIONS,
+    class_in,
     sample_replaces_dataset,
     top_level,
 )
-from actlab.config.signatures import parameters, takes_text
+from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.errors import ActlabError, unknown
 from actlab.storage.contents import texts
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
+from actlab.storage.spellings import activation_spec
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
 PRINT = "--print_config"
+RUN_FOLDER = "RUN_FOLDER"  # stands for the run's folder, which is only known after parsing
+_CLASSES = {  # bare names of more than one class
+    (key, "ReduceLROnPlateau"): "pytorch_lightning.cli.ReduceLROnPlateau"
+    for key in ("model.scheduler", "lr_scheduler")
+}
 
 
 class Option(NamedTuple):
@@ -145,9 +154,42 @@ class Words:
         known = parameters(Trainer) or {}
         if section == "trainer" and argument and argument.partition(".")[0] not in known:
             raise unknown("config key", argument, known, "In pytorch_lightning.Trainer.", "trainer")
+        key, value = self._activation(
+            key, _CLASSES.get((key, value), value) if isinstance(value, str) else value
+        )
+        if key.startswith("trainer.logger"):
+            value = in_run_folder(value)
         for stated in (self.given, place):
             state(stated, key, value)
         self.words.append(f"--{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+
+    def _activation(self, key: str, value: Any) -> tuple[str, Any]:
+        """Return the key and value of an activation as a whole, for a parameter of one too."""
+        section, *below = [part for part in key.split(".") if part != "init_args"]
+        if section != "model" or below[:1] != ["activation"]:
+            return key, value
+        if not takes_activation_name(class_in(self.given, "model")):
+            return key, value
+        if len(below) == 2 and below[1] != "class_path":
+            before = activation_spec(get_dotted(self.given, "model.activation"))
+            value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
+        return "model.activation", activation_spec(value)
+
+
+def in_run_folder(value: Any) -> Any:
+    """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each ``save_dir`` that a logger requires."""
+    if isinstance(value, list):
+        return [in_run_folder(item) for item in value]
+    spec = {"class_path": value} if isinstance(value, str) else value
+    if not isinstance(spec, dict) or not isinstance(spec.get("class_path"), str):
+        return value
+    arguments, found = spec.get("init_args") or {}, None
+    with suppress(ActlabError):  # the parser raises it
+        found = find(spec["class_path"], (Logger,), "trainer.logger")
+    taken = (parameters(found) or {}).get("save_dir") if found is not None else None
+    if taken is None or not taken.required or not isinstance(arguments, dict) or "save_dir" in arguments:
+        return value
+    return {**spec, "init_args": {**arguments, "save_dir": RUN_FOLDER}}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -203,6 +245,9 @@ def _overlaid(before: Any, value: Any) -> Any:
     """Return nested values merged over others."""
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
-    if not (isinstance(before, dict) and isinstance(value, Mapping)):
+    if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):
         return copy.deepcopy(value)
-    return {**before, **{key: _overlaid(before.get(key), item) for key, item in value.items()}}
+    old, new = before.get("init_args"), value.get("init_args")
+    if not (isinstance(old, dict) and isinstance(new, Mapping)):
+        return {**before, **value}
+    return {**before, **value, "init_args": {**old, **{k: _overlaid(old.get(k), v) for k, v in new.items()}}}

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
-from actlab.cli.arguments import Option, Words
+from actlab.cli.arguments import RUN_FOLDER, Option, Words
 from actlab.cli.predictions import PredictionTable
 from actlab.config import records, sections
 from actlab.config.admission import UntrustedError, admitted
@@ -42,6 +43,8 @@ from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
+# Callbacks of Lightning that change the training.
+CHANGING = ("EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging")
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
@@ -199,7 +202,7 @@ class CommandLine(ActlabCLI):
 
     def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
         config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
-        if not fit and path is not None and path not in LIGHTNINGS:
+        if path is not None and path not in LIGHTNINGS and (not fit or "callbacks" in self.trainer_defaults):
             self.folder = fit_folders.folder_of(Path(path))
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(plain), path)
@@ -274,7 +277,7 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
         arguments = one.get("init_args") if isinstance(one, Namespace) else None
         if arguments is not None and "save_dir" in arguments:
             taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
-            if taken is not None and arguments.save_dir in (None, taken.default):
+            if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
                 arguments.save_dir = str(folder)
         if lasting and arguments is not None and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
@@ -304,14 +307,14 @@ def main(args: Sequence[str]) -> None:
     options = [option for option in options if option.name != "--ckpt_path"]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if command != "fit" and not files and (trained := trained_config(path)) is not None:
+    if not files and (trained := trained_config(path)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
         base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
     words = Words(options, command, base)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     name = next((file.stem for file in files if not is_pipe(file)), None)
-    run(command, words, name, path, shows)
+    run(command, words, name, path, shows, continues=command == "fit" and base is not None)
 
 
 def seed_of(value: Any) -> int:
@@ -321,7 +324,9 @@ def seed_of(value: Any) -> int:
 
 
 def without_null(value: Any) -> Any:
-    """Return nested mappings without the keys of null values."""
+    """Return nested values without the keys of null values."""
+    if isinstance(value, list):
+        return [without_null(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     return {key: without_null(item) for key, item in value.items() if item is not None}
@@ -341,10 +346,24 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
     return notes
 
 
+def name_left_out(checkpoint: str) -> None:
+    """Print which callbacks of a checkpoint changed the training, since a record never builds callbacks."""
+    states = checkpoints.read(checkpoint).get("callbacks") or {}
+    names = {str(key).partition("{")[0] for key in states}
+    if found := sorted(name for name in names if name in CHANGING):
+        print(
+            f"note: the checkpoint was trained with {', '.join(found)}, left out here: to keep it, run "
+            f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
+            file=sys.stderr,
+        )
+
+
 def show_class(command: str, word: str) -> None:
     """Print LightningCLI's help of a class, such as for ``--model.help=CLASS``."""
     words = Words([], command)
     words.words.append(word)
+    if (part := word.removeprefix("--").partition(".")[0]) in sections.PACKAGES:
+        import_module(sections.PACKAGES[part])  # a bare name is one of an imported class
     with one_line_errors():
         CommandLine(command, words)
 
@@ -368,7 +387,14 @@ def with_route(options: Sequence[Option]) -> list[Option]:
     return [option for option in options if option.name != "--products"]
 
 
-def run(command: str, words: Words, name: str | None, checkpoint: str | None, shows: str | None = None) -> None:
+def run(
+    command: str,
+    words: Words,
+    name: str | None,
+    checkpoint: str | None,
+    shows: str | None = None,
+    continues: bool = False,
+) -> None:
     """Run a command, or print the resolved config.
 
     Args:
@@ -377,6 +403,8 @@ def run(command: str, words: Words, name: str | None, checkpoint: str | None, sh
         name: name of the config.
         checkpoint: checkpoint to resume or to evaluate.
         shows: see `CommandLine`.
+        continues: continue a fit from the record in its checkpoint. Recorded callbacks and loggers are never
+            built: the fit keeps the checkpoint of its last epoch, and logs nothing.
 
     Raises:
         ActlabError: for bad input of any kind.
@@ -390,13 +418,16 @@ def run(command: str, words: Words, name: str | None, checkpoint: str | None, sh
     for key in sections.MOVED:
         if given.get(key) is not None and own is not pl.LightningModule.configure_optimizers:
             raise sections.overriding(key)
-    quiet = {} if command == "fit" else {"logger": False}
+    quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
+    if continues:
+        quiet["callbacks"] = [ModelCheckpoint(filename="last", save_on_train_epoch_end=True)]
+        name_left_out(str(checkpoint))
     flush_denormals()
     with one_line_errors(given), without_adverts(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The number of training batches .* is smaller than the logging interval"
         )
-        if command != "fit":  # callback states of training are irrelevant here
+        if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
         if command == "fit" and is_endless(given):
             print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)

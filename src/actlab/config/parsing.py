@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from inspect import formatannotation
 from typing import Any
@@ -20,9 +21,10 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
-from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters
+from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters, takes_activation_name
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
+from actlab.storage.spellings import activation_spec
 
 _MOST = 64  # number of parsed sections in the cache; the latest are kept
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
@@ -105,6 +107,13 @@ def with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any 
     elif type(found) is list and isinstance(given, list) and len(found) == len(given):
         inner = kinds_inside(allowed)
         return [with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
+    elif isinstance(given, date) and isinstance(found, str):  # words and JSON have no dates
+        if Any in allowed:
+            return given
+        name = where.rpartition(".")[2]
+        raise ActlabError(
+            f'{where} {given} is a date, but text is expected. Put text in quotes: {name}: "{given}"'
+        )
     elif isinstance(given, str) and type(found) in _NOT_TEXT and not given.endswith(FILES):
         if allowed & {str, Any}:
             return given
@@ -147,13 +156,21 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
 
 
 def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
-    """Check that a parsed section names a class, and let ``sample`` replace the dataset, in place.
+    """Check that a parsed section names a class, and set the values that have one meaning, in place.
+
+    An activation gets its one spelling; ``sample`` replaces the dataset.
 
     Raises:
         ActlabError: if the section names a function.
     """
     if not inspect.isclass(locate(found.class_path)):
         raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
+    if (
+        name == "model"
+        and takes_activation_name(locate(found.class_path))
+        and found.init_args.get("activation")
+    ):
+        found["init_args.activation"] = activation_spec(found.init_args.activation)
     if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
         found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
 

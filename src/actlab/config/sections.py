@@ -12,7 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.signatures import find, parameters
+from actlab.config.signatures import find, locate, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
@@ -68,9 +68,23 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+        _check_package(section, value.get("class_path") if isinstance(value, Mapping) else value)
         arguments = value.get("init_args") if isinstance(value, Mapping) else None
         if not isinstance(arguments, Mapping | None):
             raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
+
+
+def _check_package(section: str, path: Any) -> None:
+    """Reject a class of the package ``lightning``, whose classes are not those of ``pytorch_lightning``."""
+    found = None
+    with suppress(ActlabError):  # the parser raises it
+        found = locate(path) if isinstance(path, str) and "." in path and not _is_file(path) else None
+    bases = found.__mro__ if inspect.isclass(found) and not issubclass(found, SECTIONS[section]) else ()
+    if any(base.__module__.startswith("lightning.pytorch") for base in bases):
+        raise ActlabError(
+            f"{section} {path!r} is a class of the package lightning: actlab uses pytorch_lightning, so write "
+            "pytorch_lightning in place of lightning.pytorch in the imports of its module"
+        )
 
 
 def overriding(key: str) -> ActlabError:

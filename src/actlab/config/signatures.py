@@ -112,6 +112,15 @@ def _is_of_library(path: str) -> bool:
     return path.partition(".")[0] in _LIBRARIES or "." not in path
 
 
+def takes_activation_name(owner: Any) -> bool:
+    """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
+    taken = (parameters(owner) or {}).get("activation") if inspect.isclass(owner) else None
+    found = kinds(taken.annotation) if taken is not None else set()
+    return str in found and any(
+        issubclass(get_origin(kind) or kind, Mapping) for kind in found if kind is not Any
+    )
+
+
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
     """Return the parameters of a class or function by name, or None if they cannot be determined.
