@@ -1,8 +1,11 @@
 """The words of a command line and of config files, as LightningCLI's parser receives them."""
 
 import json
+from typing import Any
 
 import pytest
+import yaml
+from jsonargparse import ArgumentParser
 
 from actlab.cli.arguments import Words, options_of
 from actlab.errors import ActlabError
@@ -18,7 +21,7 @@ def test_words_reach_the_parser_as_they_stand():
     words += ["--data", "actlab.datamodules.MNISTDataModule", "--data.revision", "1.10"]
     found = said(*words, "--trainer.logger=false", "--trainer.profiler=null")
     assert found.words == [
-        *("--seed_everything=-1", "--trainer.devices=-1", "--model=a.B", '--model.rates={"4": 0.1}'),
+        *("--seed_everything=-1", "--trainer.devices=-1", "--model=a.B", "--model.rates={4: 0.1}"),
         *("--data=actlab.datamodules.MNISTDataModule", "--data.revision=1.10"),
         *("--trainer.logger=false", "--trainer.profiler=null"),
     ]
@@ -50,6 +53,16 @@ def test_files_become_words_between_the_options(tmp_path):
     ]
     assert found.given["trainer"] == {"max_epochs": 5, "devices": 1, "precision": "32"}
     assert found.given["model"] == {"class_path": "a.Model", "init_args": {"depth": 2}}
+
+
+@pytest.mark.parametrize(
+    "value", [{4: 0.1, "a: b": [None, True, 1e-9, "null"]}, [float("inf"), -float("inf")], "text"]
+)
+def test_a_value_of_a_file_reaches_the_parser_with_its_types(value, tmp_path):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--model", type=Any)
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"model": value}))
+    assert parser.parse_args(said("-c", tmp_path / "one.yaml").words).model == value
 
 
 def test_options_that_only_print_are_no_words():

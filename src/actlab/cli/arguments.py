@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -161,7 +162,7 @@ class Words:
             value = in_run_folder(value)
         for stated in (self.given, place):
             state(stated, key, value)
-        self.words.append(f"--{key}={value if isinstance(value, str) else json.dumps(value, default=str)}")
+        self.words.append(f"--{key}={value if isinstance(value, str) else _word(value)}")
 
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
@@ -174,6 +175,17 @@ class Words:
             before = activation_spec(get_dotted(self.given, "model.activation"))
             value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
         return "model.activation", activation_spec(value)
+
+
+def _word(value: Any) -> str:
+    """Return a value as YAML on one line, with texts in quotes and keys of any type."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_word(key)}: {_word(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_word, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
+    return json.dumps(value, default=str)
 
 
 def in_run_folder(value: Any) -> Any:

@@ -114,11 +114,13 @@ def _is_of_library(path: str) -> bool:
 
 def takes_activation_name(owner: Any) -> bool:
     """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
-    taken = (parameters(owner) or {}).get("activation") if inspect.isclass(owner) else None
+    if not inspect.isclass(owner):
+        return False
+    known: Callable[..., Any] = owner
+    taken = (parameters(known) or {}).get("activation")
     found = kinds(taken.annotation) if taken is not None else set()
-    return str in found and any(
-        issubclass(get_origin(kind) or kind, Mapping) for kind in found if kind is not Any
-    )
+    origins = (get_origin(kind) or kind for kind in found)
+    return str in found and any(inspect.isclass(one) and issubclass(one, Mapping) for one in origins)
 
 
 @cache
