@@ -28,6 +28,7 @@ from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import run_seed, typed
 from actlab.config.signatures import locate, parameters
+from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI, resolved
 from actlab.runtime import matmul
@@ -197,6 +198,7 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.command == "predict":
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer

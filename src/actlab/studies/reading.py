@@ -24,6 +24,7 @@ from actlab.config.keys import (
     short,
     yaml_value,
 )
+from actlab.config.metrics import directions
 from actlab.config.places import SAMPLE, check_sample
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping
@@ -76,7 +77,8 @@ def load(
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if activations and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
-    mode = file.select.mode or mode_of(file.select.metric)
+    known = directions(block.first for block in blocks)
+    mode = file.select.mode or mode_of(file.select.metric, known)
     select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
     for key in select.tune:
         if key not in keys:
