@@ -161,6 +161,7 @@ class CommandLine(ActlabCLI):
         Raises:
             ActlabError: if they differ, or if code or data changed since a fit that is to be resumed.
         """
+        trained = records.completed(trained, self.given["model"])
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))
         except UntrustedError as error:

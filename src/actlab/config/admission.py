@@ -66,6 +66,7 @@ def admitted(
     trust: bool = False,
     said: Iterable[str] = (),
     only: Collection[str] = tuple(SECTIONS),
+    given: Mapping[str, type] | None = None,
 ) -> dict[str, Any]:
     """Return a training record as a config that can be built.
 
@@ -75,9 +76,10 @@ def admitted(
         trust: whether the record may name any class, and files with activations.
         said: classes and activations that the user named; the record may name these too.
         only: the sections to return, ``model`` and ``data`` by default.
+        given: classes that the user gave as objects, by the path under which the record names them.
 
     Returns:
-        Nested values: seed, sections, and the arguments in `TRAINER`.
+        Nested values: seed, sections, and the arguments in `TRAINER`; without data that the record lacks.
 
     Raises:
         UntrustedError: if the record names other code.
@@ -85,9 +87,11 @@ def admitted(
     """
     if not isinstance(found, Mapping) or not isinstance(found.get("trainer", {}), Mapping):
         raise _malformed("model and data")
-    reading = _Reading(remedy, trust, frozenset(said))
+    reading = _Reading(remedy, trust, frozenset(said), given or {})
     config: dict[str, Any] = {SEED: found.get(SEED, 0)}
     for section in only:
+        if section == "data" and section not in found:
+            continue  # a plain Trainer wrote the checkpoint
         config[section] = reading.section(section, found.get(section))
     if trainer := {k: v for k, v in found.get("trainer", {}).items() if k in TRAINER and type(v) in _PLAIN}:
         config["trainer"] = trainer
@@ -101,6 +105,7 @@ class _Reading:
     remedy: str
     trust: bool
     said: frozenset[str]
+    given: Mapping[str, type]
 
     def section(self, name: str, value: Any) -> dict[str, Any]:
         """Return a copy of a section without the folders that it would write to."""
@@ -151,6 +156,8 @@ class _Reading:
         Raises:
             UntrustedError: if the record may not name it at this place.
         """
+        if isinstance(path, str) and path in self.given:
+            return self.given[path]
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if all(part.isidentifier() for part in path.split(".")) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from actlab import activations, optim
+from actlab.config import records
 from actlab.errors import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
@@ -29,13 +30,13 @@ from actlab.tasks import building
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import restored
+from actlab.tasks.restoring import Recorded, recorded_in, restored
 from actlab.tasks.training import Batch, Training
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
-class Task(Training, ABC):
+class Task(Recorded, Training, ABC):
     """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
@@ -199,6 +200,18 @@ class Task(Training, ABC):
         """Check that the network can be trained with the Trainer's settings."""
         building.check_devices(self.trainer, self.network)
         super().setup(stage)
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The training record for checkpoints: the config, or the arguments with which a program built it."""
+        if self.config is None:
+            self.config = records.of_task(type(self), self.arguments, self.seed)
+        return self.config
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the record of the task, too."""
+        super().on_save_checkpoint(checkpoint)
+        recorded_in(self, checkpoint)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode; check the trained parameters once."""
