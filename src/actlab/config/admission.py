@@ -25,6 +25,11 @@ from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
 
 PACKAGES = ("actlab", "torch.nn", "torch.optim", "torchmetrics", "pytorch_lightning")
+# Modules of torchmetrics whose classes read no files and fetch no models by a name in their arguments.
+METRICS = tuple(
+    f"torchmetrics.{name}"
+    for name in ("classification", "regression", "aggregation", "image.psnr", "image.ssim")
+)
 # Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is ever taken
 # from a record: they run code or write.
 TRAINER = (
@@ -163,7 +168,7 @@ class _Reading:
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
         kinds = tuple(_classes(wanted)) or (Module,)  # without an annotation, as of an activation
         found = locate(dotted) if _is_in_packages(dotted) else None
-        if not (inspect.isclass(found) and _is_in_packages(found.__module__) and issubclass(found, kinds)):
+        if not (inspect.isclass(found) and _may_be_built(found.__module__) and issubclass(found, kinds)):
             raise UntrustedError(key, path, self.remedy)
         return found
 
@@ -174,6 +179,12 @@ def _malformed(key: str) -> ActlabError:
 
 def _is_in_packages(module: str) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in PACKAGES)
+
+
+def _may_be_built(module: str) -> bool:
+    """Return whether a record may name the classes of a module."""
+    in_metrics = any(f"{module}.".startswith(f"{one}.") for one in METRICS)
+    return in_metrics if module.startswith("torchmetrics.") else _is_in_packages(module)
 
 
 def _is_number(text: str) -> bool:
