@@ -2,6 +2,10 @@
 
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,14 +16,18 @@ from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassF1S
 from torchmetrics.image import PeakSignalNoiseRatio
 from torchmetrics.regression import MeanSquaredError
 
+import wandb_logs
 from actlab.config.metrics import directions
 from actlab.errors import ActlabError
-from actlab.experiments import QUIET, build
+from actlab.experiments import build
 from actlab.optim import Plateau
 from actlab.stacking import StackedTask
+from actlab.studies import reading
 from actlab.tasks import AutoencoderTask, ClassificationTask
+from tiny_study import KilledError, execute, kill_after, metrics
 from toys import Frames, FrameTask, K, PlainFrameTask
 
+QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 F1 = {
     "class_path": "torchmetrics.F1Score",
     "init_args": {"task": "multiclass", "num_classes": 10, "average": "macro"},
@@ -116,7 +124,7 @@ def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tm
     results = [json.loads(path.read_text()) for path in sorted(root.glob("*/result.json"))]
     assert {result["engine"] for result in results} == {"stacked"}
     assert all("matrices.json" in result["files"] for result in results)
-    best = {}
+    best: dict[str, dict[float, list[float]]] = {}
     for result in results:
         rows = pd.read_parquet(root / result["id"] / "metrics.parquet")
         assert not rows["metric"].str.contains("confusion").any()
@@ -270,7 +278,7 @@ def test_a_sanity_check_and_an_earlier_evaluation_count_for_nothing(tmp_path):
         found.append((trainer.callback_metrics["val/f1"], task.matrices))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
-    assert set(found[0][1]) == {"val/confusion", "test/confusion"}
+    assert found[0][1].keys() == {"val/confusion", "test/confusion"}
 
 
 def test_a_schedule_may_watch_a_number_and_not_a_matrix():
@@ -283,8 +291,8 @@ def test_a_schedule_may_watch_a_number_and_not_a_matrix():
 
 def test_metrics_change_no_other_number_and_no_id_of_runs_without_them(tmp_path):
     states = []
-    for metrics in ({}, {"f1": F1, "confusion": CONFUSION}):
-        task, trainer, data = experiment(tmp_path, **metrics)
+    for given in ({}, {"f1": F1, "confusion": CONFUSION}):
+        task, trainer, data = experiment(tmp_path, **given)
         trainer.fit(task, datamodule=data)
         logged = {k: v for k, v in trainer.callback_metrics.items() if not k.endswith("f1")}
         states.append({**task.state_dict(), **logged})
@@ -310,3 +318,47 @@ def test_directions_are_those_of_the_built_class():
     assert directions([config_with(f1=F1, confusion=CONFUSION)]) == {"f1": "max"}
     mse = {"class_path": "torchmetrics.MeanSquaredError"}
     assert directions([config_with(a=mse), config_with(a=F1, b=mse)]) == {"a": "", "b": "min"}
+
+
+def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files(tmp_path)
+    assert cli("fit", "-c", "base.yaml", "--trainer.logger", "actlab.reports.wandb.RunLogger").code == 0
+    study = ["study", "run", "mine.yaml", "--set", "seeds=2", "--set", "model.optimizer.lr=0.01"]
+    assert cli(*study, "--logger", "wandb").code == 0
+    logs = [*tmp_path.glob("runs/base/**/*.wandb"), *tmp_path.glob("runs/mine/**/*.wandb")]
+    assert len(logs) == 5
+    for log in logs:
+        steps = wandb_logs.history(log.parent)
+        sides = [tuple(step.get(f"val/confusion/{side}") for side in ("nrows", "ncols")) for step in steps]
+        assert [size for size in sides if size != (None, None)] == [(10, 10)] * 2
+        values = [step["val/f1"] for step in steps if "val/f1" in step]
+        assert wandb_logs.summary(log)["best/val/f1"] == max(values)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_killed_runs_resume_to_the_same_metrics_and_matrices(tmp_path, monkeypatch, stacked):
+    monkeypatch.chdir(tmp_path)
+    files(tmp_path, STUDY.replace("[elu, relu]", "[elu]"))
+    runs = reading.load("mine.yaml", overrides=["trainer.max_epochs=3", "trainer.precision=64-true"]).runs()
+    execute(runs, tmp_path / "straight", stacked)
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
+    execute(runs, tmp_path / "killed", stacked)
+    for run in runs:
+        expected, found = (tmp_path / name / run.id for name in ("straight", "killed"))
+        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
+        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
+
+
+def test_two_devices_have_the_metrics_of_all_samples(tmp_path):
+    config = config_with(f1=F1, confusion=CONFUSION, auroc={**F1, "class_path": "torchmetrics.AUROC"})
+    found = []
+    for devices in (1, 2):
+        config["trainer"] |= {"devices": devices, "accelerator": "cpu", "callbacks": [], "max_epochs": 1}
+        path = tmp_path / f"{devices}.json"
+        text = json.dumps({"config": config, "path": str(path)})
+        program = Path(__file__).parents[1] / "programs/metrics_of_devices.py"
+        subprocess.run([sys.executable, program, text], check=True, cwd=tmp_path, capture_output=True)
+        found.append(json.loads(path.read_text()))
+    assert found[1] == {name: pytest.approx(value) for name, value in found[0].items()}

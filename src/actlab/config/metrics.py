@@ -34,7 +34,8 @@ def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, metric in (item for config in configs for item in _metrics(config)):
         if metric is None or gives_number(metric):
-            mode = {True: "max", False: "min"}.get(getattr(metric, "higher_is_better", None), "")
+            better = getattr(metric, "higher_is_better", None)
+            mode = "" if better is None else "max" if better else "min"
             found[name] = mode if found.get(name, mode) == mode else ""
     return found
 

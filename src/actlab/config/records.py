@@ -72,7 +72,10 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     """Return the record of a task that a program built; ``class_path`` is None without an import path."""
-    model = {"class_path": None, "init_args": {k: v for k, v in given.plain.items() if k != "seed"}}
+    model: dict[str, Any] = {
+        "class_path": None,
+        "init_args": {k: v for k, v in given.plain.items() if k != "seed"},
+    }
     with suppress(UnnamedError):
         model["class_path"] = path_of(kind)
     return with_digests({SEED: seed, "model": model, **({MISSING: given.missing} if given.missing else {})})
