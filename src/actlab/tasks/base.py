@@ -199,6 +199,7 @@ class Task(Recorded, Training, ABC):
     def setup(self, stage: str) -> None:
         """Check that the network can be trained with the Trainer's settings."""
         building.check_devices(self.trainer, self.network)
+        self.config = self.record  # now: the user may edit code that it names during training
         super().setup(stage)
 
     @property
