@@ -13,7 +13,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.config import elsewhere, messages, records, sections
+from actlab.config import elsewhere, messages, metrics, records, sections
 from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
@@ -188,6 +188,7 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
         trainer_defaults: Trainer arguments for keys that the config does not set. Callbacks are ignored here,
             because Lightning adds them to those of the config.
     """
+    metrics.check(given)  # before the parser, which does not name the metric
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
     found: Namespace = Namespace()  # type: ignore[no-untyped-call]
     found[sections.SEED], found.trainer = seed, section("trainer", trainer)

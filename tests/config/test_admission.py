@@ -12,6 +12,10 @@ from typing import Any, get_args
 import pytest
 import pytorch_lightning as pl
 import torch
+import torchmetrics
+from torchmetrics.classification import MulticlassAUROC
+from torchmetrics.image import PeakSignalNoiseRatio
+from torchmetrics.regression import MeanSquaredError
 
 from actlab import datamodules, networks, optim, tasks
 from actlab.config.admission import TRAINER, WRITTEN, UntrustedError, admitted
@@ -28,6 +32,9 @@ TASK = {
         "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}},
         "schedules": {"lr": {"class_path": "actlab.optim.Steps", "init_args": {"factors": {1: 0.5}}}},
         "l2": {"strength": 0.001},
+        "metrics": {
+            "f1": {"class_path": "torchmetrics.F1Score", "init_args": {"task": "multiclass", "num_classes": 10}}
+        },
         "num_classes": 10,
         "input_shape": [1, 28, 28],
     },
@@ -56,6 +63,7 @@ CLASSES = {
     "model.scheduler": SCHEDULERS,
     "model.schedules.lr": public(optim, optim.Schedule),
     "model.l2": [optim.L2],
+    "model.metrics.f1": [torchmetrics.F1Score, MulticlassAUROC, MeanSquaredError, PeakSignalNoiseRatio],
 }
 PLACES = [
     (place, kind, name) for place, kinds in CLASSES.items() for kind in kinds for name in parameters(kind)
@@ -145,6 +153,23 @@ def test_what_a_trainer_does_is_never_taken_from_a_record(tmp_path):
             found = admitted({**RECORD, "trainer": {name: value}}, "trust it").get("trainer", {})
             assert name in TRAINER or not found
             assert all(isinstance(kept, str) for kept in found.values())  # the Trainer rejects an unknown word
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("torchmetrics.text.bert.BERTScore", {"model_name_or_path": "stranger/model"}),
+        ("torchmetrics.multimodal.clip_score.CLIPScore", {"model_name_or_path": "stranger/model"}),
+        ("torchmetrics.image.fid.FrechetInceptionDistance", {"feature_extractor_weights_path": "evil.pt"}),
+        ("torchmetrics.wrappers.BootStrapper", {"base_metric": {"class_path": "torchmetrics.text.BERTScore"}}),
+        ("torch.nn.ReLU", {}),
+    ],
+)
+def test_a_record_names_no_metric_that_fetches_a_model(path, arguments):
+    record = copy.deepcopy(RECORD)
+    record["model"]["init_args"]["metrics"] = {"f1": {"class_path": path, "init_args": arguments}}
+    with pytest.raises(UntrustedError, match=path):
+        admitted(record, "trust it")
 
 
 @pytest.fixture(scope="module")

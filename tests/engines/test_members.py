@@ -63,8 +63,8 @@ class SpiedTask(StackedTask):
         super().__init__(members)
         self.steps = []
 
-    def measured(self, batch, shared):
-        found = super().measured(batch, shared)
+    def measured(self, batch, shared, split=None):
+        found = super().measured(batch, shared, split)
         if self.training:
             self.steps.append(found["loss"].mean(runs=True).detach())
         return found

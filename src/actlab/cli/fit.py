@@ -23,13 +23,14 @@ from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Option, Words
 from actlab.cli.predictions import PredictionTable
-from actlab.config import records, sections
+from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
 from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
+from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError
 from actlab.experiments import ActlabCLI
 from actlab.runtime import matmul
@@ -163,6 +164,7 @@ class CommandLine(ActlabCLI):
             ActlabError: if the checkpoint does not exist or its model differs from the config's.
         """
         with one_line_errors(self.given):
+            metrics.check(self.given)  # before the parser, which does not name the metric
             self.config = config = parser.parse_args(args)
         config.pop("config")
         self.asked |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
@@ -211,6 +213,7 @@ class CommandLine(ActlabCLI):
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         set_save_dirs(config.trainer.logger, self.folder, fit)
+        set_modes(config.trainer.logger, metrics.directions([self.given]))
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         if (trained := trained_config(path)) is not None:
@@ -222,6 +225,7 @@ class CommandLine(ActlabCLI):
         Raises:
             ActlabError: if they differ, or if code or data changed since a fit that is to be resumed.
         """
+        trained = records.completed(trained, self.given["model"])
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))
         except UntrustedError as error:
@@ -259,6 +263,7 @@ class CommandLine(ActlabCLI):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
+        callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.command == "predict":
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer
@@ -281,6 +286,14 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
                 arguments.save_dir = str(folder)
         if lasting and arguments is not None and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
+
+
+def set_modes(logger: Any, modes: Mapping[str, str]) -> None:
+    """Tell the loggers of a parsed config that accept ``modes`` which values of the metrics are better."""
+    for one in logger if isinstance(logger, list) else [logger]:
+        arguments = one.get("init_args") if isinstance(one, Namespace) else None
+        if arguments is not None and arguments.get("modes", "") is None:
+            arguments.modes = {name: mode for name, mode in modes.items() if mode}
 
 
 def main(args: Sequence[str]) -> None:

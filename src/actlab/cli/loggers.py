@@ -97,7 +97,8 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
         raise ActlabError(
             f"--logger {name} requires the package tensorboard, which is not installed: pip install tensorboard"
         )
-    return Loggers(path, study.name, root, study.tags, study.modes, _distinct_texts(study.runs()))
+    known = {name: mode for name, mode in study.modes.items() if mode}
+    return Loggers(path, study.name, root, study.tags, known, _distinct_texts(study.runs()))
 
 
 def unlogged(runs: Sequence[Run], root: Path) -> str:

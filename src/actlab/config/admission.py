@@ -25,6 +25,11 @@ from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError
 
 PACKAGES = ("actlab", "torch.nn", "torch.optim", "torchmetrics", "pytorch_lightning")
+# Modules of torchmetrics whose classes read no files and fetch no models by a name in their arguments.
+METRICS = tuple(
+    f"torchmetrics.{name}"
+    for name in ("classification", "regression", "aggregation", "image.psnr", "image.ssim")
+)
 # Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is ever taken
 # from a record: they run code or write.
 TRAINER = (
@@ -66,6 +71,7 @@ def admitted(
     trust: bool = False,
     said: Iterable[str] = (),
     only: Collection[str] = tuple(SECTIONS),
+    given: Mapping[str, type] | None = None,
 ) -> dict[str, Any]:
     """Return a training record as a config that can be built.
 
@@ -75,9 +81,10 @@ def admitted(
         trust: whether the record may name any class, and files with activations.
         said: classes and activations that the user named; the record may name these too.
         only: the sections to return, ``model`` and ``data`` by default.
+        given: classes that the user gave as objects, by the path under which the record names them.
 
     Returns:
-        Nested values: seed, sections, and the arguments in `TRAINER`.
+        Nested values: seed, sections, and the arguments in `TRAINER`; without data that the record lacks.
 
     Raises:
         UntrustedError: if the record names other code.
@@ -85,9 +92,11 @@ def admitted(
     """
     if not isinstance(found, Mapping) or not isinstance(found.get("trainer", {}), Mapping):
         raise _malformed("model and data")
-    reading = _Reading(remedy, trust, frozenset(said))
+    reading = _Reading(remedy, trust, frozenset(said), given or {})
     config: dict[str, Any] = {SEED: found.get(SEED, 0)}
     for section in only:
+        if section == "data" and section not in found:
+            continue  # a plain Trainer wrote the checkpoint
         config[section] = reading.section(section, found.get(section))
     if trainer := {k: v for k, v in found.get("trainer", {}).items() if k in TRAINER and type(v) in _PLAIN}:
         config["trainer"] = trainer
@@ -101,6 +110,7 @@ class _Reading:
     remedy: str
     trust: bool
     said: frozenset[str]
+    given: Mapping[str, type]
 
     def section(self, name: str, value: Any) -> dict[str, Any]:
         """Return a copy of a section without the folders that it would write to."""
@@ -151,12 +161,14 @@ class _Reading:
         Raises:
             UntrustedError: if the record may not name it at this place.
         """
+        if isinstance(path, str) and path in self.given:
+            return self.given[path]
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if all(part.isidentifier() for part in path.split(".")) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
         kinds = tuple(_classes(wanted)) or ((Module,) if _is_open(wanted) else ())  # as of an activation
         found = locate(dotted) if _is_in_packages(dotted) else None
-        if not (inspect.isclass(found) and _is_in_packages(found.__module__) and issubclass(found, kinds)):
+        if not (inspect.isclass(found) and _may_be_built(found.__module__) and issubclass(found, kinds)):
             raise UntrustedError(key, path, self.remedy)
         return found
 
@@ -167,6 +179,12 @@ def _malformed(key: str) -> ActlabError:
 
 def _is_in_packages(module: str) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in PACKAGES)
+
+
+def _may_be_built(module: str) -> bool:
+    """Return whether a record may name the classes of a module."""
+    in_metrics = any(f"{module}.".startswith(f"{one}.") for one in METRICS)
+    return in_metrics if module.startswith("torchmetrics.") else _is_in_packages(module)
 
 
 def _is_number(text: str) -> bool:

@@ -215,14 +215,20 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
 
     Args:
         metric: name of the metric with its split.
-        known: modes of metrics, by name with split or by last part. For any other metric, high values are
-            better if it is an accuracy, else low values.
+        known: modes of metrics, by name with split or by last part; "" if it must be given. For any other
+            metric, high values are better if it is an accuracy, else low values.
+
+    Raises:
+        ActlabError: if the mode must be given.
 
     >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
     ('max', 'max', 'min')
     """
     known, last = known or {}, metric.rpartition("/")[2]
-    return known.get(metric) or known.get(last) or ("max" if last.endswith("accuracy") else "min")
+    found = known.get(metric, known.get(last, "max" if last.endswith("accuracy") else "min"))
+    if not found:
+        raise ActlabError(f"{metric} does not say whether low or high values are better: give mode: min or max")
+    return found
 
 
 def same(one: Any, other: Any) -> bool:

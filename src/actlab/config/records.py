@@ -7,15 +7,19 @@ from, because the config only names them and they can be edited.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from jsonargparse import Namespace
 
 from actlab.config import elsewhere, identity
 from actlab.config.admission import TRAINER
+from actlab.config.arguments import Arguments, UnnamedError, path_of
 from actlab.config.sections import SECTIONS, SEED
+from actlab.errors import ActlabError
 from actlab.storage import contents
 
+MISSING = "missing"  # key of the names of the model's arguments that no import path names
 SOURCES = "sources"  # key of the digests of the files and code that model and data name
 _NOTHING = "nothing"  # shown in place of a missing key
 
@@ -66,6 +70,64 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
+    """Return the record of a task that a program built; ``class_path`` is None without an import path."""
+    model: dict[str, Any] = {
+        "class_path": None,
+        "init_args": {k: v for k, v in given.plain.items() if k != "seed"},
+    }
+    with suppress(UnnamedError):
+        model["class_path"] = path_of(kind)
+    return with_digests({SEED: seed, "model": model, **({MISSING: given.missing} if given.missing else {})})
+
+
+def with_arguments(found: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
+    """Return a record with some of the model's arguments replaced."""
+    arguments = {
+        k: v for k, v in {**(found["model"].get("init_args") or {}), **given.plain}.items() if k != "seed"
+    }
+    missing = [name for name in missing_in(found) if name not in given.plain]
+    missing = list(dict.fromkeys([*missing, *given.missing]))
+    kept = {name: value for name, value in arguments.items() if name not in missing}
+    others = {key: value for key, value in found.items() if key != MISSING}
+    model = {**found["model"], "init_args": kept}
+    return {**others, SEED: seed, "model": model, **({MISSING: missing} if missing else {})}
+
+
+def missing_in(found: Any) -> list[str]:
+    """Return the names of the model's arguments that a record does not hold.
+
+    Raises:
+        ActlabError: if they are malformed.
+    """
+    names = found.get(MISSING, []) if isinstance(found, Mapping) else []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ActlabError(f"the checkpoint's record of {MISSING} arguments is malformed: give another file")
+    return names
+
+
+def completed(found: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the values of a config where it holds none, because no import path names them.
+
+    Args:
+        found: the record.
+        model: the model section of the config.
+
+    Raises:
+        ActlabError: for an argument that the config does not set either.
+    """
+    names, recorded, given = missing_in(found), found.get("model"), model.get("init_args") or {}
+    if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
+        return dict(found)
+    if unset := [f"model.{name}" for name in names if name not in given]:
+        raise ActlabError(
+            f"the checkpoint does not record {unset[0]}, which has no import path: give --{unset[0]}"
+        )
+    arguments = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
+    path = recorded.get("class_path") or model.get("class_path")
+    return {**found, "model": {"class_path": path, "init_args": arguments}}
+
+
 def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
     """Return a record with the digests of the files and code that its model and data name.
 
@@ -74,12 +136,13 @@ def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None =
         known: see `identity.sources_of`.
     """
     found = elsewhere.original(found)
-    return {**found, SOURCES: identity.sources_of({key: found[key] for key in SECTIONS}, known)}
+    named = {key: found[key] for key in SECTIONS if key in found}
+    return {**found, SOURCES: identity.sources_of(named, known)}
 
 
 def changed_code(found: Mapping[str, Any]) -> list[str]:
     """Return the names of code in a record's model and data that was edited or removed after training."""
-    return _changed(found, [found["model"], found["data"].get("class_path")], of_data=False)
+    return _changed(found, [found["model"], found.get("data", {}).get("class_path")], of_data=False)
 
 
 def changed_files(found: Mapping[str, Any], used: Mapping[str, Any]) -> list[str]:

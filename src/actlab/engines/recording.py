@@ -16,6 +16,7 @@ from torch import Tensor
 
 from actlab import activations
 from actlab.engines import unit_records
+from actlab.engines.matrices import taken_matrices
 from actlab.runtime.guards import ended
 from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
@@ -108,6 +109,7 @@ class Recorder(Checkpoint):
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
         epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
+        matrices = taken_matrices(trainer, len(self.folders))
         for r, folder in self._active_runs():
             rows = self._pending[r]
             if trainer.strategy.reduce_boolean_decision(diverged(rows), all=False):
@@ -116,10 +118,11 @@ class Recorder(Checkpoint):
                 continue
             if trainer.is_global_zero:
                 folder.append(rows)
+                folder.keep_matrices(matrices[r])
                 unit_records.append(folder, epoch, units, r)
             self._keep(r, trainer, epoch, rows)
             self.rows[r] += rows
-            self._log(r, rows)
+            self._log(r, rows, matrices[r])
         self._pending = [[] for _ in self.folders]
         self.stopped = trainer.should_stop
         if still := self._active_runs():
@@ -197,8 +200,8 @@ class Recorder(Checkpoint):
     def _diverge(self, r: int, trainer: pl.Trainer) -> None:
         """Handle a run that has diverged; its checkpoint of the epoch before is left unchanged."""
 
-    def _log(self, r: int, rows: Sequence[Row]) -> None:
-        """Pass rows to the run's logger; Lightning has already logged those of a single run."""
+    def _log(self, r: int, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
+        """Pass rows and matrices to the run's logger; Lightning has already logged those of a single run."""
 
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))

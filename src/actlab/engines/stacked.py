@@ -27,6 +27,7 @@ from actlab.stacking.building import build_tasks
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies.folders import Row, RunFolder
 from actlab.studies.plan import Run
+from actlab.tasks.metrics import log_table
 
 
 class StackRecorder(Recorder):
@@ -65,13 +66,15 @@ class StackRecorder(Recorder):
         task = stacked_in(trainer)
         return state_of(task.network, r), task.members[r].config
 
-    def _log(self, r: int, rows: Sequence[Row]) -> None:
+    def _log(self, r: int, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
         if r in self.loggers:
             steps: dict[int, dict[str, float]] = {}
             for row in rows:
                 steps.setdefault(row.step, {"epoch": row.epoch})[row.name] = row.value
             for step, metrics in steps.items():
                 self.loggers[r].log_metrics(metrics, step)
+            for name, values in matrices.items():
+                log_table(self.loggers[r], name, values, rows[-1].step)
 
     def _diverge(self, r: int, trainer: pl.Trainer) -> None:
         """Close the run with its weights from the epoch before; in the first epoch there are none."""

@@ -133,9 +133,10 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record values at a step."""
+        """Record values at a step; a table is in no summary."""
         for name, value in metrics.items():
-            self._logged.setdefault(name, []).append(float(value))
+            if not isinstance(value, wandb.Table):
+                self._logged.setdefault(name, []).append(float(value))
         super().log_metrics(metrics, step)
 
     @rank_zero_only

@@ -93,12 +93,13 @@ class StackedTask(Training):
             yield member.to(self.device).train(self.training)
 
     @calling
-    def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``.
 
         Args:
             batch: tensors ``(R, B, *)``, or ``(B, *)`` if all members share them.
             shared: whether all members share the batch.
+            split: the evaluation whose metrics of torchmetrics the batch updates; None updates none.
         """
         first = self.members[0]
         first.training = self.training
@@ -108,6 +109,18 @@ class StackedTask(Training):
             apart = [m.inputs(_of_member(batch, r, shared)) for r, m in enumerate(self.members)]
             inputs = tuple(torch.stack(parts) for parts in zip(*apart, strict=True))
         output = self.network(*inputs, shared=shared and _takes_run_axis(first.inputs))
+        found = self._quantities(output, batch, shared)
+        if split is not None:
+            values, weights = found["loss"]
+            weights = None if weights is None else weights.expand_as(values)
+            for r, member in enumerate(self.members):
+                loss = Quantity(values[r], None if weights is None else weights[r])
+                member.update_metrics(split, output[r], _of_member(batch, r, shared), loss)
+        return found
+
+    def _quantities(self, output: Tensor, batch: Batch, shared: bool) -> dict[str, Quantity]:
+        """Return the quantities of all members, from one call if the task accepts a run axis."""
+        first = self.members[0]
         if _takes_run_axis(first.quantities):
             return first.quantities(output, batch)
         for member in self.members:

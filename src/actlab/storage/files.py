@@ -11,7 +11,7 @@ import secrets
 import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -146,6 +146,16 @@ def write_sealed(path: Path, content: Any) -> None:
     plain = json.loads(json.dumps(content, default=str, ensure_ascii=False).encode(errors="replace"))
     entries = plain if isinstance(plain, dict) else {"content": plain}
     write_atomically(path, json.dumps({"digest": _digest(entries), **entries}, indent=1) + "\n")
+
+
+def update_sealed(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
+    """Add entries to a JSON file of `write_sealed`, or replace them; nothing is written without entries.
+
+    Raises:
+        DamagedError: if the file is damaged.
+    """
+    if entries:
+        write_sealed(path, {**(read_json(path, dict[str, Any], remedy) if path.exists() else {}), **entries})
 
 
 def regular(path: Path) -> Path:

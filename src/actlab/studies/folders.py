@@ -8,6 +8,7 @@
         metrics.csv       rows during training, for people only: a resumed run reads the rows in its checkpoint
         metrics.parquet   all rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       status and summaries for tables; written last, it marks the run as finished
+        matrices.json     the latest result of each metric that is not a number, such as a confusion matrix
         units.parquet     measurements of each unit, if a callback records them: `engines.unit_records`
         logger.json       the run's id for loggers
         checkpoints/      last.ckpt and the checkpoints that the study keeps: best.ckpt, epoch=5.ckpt
@@ -25,7 +26,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,7 @@ from actlab.storage.files import (
     read_json,
     regular,
     replacing,
+    update_sealed,
     write_atomically,
     write_sealed,
 )
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METRICS = "metrics.parquet"  # file name in a run's folder: all rows
+MATRICES = "matrices.json"  # file name in a run's folder
 RESULT = "result.json"  # file name in a run's folder; its presence marks the run as finished
 COSTS = "cost.json"  # file name in a study's folder
 VALUES = "values.csv"  # written together with the figures
@@ -61,7 +64,7 @@ DIVERGED: Final = "diverged"
 SUMMARY: Final = "summary"  # key in result.json: summaries by name and condition
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
 # Files that result.json may list.
-_PARTS = re.compile(r"(metrics|units)\.parquet|config\.yaml|checkpoints/[\w.=-]+\.ckpt")
+_PARTS = re.compile(r"(metrics|units)\.parquet|matrices\.json|config\.yaml|checkpoints/[\w.=-]+\.ckpt")
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
@@ -205,6 +208,7 @@ class RunFolder:
         return [
             self.metrics,
             self.path / UNITS,
+            self.path / MATRICES,
             self.path / "config.yaml",
             *sorted(self.checkpoint.parent.glob("[!.]*.ckpt")),
         ]
@@ -275,6 +279,10 @@ class RunFolder:
             )
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
+
+    def keep_matrices(self, found: Mapping[str, Any]) -> None:
+        """Write results that are not numbers to ``matrices.json``, over those of the same names."""
+        update_sealed(self.path / MATRICES, found, self.remedy)
 
     def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished.

@@ -33,6 +33,7 @@ from actlab.config.keys import (
     short,
     with_import_paths,
 )
+from actlab.config.metrics import directions
 from actlab.errors import ActlabError, unknown
 from actlab.storage.collection import uncollected
 
@@ -141,6 +142,11 @@ class Block:
         for key, value in {**self.settings, **more}.items():
             set_dotted(config, key, copy.deepcopy(value))
         return config
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The config of the first grid point."""
+        return self.config({key: values[0] for key, values in self.grid.items()})
 
 
 @dataclass(frozen=True)
@@ -351,12 +357,13 @@ class Study:
         points = ((b, {key: value}) for b in self.blocks for key in b.grid for value in b.grid[key])
         return self.smoke or any(_uses_partial_data(block.config(point)) for block, point in points)
 
-    @property
+    @cached_property
     def modes(self) -> dict[str, str]:
-        """``min`` or ``max`` by metric, from the selection rule and the table; argument of `mode_of`."""
+        """``min`` or ``max`` by metric, from its class, the selection rule and the table; see `mode_of`."""
+        found = directions(block.first for block in self.blocks)
         said = {self.select.metric: self.select.mode}
         said |= {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
-        return {**{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
+        return {**found, **{metric.rpartition("/")[2]: mode for metric, mode in said.items()}, **said}
 
     def is_own(self, key: str, value: Any) -> bool:
         """Return whether a grid value is an activation of the user: added to the grid, or not one of actlab's.

@@ -23,6 +23,7 @@ from actlab.config.keys import (
     short,
     value_key,
 )
+from actlab.config.metrics import directions
 from actlab.config.places import SAMPLE, check_sample
 from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
@@ -84,7 +85,8 @@ def load(
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if units and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
-    mode = file.select.mode or mode_of(file.select.metric)
+    known = directions(block.first for block in blocks)
+    mode = file.select.mode or mode_of(file.select.metric, known)
     select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
     for key in select.tune:
         if key not in keys:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
+from torchmetrics import Metric
 
 from actlab.networks import Autoencoder
 from actlab.optim import L2, Schedule
@@ -40,6 +41,7 @@ class AutoencoderTask(Task):
         l2: L2 | None = None,
         clean_training_loss: bool = True,
         seed: int = 0,
+        metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__(
             activation,
@@ -53,8 +55,13 @@ class AutoencoderTask(Task):
             l2,
             clean_training_loss,
             seed=seed,
+            metrics=metrics,
         )
         self.axes = len(input_shape)
+
+    def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return reconstructions and inputs, ``(B, *input_shape)``."""
+        return output.view_as(batch[0]), batch[0]
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:

@@ -15,8 +15,10 @@ from typing import IO, Any, Literal, Self
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torchmetrics import Metric
 
 from actlab import activations, optim
+from actlab.config import records
 from actlab.errors import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
@@ -25,15 +27,16 @@ from actlab.random import hashing, streams
 from actlab.random.seeding import SeedGlobal, own_generators
 from actlab.runtime import third_party
 from actlab.tasks import building
-from actlab.tasks.quantities import Quantity, takes_run_axis
+from actlab.tasks.metrics import Metrics
+from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import restored
+from actlab.tasks.restoring import Recorded, recorded_in, restored
 from actlab.tasks.training import Batch, Training
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
-class Task(Training, ABC):
+class Task(Recorded, Training, ABC):
     """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
@@ -55,6 +58,8 @@ class Task(Training, ABC):
         clean_training_loss: log ``train/clean_loss``; costs a forward pass per batch if training is random.
         training_metrics: names from `metric_names` that are also logged as ``train/…``, in training mode.
         seed: determines the initial weights and the random masks.
+        metrics: metrics of torchmetrics by name, logged as ``val/…`` and ``test/…``; see `compared`. A result
+            that is not one number is kept in ``matrices``.
 
     Raises:
         ActlabError: for an unknown activation, parameter or metric, or for weights on an accelerator.
@@ -78,6 +83,7 @@ class Task(Training, ABC):
         clean_training_loss: bool = True,
         training_metrics: Sequence[str] = (),
         seed: int = 0,
+        metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         super().__init__()
         self.seed = seed
@@ -100,7 +106,9 @@ class Task(Training, ABC):
         self.schedules, self.l2 = dict(schedules or {}), l2
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))  # metrics logged for training batches
         train = [*self.trained, *["clean_loss"] * clean_training_loss, *["penalised_loss"] * (l2 is not None)]
-        names = {"train": train, "val": self.metric_names, "test": self.metric_names}
+        self.metrics = Metrics(metrics, self.metric_names)
+        evaluated = [*self.metric_names, *(self.metrics.numbers if self.schedules else ())]
+        names = {"train": train, "val": evaluated, "test": evaluated}
         logged = [f"{split}/{name}" for split, of_split in names.items() for name in of_split]
         building.check_schedules(self.schedules, logged)
         self._checked = False
@@ -161,14 +169,50 @@ class Task(Training, ABC):
         return self.measured(batch)["loss"].mean()
 
     @third_party.calling
-    def measured(self, batch: Batch, shared: bool = True) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
-        return self.quantities(self(*self.inputs(batch)), batch)
+        output = self(*self.inputs(batch))
+        found = self.quantities(output, batch)
+        if split is not None:
+            self.update_metrics(split, output, batch, found["loss"])
+        return found
+
+    def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what `metrics` compare: by default the output and the second tensor of the batch."""
+        return output, batch[1]
+
+    def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity) -> None:
+        """Add a batch to the metrics of torchmetrics, without padding.
+
+        Args:
+            split: ``val`` or ``test``.
+            output: the network's output.
+            batch: the batch.
+            loss: the loss of each value; values of weight 0 are left out.
+        """
+        predictions, targets = self.compared(output, batch)
+        if loss.weights is not None:
+            counts = loss.weights.expand_as(loss.values) > 0
+            predictions, targets = predictions[counts], targets[counts]
+        self.metrics.update(split, at_least_float(predictions), targets)
 
     def setup(self, stage: str) -> None:
         """Check that the network can be trained with the Trainer's settings."""
         building.check_devices(self.trainer, self.network)
+        self.config = self.record  # now: the user may edit code that it names during training
         super().setup(stage)
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The training record for checkpoints: the config, or the arguments with which a program built it."""
+        if self.config is None:
+            self.config = records.of_task(type(self), self.arguments, self.seed)
+        return self.config
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the record of the task, too."""
+        super().on_save_checkpoint(checkpoint)
+        recorded_in(self, checkpoint)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the batch in training mode; check the trained parameters once."""

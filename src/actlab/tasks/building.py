@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torchmetrics import Metric
 
+from actlab.config.metrics import KEY
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, Plateau, Schedule
@@ -59,6 +61,19 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in allowed:
             raise unknown("metric of a plateau schedule", schedule.metric, allowed)
+
+
+def check_classes(metrics: Mapping[str, Metric], num_classes: int) -> None:
+    """Reject a metric of another number of classes than the task's.
+
+    Raises:
+        ActlabError: with the metric's key.
+    """
+    for name, metric in metrics.items():
+        if (classes := getattr(metric, "num_classes", None)) not in (None, num_classes):
+            raise ActlabError(
+                f"{KEY}.{name}.num_classes {classes}: the task has {num_classes} classes: give {num_classes}"
+            )
 
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
+from torchmetrics import Metric
 
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
+from actlab.tasks import building
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
@@ -49,6 +51,7 @@ class ClassificationTask(Task):
         training_metrics: Sequence[str] = (),
         seed: int = 0,
         top: int | None = None,
+        metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
@@ -66,7 +69,9 @@ class ClassificationTask(Task):
             clean_training_loss,
             training_metrics,
             seed,
+            metrics,
         )
+        building.check_classes(self.metrics.given, num_classes)
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import fsspec
 import pytorch_lightning as pl
@@ -17,12 +17,32 @@ from torch import Tensor, nn
 
 from actlab.config import messages, records
 from actlab.config.admission import admitted
+from actlab.config.arguments import Arguments, converted, of_call
 from actlab.config.signatures import locate, parameters
 from actlab.errors import ActlabError, one_line
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
 
 _LIGHTNINGS = "hyper_parameters"  # where `save_hyperparameters` puts a module's arguments
+
+
+class Recorded:
+    """Base class of tasks that keep their arguments as plain values, for the record in checkpoints."""
+
+    arguments: Arguments
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments; a copy is made without any, and takes those of the original."""
+        self = super().__new__(cls)
+        self.arguments = of_call(cls, args, kwargs)
+        return self
+
+
+def recorded_in(task: Any, checkpoint: dict[str, Any]) -> None:
+    """Add the record of a task to a checkpoint, and make its hyperparameters plain values."""
+    checkpoint[checkpoints.CONFIG] = task.record
+    if _LIGHTNINGS in checkpoint:  # a subclass calls `save_hyperparameters`
+        checkpoint[_LIGHTNINGS] = converted(checkpoint[_LIGHTNINGS]).plain
 
 
 def restored(
@@ -51,10 +71,11 @@ def restored(
         own = {key: v for key, v in checkpoint[_LIGHTNINGS].items() if not key.startswith("_")}
         config = {"model": {"class_path": _path(kind), "init_args": own}}
     elif config is None and arguments:
-        config = {"model": {"class_path": _path(kind)}}
+        config = {"model": {"class_path": _path(kind), "init_args": {}}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
+    if config is not None:
+        task.config = records.with_arguments(config, converted(arguments), task.seed)
     if checkpoints.CONFIG in checkpoint and hparams_file is None and not arguments:
-        task.config = config
         for text in records.changed_code(config):
             warnings.warn(
                 f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
@@ -91,16 +112,24 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
             f"program, wrote it): give the arguments of {kind.__name__}"
         )
     recorded = config.get("model") if isinstance(config, Mapping) else None
-    path = recorded.get("class_path") if isinstance(recorded, Mapping) else None
+    path = recorded.get("class_path", "") if isinstance(recorded, Mapping) else ""
+    if path is None and isinstance(recorded, Mapping):  # no import path: the user's class
+        path, config = _path(kind), {**config, "model": {**recorded, "class_path": _path(kind)}}
+    said = isinstance(path, str) and (path == _path(kind) or _named(path) is kind)
+    for name in records.missing_in(config):
+        if name not in arguments:
+            raise ActlabError(
+                f"the checkpoint does not record {name!r}, which has no import path: give "
+                f"{kind.__name__}.load_from_checkpoint(…, {name}=…)"
+            )
     remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
-    said = [path] if isinstance(path, str) and _named(path) is kind else []
-    config = admitted(config, remedy, trust, said, only=("model",))
+    config = admitted(config, remedy, trust, only=("model",), given={path: kind} if said else {})
     found: Any = kind if said else locate(config["model"]["class_path"])
     if not issubclass(found, kind):
         raise ActlabError(f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class")
     given = {key: v for key, v in config["model"]["init_args"].items() if key not in arguments}
     if "seed" in (parameters(found) or ()) and "seed" not in arguments:
-        given["seed"] = config["seed_everything"]
+        given.setdefault("seed", config["seed_everything"])
     try:
         return _built(found, given, arguments)
     except ActlabError:

@@ -25,6 +25,7 @@ from actlab.random.streams import Stream
 from actlab.runtime.modules import Lending, evaluating
 from actlab.storage.checkpoints import check_whole_epochs
 from actlab.tasks import building
+from actlab.tasks.metrics import as_plain, is_number, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean
 from actlab.tasks.restoring import as_precise_as
 
@@ -39,6 +40,8 @@ class Training(pl.LightningModule, ABC):
 
     Attributes:
         network: the network of all members.
+        matrices: the latest result of each metric that is not a number, such as a confusion matrix, of each
+            member, as nested lists by ``{split}/{name}``.
         stream: the stream of their random numbers. Each step seeds Python's, NumPy's and torch's generators by
             its position, and restores them.
     """
@@ -51,6 +54,7 @@ class Training(pl.LightningModule, ABC):
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._means, self._lend = Means(), Lending()
+        self.matrices: dict[str, list[Any]] = {}
 
     @property
     @abstractmethod
@@ -58,12 +62,13 @@ class Training(pl.LightningModule, ABC):
         """The tasks being trained; the metrics of the first hold for all."""
 
     @abstractmethod
-    def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
+    def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode, with values ``(R, B, *)`` in a stack.
 
         Args:
             batch: tensors ``(B, *)``, or ``(R, B, *)`` if each member of a stack has its own batch.
             shared: whether the members of a stack share the batch.
+            split: the evaluation whose metrics of torchmetrics the batch updates; None updates none.
         """
 
     @abstractmethod
@@ -138,7 +143,8 @@ class Training(pl.LightningModule, ABC):
 
     def _evaluate(self, split: str, batch: Batch) -> None:
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
-            found = self.measured(batch, shared=True)
+            updated = {"split": split} if self.members[0].metrics else {}
+            found = self.measured(batch, shared=True, **updated)
         for name, quantity in found.items():
             self._add(f"{split}/{name}", quantity)
 
@@ -159,15 +165,30 @@ class Training(pl.LightningModule, ABC):
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
-        self._log("val", self._epoch_means("val", self.members[0].metric_names))
+        self._log("val", self._epoch_means("val", self.members[0].metric_names) | self._epoch_metrics("val"))
 
     def on_test_epoch_end(self) -> None:
         """Log ``test/…``."""
-        self._log("test", self._epoch_means("test", self.members[0].metric_names))
+        self._log("test", self._epoch_means("test", self.members[0].metric_names) | self._epoch_metrics("test"))
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
         return {f"{split}/{name}": self._mean_over_devices(f"{split}/{name}") for name in names}
+
+    def _epoch_metrics(self, split: str) -> dict[str, Tensor]:
+        """Return the metrics of torchmetrics that are numbers, and keep all others in ``matrices``."""
+        if not self.members[0].metrics:
+            return {}
+        found = [member.metrics.take(split, self.device) for member in self.members]
+        results = {f"{split}/{name}": [of_run[name] for of_run in found] for name in found[0]}
+        numbers = {name: torch.stack(of_runs) for name, of_runs in results.items() if is_number(of_runs[0])}
+        if not self.trainer.sanity_checking:
+            others = {name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers}
+            self.matrices |= others
+            for logger in () if self.stacked else self.trainer.loggers:
+                for name, (values,) in others.items():
+                    log_table(logger, name, values, self.trainer.global_step)
+        return {name: values if self.stacked else values[0] for name, values in numbers.items()}
 
     def _mean_over_devices(self, name: str) -> Tensor:
         mean = WeightedMean().to(self.device)

@@ -1,0 +1,100 @@
+"""Metrics of torchmetrics in a config: whether a metric is a number, and which values of it are better.
+
+This module loads torch and torchmetrics only for configs that name such metrics.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from actlab.config.keys import class_of, get_dotted, set_dotted
+from actlab.errors import ActlabError
+
+KEY = "model.metrics"
+_PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
+
+
+def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return ``min`` or ``max`` for each metric by its class's ``higher_is_better``; "" if that is unknown.
+
+    Metrics whose results are no numbers are left out.
+
+    Args:
+        configs: complete configs, such as one for each block of a study.
+
+    Raises:
+        ActlabError: for a metric of torchmetrics that cannot be built.
+    """
+    found: dict[str, str] = {}
+    for name, metric in (item for config in configs for item in _metrics(config)):
+        if metric is None or gives_number(metric):
+            better = getattr(metric, "higher_is_better", None)
+            mode = "" if better is None else "max" if better else "min"
+            found[name] = mode if found.get(name, mode) == mode else ""
+    return found
+
+
+def recorded(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of a config's metrics whose results are numbers, and so columns of tables."""
+    return [name for name, metric in _metrics(config) if metric is None or gives_number(metric)]
+
+
+def gives_number(metric: Any) -> bool:
+    """Return whether the result of a metric is one number.
+
+    A metric that cannot be computed before an update is one if it says which values are better: curves do not.
+    """
+    with warnings.catch_warnings(), suppress(Exception):  # a third-party metric may raise anything
+        warnings.simplefilter("ignore")  # compute before update
+        return getattr(metric.clone().compute(), "ndim", None) == 0
+    return metric.higher_is_better is not None
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Build each metric of a config.
+
+    Raises:
+        ActlabError: for an argument that the metric's constructor rejects.
+    """
+    for name, value in _given(config).items():
+        _built(name, json.dumps(value, default=str))
+
+
+def _given(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = get_dotted(dict(config), KEY)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _metrics(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each metric of a config and the metric; None for a class of another package."""
+    for name, value in _given(config).items():
+        known = str(class_of(value)).partition(".")[0] == _PACKAGE
+        yield str(name), _built(str(name), json.dumps(value, default=str)) if known else None
+
+
+@cache
+def _built(name: str, text: str) -> Any:
+    """Build a metric from its class path and arguments as JSON."""
+    from jsonargparse import ArgumentParser
+
+    from actlab.config import messages
+    from actlab.config.signatures import locate
+
+    parser, key, value = ArgumentParser(exit_on_error=False), f"{KEY}.{name}", json.loads(text)
+    if not isinstance(value, str | dict):
+        raise ActlabError(f"{key} {value!r}: give a class_path with its init_args")
+    parser.add_subclass_arguments(locate(f"{_PACKAGE}.Metric"), key, required=True)
+    given: dict[str, Any] = {}
+    set_dotted(given, key, value)
+    with messages.one_line_errors(given):
+        parsed = parser.parse_object(copy.deepcopy(given))
+    try:
+        return parser.instantiate(parsed)[key]
+    except Exception as error:  # a constructor may raise anything
+        raise ActlabError(f"{key}: {messages.unbuilt(error)}") from error

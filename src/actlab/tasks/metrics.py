@@ -1,0 +1,114 @@
+"""Metrics of torchmetrics that a task evaluates besides its quantities.
+
+Shapes: ``N`` samples, frames or tokens without padding.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from actlab.config.metrics import KEY, gives_number
+from actlab.errors import ActlabError, one_line
+from actlab.runtime import third_party
+
+
+class Metrics:
+    """The metrics of one task. Each evaluation has states of its own, which end with its result.
+
+    Args:
+        given: metrics by name; they are never updated themselves.
+        taken: names of the task's own metrics.
+
+    Raises:
+        ActlabError: for a name that is taken or cannot be part of ``val/name``.
+    """
+
+    def __init__(self, given: Mapping[str, Metric] | None, taken: Collection[str]) -> None:
+        self.given = dict(given or {})
+        self._running: dict[str, dict[str, Metric]] = {}  # by split
+        for name in self.given:
+            if not re.fullmatch(r"[\w-]+", name) or name in taken:
+                raise ActlabError(
+                    f"{KEY}.{name}: give the metric a name of letters, digits, _ and -, other than "
+                    f"{', '.join(taken)}"
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self.given)
+
+    @property
+    def numbers(self) -> list[str]:
+        """Names of the metrics whose results are numbers."""
+        return [name for name, metric in self.given.items() if gives_number(metric)]
+
+    @third_party.calling
+    def update(self, split: str, predictions: Tensor, targets: Tensor) -> None:
+        """Add a batch to an evaluation.
+
+        Args:
+            split: ``val`` or ``test``.
+            predictions: ``(N, *)``.
+            targets: ``(N, *)``.
+
+        Raises:
+            ActlabError: if a metric rejects the batch.
+        """
+        for name, metric in self._states(split, targets.device) if len(targets) else ():
+            try:
+                metric.update(predictions, targets)
+            except (ValueError, RuntimeError, TypeError, IndexError) as error:
+                raise ActlabError(
+                    f"{KEY}.{name} rejects predictions {tuple(predictions.shape)} and targets "
+                    f"{tuple(targets.shape)}: {one_line(error)}"
+                ) from error
+
+    @third_party.calling
+    def take(self, split: str, device: torch.device) -> dict[str, Any]:
+        """Return the results of an evaluation over all devices, by name, and end it."""
+        with warnings.catch_warnings():  # this device may have had no sample
+            warnings.filterwarnings("ignore", ".*compute.* method of metric .* was called before the")
+            found = {name: metric.compute() for name, metric in self._states(split, device)}
+        del self._running[split]
+        return found
+
+    def _states(self, split: str, device: torch.device) -> Iterator[tuple[str, Metric]]:
+        if split not in self._running:
+            self._running[split] = {name: metric.clone() for name, metric in self.given.items()}
+        for name, metric in self._running[split].items():
+            yield name, metric if metric.device == device else metric.to(device)
+
+
+def is_number(result: Any) -> bool:
+    """Return whether a result is one number, which can be logged."""
+    return isinstance(result, Tensor) and result.dim() == 0
+
+
+def as_plain(result: Any) -> Any:
+    """Return a result as nested lists of numbers; mappings keep their keys."""
+    if isinstance(result, Tensor):
+        return result.tolist()
+    if isinstance(result, Mapping):
+        return {str(key): as_plain(value) for key, value in result.items()}
+    return [as_plain(value) for value in result] if isinstance(result, list | tuple) else result
+
+
+def log_table(logger: object, name: str, values: Any, step: int) -> None:
+    """Pass a vector or matrix of numbers to a logger with Lightning's ``log_table``, such as that of W&B.
+
+    Args:
+        logger: a logger; one without the method is skipped.
+        name: name of the metric with its split.
+        values: the result of `as_plain`; neither a vector nor a matrix is skipped.
+        step: number of updates.
+    """
+    rows = values if isinstance(values, list) and all(isinstance(row, list) for row in values) else [values]
+    flat = all(isinstance(row, list) and all(isinstance(v, int | float) for v in row) for row in rows)
+    if callable(log := getattr(logger, "log_table", None)) and flat and len({len(row) for row in rows}) == 1:
+        log(name, columns=[str(k) for k in range(len(rows[0]))], data=rows, step=step)
