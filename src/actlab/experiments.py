@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -30,26 +30,32 @@ warnings.filterwarnings("ignore", "This DataLoader will create")
 # Lightning 2.6 uses a name that torch 2.13 deprecates.
 warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
 
-# Arguments of LightningCLI: the config names the classes of model and data, and models build their optimisers.
+# Arguments of LightningCLI: the config names the classes of model and data.
 ANY_CLASSES: dict[str, Any] = {
     **{"model_class": pl.LightningModule, "subclass_mode_model": True},
     **{"datamodule_class": pl.LightningDataModule, "subclass_mode_data": True},
-    "auto_configure_optimizers": False,
 }
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
 class ActlabCLI(LightningCLI):
-    """LightningCLI for one nested config; passes the seed to task and data, and the data's shapes to the task.
+    """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
     Args:
-        given: the config.
+        given: nested values that the user states, without defaults.
+        args: what LightningCLI parses: the words of a command line, or ``given``.
         record: the callback that saves the resolved config.
-        trainer_defaults: Trainer arguments for keys that the config does not set.
+        any_optimizer: whether LightningCLI's options ``optimizer`` and ``lr_scheduler`` exist.
+        trainer_defaults: Trainer arguments for keys that are not given.
     """
 
     def __init__(
-        self, given: Mapping[str, Any], record: type[SaveConfigCallback] | None = None, **trainer_defaults: Any
+        self,
+        given: Mapping[str, Any],
+        args: Any,
+        record: type[SaveConfigCallback] | None = None,
+        any_optimizer: bool = False,
+        **trainer_defaults: Any,
     ) -> None:
         self.given = given
         super().__init__(
@@ -57,49 +63,37 @@ class ActlabCLI(LightningCLI):
             save_config_callback=record,
             save_config_kwargs={"save_to_log_dir": False} if record else None,
             trainer_defaults=trainer_defaults,
-            args=dict(given),
+            seed_everything_default=0,
+            auto_configure_optimizers=any_optimizer,
+            parser_kwargs={"exit_on_error": False},
+            args=args,
             run=False,
         )
 
-    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
-        self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
-        self._link_shapes(self.parser)
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse each section to the types of its class."""
-        self.config = resolved(self.given, self.trainer_defaults)
-
-    def _link_shapes(self, parser: LightningArgumentParser) -> None:
+    def link_shapes(self, parser: LightningArgumentParser) -> None:
+        """Add a link from the data to the model for each shape that is not given."""
         for name in sections.linked_shapes(self.given):
             parser.link_arguments(
-                "data", f"model.init_args.{name}", compute_fn=self._shape(name), apply_on="instantiate"
+                "data", f"model.init_args.{name}", compute_fn=_Shape(self, name), apply_on="instantiate"
             )
 
-    def _shape(self, name: str) -> Callable[[pl.LightningDataModule], Any]:
-        """Return a function that reads a shape of the data for the model; see `shape_for`."""
-
-        def read(data: pl.LightningDataModule) -> Any:
-            return shape_for(self._model, self._arguments, name, data)
-
-        read.__name__ = name  # what --help shows
-        return read
-
     @property
-    def _model(self) -> type:
+    def model_type(self) -> type:
+        """The model's class."""
         found: type = locate(self.config.model.class_path)
         return found
 
     @property
-    def _arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
+        """The model's arguments with their defaults."""
         arguments = self.config.model.get("init_args")
         return dict(arguments.as_dict()) if arguments else {}
 
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
         self.config_dump = records.plain(self.config)  # else Lightning creates it by dumping and parsing YAML
-        if issubclass(self._model, Task) and "activation" in self._arguments:
-            activations.factory(self._arguments["activation"])
+        if issubclass(self.model_type, Task) and "activation" in self.arguments:
+            activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
         """Set the training record for checkpoints, and check the shapes that the config sets.
@@ -107,9 +101,9 @@ class ActlabCLI(LightningCLI):
         Raises:
             ActlabError: if a shape in the config differs from the data's.
         """
-        for name in sections.SHAPES if issubclass(self._model, Task) else ():
+        for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
-                check_shape(name, self._arguments.get(name), self.datamodule)
+                check_shape(name, self.arguments.get(name), self.datamodule)
         config = records.with_digests(records.record(self.config, self._linked_shapes()))
         if isinstance(self.model, Task):
             self.model.config = config
@@ -118,8 +112,8 @@ class ActlabCLI(LightningCLI):
 
     def _linked_shapes(self) -> dict[str, Any]:
         """Return the shapes that the model got from the data."""
-        linked = [name for name in sections.linked_shapes(self.given) if name in self._arguments]
-        return {name: shape_for(self._model, self._arguments, name, self.datamodule) for name in linked}
+        linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
+        return {name: shape_for(self.model_type, self.arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
         """Build data, task and Trainer.
@@ -151,6 +145,39 @@ class ActlabCLI(LightningCLI):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
         trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
         return trainer
+
+
+class _Shape:
+    """Read a shape of the data for the model of a run; see `shape_for`. Spawned processes unpickle it."""
+
+    def __init__(self, cli: ActlabCLI, name: str) -> None:
+        self.cli, self.name = cli, name
+        self.__name__ = name  # what --help shows
+
+    def __call__(self, data: pl.LightningDataModule) -> Any:
+        """Return the shape."""
+        return shape_for(self.cli.model_type, self.cli.arguments, self.name, data)
+
+
+class ConfigCLI(ActlabCLI):
+    """`ActlabCLI` for a nested config, whose sections are parsed from a cache.
+
+    Args:
+        given: the config.
+        trainer_defaults: Trainer arguments for keys that the config does not set.
+    """
+
+    def __init__(self, given: Mapping[str, Any], **trainer_defaults: Any) -> None:
+        super().__init__(given, dict(given), **trainer_defaults)
+
+    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
+        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
+        self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
+        self.link_shapes(self.parser)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse each section to the types of its class."""
+        self.config = resolved(self.given, self.trainer_defaults)
 
 
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
@@ -245,5 +272,5 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
-        cli = ActlabCLI(given, **{**QUIET, **trainer_defaults})
+        cli = ConfigCLI(given, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

@@ -403,7 +403,7 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(fit
         (["--model.seed", "3"], ["model.seed", "seed_everything"]),
         (["--model.num_classes", "3"], ["model.num_classes", "3", "10"]),
         (["--model.input_shape", "[784]"], ["model.input_shape", "784", "28"]),
-        (["--seed_everything", "true"], ["seed_everything", "whole number"]),
+        (["--seed_everything", "false"], ["seed_everything", "whole number"]),
         (["--seed_everything", "-1"], ["seed_everything", "-1"]),
         (["--optimizer", "torch.optim.SGD"], ["'optimizer'", "model.optimizer"]),
         (["--lr_scheduler", "torch.optim.lr_scheduler.StepLR"], ["'lr_scheduler'", "model.scheduler"]),
@@ -542,11 +542,11 @@ def test_print_config_names_a_typo_too(cli):
     assert "'model.network.droput'" in outcome.err
 
 
-def test_another_class_begins_with_its_own_defaults(fit, tmp_path):
+def test_another_class_keeps_the_arguments_that_it_accepts(fit, tmp_path):
     assert fit("--model.optimizer", "torch.optim.SGD", "--model.optimizer.momentum", "0.9").code == 0
     config = yaml.safe_load((only_run(tmp_path) / "config.yaml").read_text())
     arguments = config["model"]["init_args"]["optimizer"]["init_args"]
-    assert (arguments["momentum"], arguments["fused"]) == (0.9, None)
+    assert (arguments["momentum"], arguments["fused"], arguments["lr"]) == (0.9, True, 0.001)
 
 
 def test_whole_numbers_of_batches_are_numbers_of_batches(fit, tmp_path):

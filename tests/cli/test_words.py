@@ -1,19 +1,30 @@
-"""The words of a command line as one nested config."""
+"""The words of a command line and of config files, as LightningCLI's parser receives them."""
+
+import json
+from typing import Any
 
 import pytest
+import yaml
+from jsonargparse import ArgumentParser
 
-from actlab.cli.arguments import joined, nested, options_of, put
+from actlab.cli.arguments import Words, options_of
 from actlab.errors import ActlabError
 from actlab.storage.mappings import read_mapping
 
 
-def config_of(*words):
-    return nested(options_of([str(word) for word in words]), "fit")
+def said(*words):
+    return Words(options_of([str(word) for word in words]), "fit")
 
 
-def test_the_last_value_counts():
-    config = config_of("--trainer.max_epochs=3", "--seed_everything", "-1", "--trainer.max_epochs", "4")
-    assert config == {"trainer": {"max_epochs": 4}, "seed_everything": -1}
+def test_words_reach_the_parser_as_they_stand():
+    words = ["--seed_everything", "-1", "--trainer.devices=-1", "--model", "a.B", "--model.rates={4: 0.1}"]
+    words += ["--data", "actlab.datamodules.MNISTDataModule", "--data.revision", "1.10"]
+    found = said(*words, "--trainer.logger=false", "--trainer.profiler=null")
+    assert found.words == [
+        *("--seed_everything=-1", "--trainer.devices=-1", "--model=a.B", "--model.rates={4: 0.1}"),
+        *("--data=actlab.datamodules.MNISTDataModule", "--data.revision=1.10"),
+        *("--trainer.logger=false", "--trainer.profiler=null"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -26,65 +37,41 @@ def test_the_last_value_counts():
         ["--model={class_path: a.Model, init_args: {network: {hidden: [8]}}}", "--model.network.init=he"],
     ],
 )
-def test_ways_to_write_a_class_and_its_arguments(words):
+def test_what_is_given_is_known_in_each_spelling(words):
     network = {"hidden": [8], "init": "he"}
-    assert config_of(*words) == {"model": {"class_path": "a.Model", "init_args": {"network": network}}}
+    assert said(*words).given == {"model": {"class_path": "a.Model", "init_args": {"network": network}}}
 
 
-def test_a_mapping_that_is_no_class_is_set_as_a_whole():
-    words = ["--model=a.Model", "--model.rates={4: 0.1}", "--model.rates={2: 0.5}"]
-    assert config_of(*words)["model"]["init_args"] == {"rates": {2: 0.5}}
-    words = ["--trainer={max_time: {hours: 1}, devices: 1}", "--trainer={max_time: {minutes: 5}}"]
-    assert config_of(*words) == {"trainer": {"max_time": {"minutes": 5}, "devices": 1}}
-
-
-def test_files_and_options_are_set_over_each_other(tmp_path):
+def test_files_become_words_between_the_options(tmp_path):
     (tmp_path / "one.yaml").write_text("trainer: {max_epochs: 3, devices: 1}\nmodel: {class_path: a.Model}\n")
-    (tmp_path / "two.yaml").write_text("trainer.max_epochs: 5\nmodel: {init_args: {width: 3}}\n")
-    config = config_of("-c", tmp_path / "one.yaml", f"--config={tmp_path / 'two.yaml'}", "--model.depth", "2")
-    assert config["trainer"] == {"max_epochs": 5, "devices": 1}
-    assert config["model"] == {"class_path": "a.Model", "init_args": {"width": 3, "depth": 2}}
-
-
-def test_another_class_begins_with_its_own_defaults():
-    words = ["--model=a.Model", "--model.width=3", "--model.net.depth=2"]
-    assert config_of(*words, "--model=a.Model") == config_of(*words)
-    config = config_of(*words, "--model=b.Model")
-    assert config["model"] == "b.Model"
-    put(config, "model.net.size", 4)
-    assert config["model"] == {"class_path": "b.Model", "init_args": {"net": {"size": 4}}}
-    words = [*words, "--model={class_path: c.Model, init_args: {depth: 5}}"]
-    assert config_of(*words)["model"] == {"class_path": "c.Model", "init_args": {"depth": 5}}
-
-
-def test_a_plus_appends_and_a_key_below_a_list_means_its_last_item():
-    words = ["--trainer.callbacks=[{class_path: A}]", "--trainer.callbacks+=B", "--trainer.callbacks.monitor=x"]
-    assert config_of(*words)["trainer"]["callbacks"] == [
-        {"class_path": "A"},
-        {"class_path": "B", "init_args": {"monitor": "x"}},
+    (tmp_path / "two.yaml").write_text("trainer.max_epochs: 5\ntrainer.precision: '32'\n")
+    found = said("-c", tmp_path / "one.yaml", f"--config={tmp_path / 'two.yaml'}", "--model.depth", "2")
+    model = json.dumps({"class_path": "a.Model"})
+    assert found.words == [
+        *("--trainer.max_epochs=3", "--trainer.devices=1", f"--model={model}"),
+        *("--trainer.max_epochs=5", "--trainer.precision=32", "--model.depth=2"),
     ]
+    assert found.given["trainer"] == {"max_epochs": 5, "devices": 1, "precision": "32"}
+    assert found.given["model"] == {"class_path": "a.Model", "init_args": {"depth": 2}}
 
 
-def test_values_are_nested_where_yaml_nests_them():
-    words = ["--trainer.logger=false", "--trainer.max_time=00:01:00", "--trainer.profiler=null", "--data=[a"]
-    trainer = {"logger": False, "max_time": "00:01:00", "profiler": None}
-    assert config_of(*words) == {"trainer": trainer, "data": "[a"}
+@pytest.mark.parametrize(
+    "value", [{4: 0.1, "a: b": [None, True, 1e-9, "null"]}, [float("inf"), -float("inf")], "text"]
+)
+def test_a_value_of_a_file_reaches_the_parser_with_its_types(value, tmp_path):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--model", type=Any)
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"model": value}))
+    assert parser.parse_args(said("-c", tmp_path / "one.yaml").words).model == value
 
 
-def test_what_lightning_answers_itself_passes_untouched():
-    words = [
-        "--model.help",
-        "MLP",
-        "-h",
-        "--print_config",
-        "--trainer.devices",
-        "-1",
-    ]
+def test_options_that_only_print_are_no_words():
+    words = ["--model.help", "MLP", "-h", "--print_config", "--trainer.devices", "-1"]
     options = options_of(words)
-    assert joined(options) == ["--model.help=MLP", "-h", words[3], "--trainer.devices=-1"]
+    assert [option.word for option in options] == ["--model.help=MLP", "-h", words[3], "--trainer.devices=-1"]
     assert [option.asks_help for option in options] == [True, True, False, False]
     assert [option.asks for option in options] == [True, True, True, False]
-    assert nested(options, "fit") == {"trainer": {"devices": -1}}
+    assert Words(options, "fit").words == ["--trainer.devices=-1"]
 
 
 def test_a_config_is_named_without_its_path():
@@ -104,13 +91,13 @@ def test_a_config_is_named_without_its_path():
         (["--data.sample", "true"], "--data CLASS"),
         (["--verbose", "true"], "'--verbose'"),  # of `validate`
         (["-c", "nowhere"], "'nowhere'"),
-        (["--print_config=skip_null"], "takes no value"),
         (["--model", "nowhere.yaml"], "nowhere.yaml"),
+        (["--trainer.max_epohcs", "3"], "'trainer.max_epochs'"),
     ],
 )
 def test_malformed_words_are_rejected(words, part):
     with pytest.raises(ActlabError) as error:
-        config_of(*words)
+        said(*words)
     assert part in str(error.value)
 
 

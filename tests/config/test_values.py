@@ -14,7 +14,7 @@ import yaml
 
 import actlab
 from actlab import experiments
-from actlab.cli.arguments import nested, options_of
+from actlab.cli.arguments import Words, options_of
 from actlab.config.keys import TEXT_ARGUMENTS, get_dotted
 from actlab.config.signatures import parameters
 from actlab.engines import checking
@@ -160,7 +160,7 @@ def test_a_text_key_takes_a_word_of_the_command_line_as_it_stands(text):
     for config, key in ((BASE, "revision"), (OWN, "label")):
         Path("base.yaml").write_text(config)
         words = ["-c", "base.yaml", f"--data.{key}", text, "--trainer.max_time", "12:00:00:00"]
-        given = nested(options_of(words), "fit")
+        given = Words(options_of(words), "fit").given
         assert get_dotted(given, f"data.{key}") == text
         assert given["trainer"]["max_time"] == "12:00:00:00"
 

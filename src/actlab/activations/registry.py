@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,10 +13,13 @@ from torch import nn
 from actlab.activations import plugins
 from actlab.errors import ActlabError, shown, unknown
 from actlab.random.streams import Uniform
+from actlab.storage.spellings import activation_spec
 from actlab.validation import validated, validated_but
 
 Spec = str | Mapping[str, Any]
-"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``."""
+"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
+
+A dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning."""
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
@@ -44,6 +48,7 @@ class Entry:
         return {key: p.default for key, p in (plugins.parameters(self.build) or {}).items()}
 
 
+ENTRY_POINTS = "actlab.activations"  # group in which packages name their activations
 _ENTRIES: dict[str, Entry] = {}
 
 
@@ -97,12 +102,25 @@ def entry(name: str) -> Entry:
             f"activation {name!r} is a file: add the class or function in it, as in {name}:MyActivation"
         )
     if name not in _ENTRIES:
+        _register_installed(name)
+    if name not in _ENTRIES:
         remedy = "Or give an importable name: package.module:Name or ./file.py:Name."
         raise unknown("activation", name, _ENTRIES, remedy)
     return _ENTRIES[name]
 
 
 @validated_but("spec")
+def _register_installed(name: str) -> None:
+    """Register the activation that an installed package provides as an entry point of this name, if any."""
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
+        target = point.load()
+        if name not in _ENTRIES:  # loading may register it
+            source = point.dist.name if point.dist else point.value
+            register(name, formula=point.value, source=source, stochastic=getattr(target, "stochastic", True))(
+                target
+            )
+
+
 def create(spec: Spec, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
@@ -139,6 +157,7 @@ def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, An
     Raises:
         ActlabError: ``spec`` is neither a name nor a mapping with a name.
     """
+    spec = activation_spec(spec)
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)
     if not isinstance(name, str) or not all(isinstance(key, str) for key in given):

@@ -1,24 +1,43 @@
-"""Parse the arguments of ``actlab fit`` into a nested config; later files and options override earlier ones."""
+"""The words of ``actlab fit``: what the parser receives, and what the words and config files state."""
 
 from __future__ import annotations
 
 import copy
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.config.keys import OBJECT, SPEC, get_dotted, inside, with_import_paths
-from actlab.config.places import SAMPLE, check_sample
-from actlab.config.sections import FILES, MOVED, SECTIONS, sample_replaces_dataset, top_level
-from actlab.config.signatures import takes_text
+from pytorch_lightning import Trainer
+from pytorch_lightning.loggers import Logger
+
+from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
+from actlab.config.places import check_sample
+from actlab.config.sections import (
+    FILES,
+    MOVED,
+    SECTIONS,
+    class_in,
+    sample_replaces_dataset,
+    top_level,
+)
+from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.errors import ActlabError, unknown
 from actlab.storage.contents import texts
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
+from actlab.storage.spellings import activation_spec
 
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
-_PRINT = "--print_config"
+PRINT = "--print_config"
+RUN_FOLDER = "RUN_FOLDER"  # stands for the run's folder, which is only known after parsing
+_CLASSES = {  # bare names of more than one class
+    (key, "ReduceLROnPlateau"): "pytorch_lightning.cli.ReduceLROnPlateau"
+    for key in ("model.scheduler", "lr_scheduler")
+}
 
 
 class Option(NamedTuple):
@@ -35,11 +54,16 @@ class Option(NamedTuple):
     @property
     def asks(self) -> bool:
         """Whether the option only prints something and nothing is run."""
-        return self.asks_help or self.name == _PRINT
+        return self.asks_help or self.name == PRINT
+
+    @property
+    def word(self) -> str:
+        """The option as one word of a command line."""
+        return self.name if self.value is None else f"{self.name}={self.value}"
 
 
 def options_of(words: Sequence[str]) -> list[Option]:
-    """Parse command-line arguments into options; the value of ``--config`` becomes the path of the file.
+    """Split command-line arguments into options; the value of ``--config`` becomes the path of the file.
 
     Raises:
         ActlabError: for an argument outside any option, an option without value or a missing config file.
@@ -53,26 +77,14 @@ def options_of(words: Sequence[str]) -> list[Option]:
                 f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a value"
             )
         option = Option(name, value if equals else None)
-        if not equals and rest and not _opens_option(rest[0]) and name != _PRINT:
+        if not equals and rest and not _opens_option(rest[0]) and name != PRINT:
             option = Option(name, rest.pop(0))
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
-        if name == _PRINT and option.value is not None:
-            raise ActlabError(f"{_PRINT} {option.value}: the option takes no value; it prints the whole config")
         if name in _CONFIG:
             option = Option("--config", str(config_file(str(option.value), piped=True)))
         found.append(option)
     return found
-
-
-def texts_of(options: Iterable[Option]) -> list[str]:
-    """Return every text in the values of options, also in mappings and lists."""
-    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
-
-
-def joined(options: Iterable[Option]) -> list[str]:
-    """Return the options as command-line arguments, the inverse of `options_of`."""
-    return [o.name if o.value is None else f"{o.name}={o.value}" for o in options]
 
 
 def _opens_option(word: str) -> bool:
@@ -81,54 +93,123 @@ def _opens_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not number and " " not in word
 
 
-def nested(options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the config that options describe.
+def texts_of(options: Iterable[Option]) -> list[str]:
+    """Return every text in the values of options, also in mappings and lists."""
+    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
+
+
+class Words:
+    """The words of a command for LightningCLI's parser, and what they state.
+
+    Each config file is read once, and its values become words. Files and options therefore follow the same
+    rules and give the same errors.
 
     Args:
         options: options in command-line order; later options override earlier ones.
         command: command of the options, such as ``fit``.
         base: config that the options override.
 
+    Attributes:
+        words: the words for the parser.
+        given: nested values that the words state. Defaults are missing. A new class leaves the arguments of the
+            old class in place.
+
     Raises:
         ActlabError: for an unknown option, a file that is not a config, or an argument before its class.
     """
-    config: dict[str, Any] = copy.deepcopy(dict(base or {}))
-    places = {"the checkpoint": {"data": {"sample": get_dotted(config, SAMPLE)}}}
-    for option in options:
-        place = str(option.value) if option.name == "--config" else "the command line"
-        for key, value in _settings(option, command, config):
-            _set(config, key, value)
-            _set(places.setdefault(place, {}), key, value)
-    if sample_replaces_dataset(config):
-        check_sample(places)
+
+    def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
+        self.words: list[str] = []
+        self.given: dict[str, Any] = {}
+        places: dict[str, dict[str, Any]] = {}
+        for key, value in (base or {}).items():
+            self._add(key, value, places.setdefault("the checkpoint", {}))
+        for option in options:
+            if option.name == "--config":
+                for key, value in read_config(Path(str(option.value))).items():
+                    self._add(key, value, places.setdefault(str(option.value), {}))
+            elif not option.asks:
+                place = places.setdefault("the command line", {})
+                self._add(_key(option, command), self._value_of(option), place)
+        if sample_replaces_dataset(self.given):
+            check_sample(places)
+
+    def _value_of(self, option: Option) -> Any:
+        """Return the value of an option."""
+        key = option.name.removeprefix("--")
+        value = _value(option.value, self.given, key)
+        section, _, argument = key.partition(".")
+        if section in SECTIONS and argument not in ("", "class_path") and section not in self.given:
+            raise ActlabError(
+                f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
+            )
+        return with_import_paths(value if argument else _read_if_file(value, Path()), key)
+
+    def _add(self, key: str, value: Any, place: dict[str, Any]) -> None:
+        """Add a setting to the words, and to what they and the place state."""
+        if key == "trainer" and isinstance(value, Mapping):  # the parser sets argument by argument
+            for name, item in value.items():
+                self._add(f"trainer.{name}", item, place)
+            return
+        section, _, argument = key.rstrip("+").partition(".")
+        known = parameters(Trainer) or {}
+        if section == "trainer" and argument and argument.partition(".")[0] not in known:
+            raise unknown("config key", argument, known, "In pytorch_lightning.Trainer.", "trainer")
+        key, value = self._activation(
+            key, _CLASSES.get((key, value), value) if isinstance(value, str) else value
+        )
+        if key.startswith("trainer.logger"):
+            value = in_run_folder(value)
+        for stated in (self.given, place):
+            state(stated, key, value)
+        self.words.append(f"--{key}={value if isinstance(value, str) else _word(value)}")
+
+    def _activation(self, key: str, value: Any) -> tuple[str, Any]:
+        """Return the key and value of an activation as a whole, for a parameter of one too."""
+        section, *below = [part for part in key.split(".") if part != "init_args"]
+        if section != "model" or below[:1] != ["activation"]:
+            return key, value
+        if not takes_activation_name(class_in(self.given, "model")):
+            return key, value
+        if len(below) == 2 and below[1] != "class_path":
+            before = activation_spec(get_dotted(self.given, "model.activation"))
+            value = {**(before if isinstance(before, dict) else {"name": before}), below[1]: value}
+        return "model.activation", activation_spec(value)
+
+
+def _word(value: Any) -> str:
+    """Return a value as YAML on one line, with texts in quotes and keys of any type."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_word(key)}: {_word(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_word, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
+    return json.dumps(value, default=str)
+
+
+def in_run_folder(value: Any) -> Any:
+    """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each ``save_dir`` that a logger requires."""
+    if isinstance(value, list):
+        return [in_run_folder(item) for item in value]
+    spec = {"class_path": value} if isinstance(value, str) else value
+    if not isinstance(spec, dict) or not isinstance(spec.get("class_path"), str):
+        return value
+    arguments, found = spec.get("init_args") or {}, None
+    with suppress(ActlabError):  # the parser raises it
+        found = find(spec["class_path"], (Logger,), "trainer.logger")
+    taken = (parameters(found) or {}).get("save_dir") if found is not None else None
+    if taken is None or not taken.required or not isinstance(arguments, dict) or "save_dir" in arguments:
+        return value
+    return {**spec, "init_args": {**arguments, "save_dir": RUN_FOLDER}}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the nested values of a config file, with the sections that it names as files."""
+    config: dict[str, Any] = {}
+    for key, value in read_mapping(path, piped=True).items():
+        set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
     return config
-
-
-def _settings(option: Option, command: str, config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the dotted keys and values that an option sets over a config."""
-    if option.asks:
-        return []
-    if option.name == "--config":
-        path = Path(str(option.value))
-        return [
-            (key, with_import_paths(_read_if_file(value, path.parent), key))
-            for key, value in read_mapping(path, piped=True).items()
-        ]
-    key = _key(option, command)
-    section, _, argument = key.partition(".")
-    if section in SECTIONS and argument not in ("", "class_path") and section not in config:
-        raise ActlabError(f"{option.name} is given before its class: give -c FILE or --{section} CLASS first")
-    value = _value(option.value, config, key)
-    return [(key, with_import_paths(value if argument else _read_if_file(value, Path()), key))]
-
-
-def _set(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; a mapping for ``trainer`` is merged argument by argument."""
-    if key == "trainer" and isinstance(value, Mapping) and isinstance(config.setdefault(key, {}), dict):
-        for name, argument in value.items():
-            put(config, f"{key}.{name}", argument)
-    else:
-        put(config, key, value)
 
 
 def _key(option: Option, command: str) -> str:
@@ -136,7 +217,7 @@ def _key(option: Option, command: str) -> str:
     key = option.name.removeprefix("--")
     if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (*top_level(command), *MOVED):
         return key
-    known = [f"--{name}" for name in (*top_level(command), "config", "print_config", "help")]
+    known = [f"--{name}" for name in (*top_level(command), *MOVED, "config", "print_config", "help")]
     raise unknown("option", option.name.partition(".")[0], known)
 
 
@@ -153,52 +234,32 @@ def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
         return text
 
 
-def put(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in a nested config in place, with the rules of LightningCLI's command line.
+def state(given: dict[str, Any], key: str, value: Any) -> None:
+    """Merge a value at a dotted key into nested values, in place, for look-ups.
 
-    ``init_args`` may be omitted below a ``class_path``; ``key+`` appends to a list; a key below a list refers
-    to its last item. A new class drops the arguments of the old class.
-
-    Args:
-        config: nested config to modify.
-        key: dotted key, with ``+`` at the end to append.
-        value: value to set.
+    ``init_args`` may be omitted below a ``class_path``. Keys below lists and appended values are left out.
     """
-    *path, last = key.removesuffix("+").removesuffix(".class_path").split(".")
-    node = config
+    *path, last = key.removesuffix(".class_path").split(".")
+    if last.endswith("+"):
+        return
+    node = given
     for part in path:
-        node = _child(inside(node, part), part)
+        holder = inside(node, part)
+        child = holder.get(part)
+        if isinstance(child, list):
+            return
+        holder[part] = node = child if isinstance(child, dict) else {"class_path": child} if child else {}
     holder = inside(node, last)
-    before = holder.get(last)
-    if key.endswith("+"):
-        items = value if isinstance(value, list) else [value]
-        holder[last] = [*(before if isinstance(before, list) else []), *items]
-    else:
-        holder[last] = merged(before, value)
+    holder[last] = _overlaid(holder.get(last), value)
 
 
-def _child(holder: Any, key: Any) -> dict[str, Any]:
-    """Return the mapping below a key, created if missing; for a list, the mapping of its last item."""
-    child = holder[key] if isinstance(holder, list) else holder.get(key)
-    if isinstance(child, list) and child:
-        return _child(child, -1)
-    mapping: dict[str, Any]
-    mapping = child if isinstance(child, dict) else {"class_path": child} if isinstance(child, str) else {}
-    holder[key] = mapping
-    return mapping
-
-
-def merged(before: Any, value: Any) -> Any:
-    """Merge a value over another: argument by argument for the same class, otherwise replace the old value."""
-    if isinstance(before, dict) and isinstance(value, str) and value == before.get("class_path"):
-        return before
-    if not (isinstance(before, dict) and isinstance(value, dict) and OBJECT & before.keys()):
+def _overlaid(before: Any, value: Any) -> Any:
+    """Return nested values merged over others."""
+    if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
+        value = {"class_path": value}
+    if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):
         return copy.deepcopy(value)
-    another = value.get("class_path", before.get("class_path")) != before.get("class_path")
-    result = {} if another else copy.deepcopy(before)
-    for key, item in value.items():
-        if "class_path" in value and key not in SPEC:
-            result[key] = item  # an invalid key; the check of keys reports it
-        else:
-            put(result, str(key), item)
-    return result
+    old, new = before.get("init_args"), value.get("init_args")
+    if not (isinstance(old, dict) and isinstance(new, Mapping)):
+        return {**before, **value}
+    return {**before, **value, "init_args": {**old, **{k: _overlaid(old.get(k), v) for k, v in new.items()}}}

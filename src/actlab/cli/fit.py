@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,18 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
-from actlab.cli.arguments import Option
+from actlab.cli.arguments import RUN_FOLDER, Option, Words
 from actlab.cli.predictions import PredictionTable
-from actlab.config import records, sections
+from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
+from actlab.config.batches import restore_batches
 from actlab.config.keys import get_dotted
 from actlab.config.messages import one_line_errors
-from actlab.config.metrics import directions
-from actlab.config.parsing import run_seed, typed
+from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError
-from actlab.experiments import ActlabCLI, resolved
+from actlab.experiments import ActlabCLI
 from actlab.runtime import matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
@@ -41,6 +43,9 @@ from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
+SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
+# Callbacks of Lightning that change the training.
+CHANGING = ("EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging")
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
@@ -54,8 +59,9 @@ class RecordConfig(SaveConfigCallback):
         text: resolved config as YAML, without the run's folder.
     """
 
-    def __init__(self, *args: Any, text: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
+        # Without the parser, which spawned processes cannot unpickle.
+        super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
         self.text = text
         self.lock: FileLock | None = None
 
@@ -112,46 +118,102 @@ class CommandLine(ActlabCLI):
 
     Args:
         command: Trainer method to run, such as ``fit``.
-        given: config and arguments of the command.
+        words: words of the command.
         name: name of the config. The runs' folders are in ``runs/<name>``, unless the config sets
             ``trainer.default_root_dir``.
+        checkpoint: checkpoint to resume or to evaluate. The parser never sees it: LightningCLI would merge the
+            hyperparameters in it over the words.
+        shows: print the resolved config and exit: ``""``, or ``skip_null`` without null values.
         trainer_defaults: defaults for Trainer arguments that the config does not set.
     """
 
     def __init__(
-        self, command: str, given: Mapping[str, Any], name: str | None, **trainer_defaults: Any
+        self,
+        command: str,
+        words: Words,
+        name: str | None = None,
+        checkpoint: str | None = None,
+        shows: str | None = None,
+        **trainer_defaults: Any,
     ) -> None:
-        self.command, self.name = command, name
-        self.asked = {key: given[key] for key in sections.arguments_of(command) if key in given}
+        self.command, self.name, self.shows = command, name, shows
+        self.asked: dict[str, Any] = {"ckpt_path": checkpoint}
         self.folder = Path()
-        super().__init__(given, record=RecordConfig, **trainer_defaults)
+        super().__init__(words.given, words.words, record=RecordConfig, any_optimizer=True, **trainer_defaults)
 
     def run(self) -> None:
         """Run the command."""
         getattr(self.trainer, self.command)(self.model, datamodule=self.datamodule, **self.asked)
 
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the seed, which is always a number."""
+        parser.add_argument("--seed_everything", type=seed_of, default=0, help="Seed of the run.")
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Link seed and shapes, and add the arguments of the command."""
+        for side in sections.SECTIONS:
+            parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
+        self.link_shapes(parser)
+        skipped: set[Any] = {*self.subcommands()[self.command], "ckpt_path"}
+        parser.add_method_arguments(pl.Trainer, self.command, skip=skipped)
+
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse the config; find the run's folder and its checkpoint.
+        """Parse the words; find the run's folder and its checkpoint.
 
         Raises:
             ActlabError: if the checkpoint does not exist or its model differs from the config's.
         """
-        super().parse_arguments(parser, args)
-        config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
+        with one_line_errors(self.given):
+            metrics.check(self.given)  # before the parser, which does not name the metric
+            self.config = config = parser.parse_args(args)
+        config.pop("config")
+        self.asked |= {key: config.pop(key) for key in sections.arguments_of(self.command) if key in config}
+        self._complete()
+        if self.shows is not None:
+            print(written(without_null(self.shown()) if self.shows else self.shown()), end="")
+            parser.exit()
         root = config.trainer.default_root_dir or f"runs/{self.name or config.model.class_path.split('.')[-1]}"
         config.trainer.default_root_dir = root
-        plain = records.as_given(config, sections.linked_shapes(self.given))
+        plain = self.shown()
         self.save_config_kwargs["text"] = written(plain)
-        if not fit and path is not None and path not in LIGHTNINGS:
+        self._find_folder(Path(root), plain)
+
+    def _complete(self) -> None:
+        """Set the values that follow from others, and check what the parser does not check.
+
+        Raises:
+            ActlabError: if a class lacks a required argument.
+        """
+        config, trainer = self.config, self.given.get("trainer") or {}
+        for name in ("trainer", *sections.SECTIONS):
+            check_needed(name, config[name], sections.SHAPES if name == "model" else ())
+            owner = pl.Trainer if name == "trainer" else None
+            with_text(self.given.get(name), config[name], name, {Any}, owner)
+        for name in sections.SECTIONS:
+            complete(self.given, name, config[name])
+        if "use_distributed_sampler" not in trainer:
+            config.trainer.use_distributed_sampler = not sections.slices_batches(self.given)
+        restore_batches(config.trainer, trainer)
+        for note in dropped(self.given, config):
+            print(f"note: {note}", file=sys.stderr)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the resolved config, without seeds and shapes that follow from the rest."""
+        found = records.as_given(self.config, sections.linked_shapes(self.given))
+        return {key: value for key, value in found.items() if key not in sections.MOVED or value is not None}
+
+    def _find_folder(self, root: Path, plain: Mapping[str, Any]) -> None:
+        config, fit, path = self.config, self.command == "fit", self.asked.get("ckpt_path")
+        if path is not None and path not in LIGHTNINGS and (not fit or "callbacks" in self.trainer_defaults):
             self.folder = fit_folders.folder_of(Path(path))
         else:
-            self.folder = fit_folders.folder_for(Path(root), fit_folders.name_of(plain), path)
+            self.folder = fit_folders.folder_for(root, fit_folders.name_of(plain), path)
         if path in ("last", "best"):
             self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         set_save_dirs(config.trainer.logger, self.folder, fit)
-        set_modes(config.trainer.logger, directions([self.given]))
+        set_modes(config.trainer.logger, metrics.directions([self.given]))
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         if (trained := trained_config(path)) is not None:
@@ -220,7 +282,7 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
         arguments = one.get("init_args") if isinstance(one, Namespace) else None
         if arguments is not None and "save_dir" in arguments:
             taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
-            if taken is not None and arguments.save_dir in (None, taken.default):
+            if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
                 arguments.save_dir = str(folder)
         if lasting and arguments is not None and arguments.get("id", "") is None:
             arguments.id = id_in(folder)
@@ -244,23 +306,79 @@ def main(args: Sequence[str]) -> None:
         ActlabError: for bad input of any kind.
     """
     command, *rest = args
-    words = [word for word in rest if word != TRUST]
-    options = with_route(arguments.options_of(words))
+    kept = [word for word in rest if word != TRUST]
+    options = with_route(arguments.options_of(kept))
     if any(option.asks_help for option in options):
-        fit_help.show(command, options)
+        if (word := fit_help.show(command, options)) is not None:
+            show_class(command, word)
         return
+    shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
+    if shows not in (None, "", *SKIP_NULL):
+        raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
     path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
     check_checkpoint(path)
+    options = [option for option in options if option.name != "--ckpt_path"]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if command != "fit" and not files and (trained := trained_config(path)) is not None:
+    if not files and (trained := trained_config(path)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
-        base = admitted(trained, remedy, len(words) < len(rest), arguments.texts_of(options))
-    given = arguments.nested(options, command, base)
-    if given.get("model") is None and path is not None:
+        base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
+    words = Words(options, command, base)
+    if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     name = next((file.stem for file in files if not is_pipe(file)), None)
-    run(command, given, name, only_shown=any(option.asks for option in options))
+    run(command, words, name, path, shows, continues=command == "fit" and base is not None)
+
+
+def seed_of(value: Any) -> int:
+    """Return the seed of a run. For ``true`` it is Lightning's choice, so that it can be recorded."""
+    chosen = value is True or str(value).lower() == "true"
+    return run_seed(os.environ.get("PL_GLOBAL_SEED", "0") if chosen else value)
+
+
+def without_null(value: Any) -> Any:
+    """Return nested values without the keys of null values."""
+    if isinstance(value, list):
+        return [without_null(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: without_null(item) for key, item in value.items() if item is not None}
+
+
+def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
+    """Return a note for each section whose new class does not accept arguments of the old class."""
+    notes = []
+    for name in sections.SECTIONS:
+        before = given[name].get("init_args") if isinstance(given[name], Mapping) else None
+        after = {*records.plain(config[name].get("init_args") or {}), *(config[name].get("dict_kwargs") or ())}
+        lost = [
+            f"{name}.{key}" for key, value in (before or {}).items() if key not in after and value is not None
+        ]
+        if lost:
+            notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
+    return notes
+
+
+def name_left_out(checkpoint: str) -> None:
+    """Print which callbacks of a checkpoint changed the training, since a record never builds callbacks."""
+    states = checkpoints.read(checkpoint).get("callbacks") or {}
+    names = {str(key).partition("{")[0] for key in states}
+    if found := sorted(name for name in names if name in CHANGING):
+        print(
+            f"note: the checkpoint was trained with {', '.join(found)}, left out here: to keep it, run "
+            f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
+            file=sys.stderr,
+        )
+
+
+def show_class(command: str, word: str) -> None:
+    """Print LightningCLI's help of a class, such as for ``--model.help=CLASS``."""
+    words = Words([], command)
+    words.words.append(word)
+    if (part := word.removeprefix("--").partition(".")[0]) in sections.PACKAGES:
+        import_module(sections.PACKAGES[part])  # a bare name is one of an imported class
+    with one_line_errors():
+        CommandLine(command, words)
 
 
 def with_route(options: Sequence[Option]) -> list[Option]:
@@ -282,35 +400,51 @@ def with_route(options: Sequence[Option]) -> list[Option]:
     return [option for option in options if option.name != "--products"]
 
 
-def run(command: str, given: Mapping[str, Any], name: str | None, only_shown: bool = False) -> None:
-    """Run a command on a config, or print the resolved config.
+def run(
+    command: str,
+    words: Words,
+    name: str | None,
+    checkpoint: str | None,
+    shows: str | None = None,
+    continues: bool = False,
+) -> None:
+    """Run a command, or print the resolved config.
 
     Args:
         command: the command, such as ``fit``.
-        given: config and arguments of the command.
+        words: words of the command.
         name: name of the config.
-        only_shown: print the config and run nothing.
+        checkpoint: checkpoint to resume or to evaluate.
+        shows: see `CommandLine`.
+        continues: continue a fit from the record in its checkpoint. Recorded callbacks and loggers are never
+            built: the fit keeps the checkpoint of its last epoch, and logs nothing.
 
     Raises:
         ActlabError: for bad input of any kind.
     """
+    given = words.given
     sections.check(given, command)
-    check_checkpoint(given.get("ckpt_path"))
-    quiet = {} if command == "fit" else {"logger": False}
+    for key in sections.FOLLOWS_SEED:
+        if get_dotted(given, key) is not None:
+            raise sections.follows_seed(key)
+    own = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
+    for key in sections.MOVED:
+        if given.get(key) is not None and own is not pl.LightningModule.configure_optimizers:
+            raise sections.overriding(key)
+    quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
+    if continues:
+        quiet["callbacks"] = [ModelCheckpoint(filename="last", save_on_train_epoch_end=True)]
+        name_left_out(str(checkpoint))
     flush_denormals()
     with one_line_errors(given), without_adverts(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The number of training batches .* is smaller than the logging interval"
         )
-        if only_shown:
-            shown = records.as_given(resolved(given, quiet), sections.linked_shapes(given))
-            print(written(shown), end="")
-            return
-        if command != "fit":  # callback states of training are irrelevant here
+        if command != "fit" or continues:  # callback states of training are irrelevant here
             warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
         if command == "fit" and is_endless(given):
             print("note: nothing limits this training: it ends when you stop it", file=sys.stderr)
-        CommandLine(command, given, name, **quiet).run()
+        CommandLine(command, words, name, checkpoint, shows, **quiet).run()
 
 
 @contextmanager

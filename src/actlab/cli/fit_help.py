@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-import warnings
 from collections.abc import Sequence
 
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-
 from actlab import activations
-from actlab.cli import arguments
-from actlab.cli.arguments import Option
+from actlab.cli.arguments import Option, Words
 from actlab.config import sections
 from actlab.config.keys import class_of
-from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of
 from actlab.errors import ActlabError, unknown
-from actlab.experiments import ANY_CLASSES
 from actlab.storage.resources import names_in
 
 PARTS = ("trainer", *sections.SECTIONS)
@@ -60,30 +54,8 @@ Examples:
 """
 
 
-class Help(LightningCLI):
-    """LightningCLI for ``--model.help CLASS``.
-
-    Args:
-        command: the command, such as ``fit``.
-        words: its arguments.
-    """
-
-    def __init__(self, command: str, words: Sequence[str]) -> None:
-        self.command = command
-        super().__init__(**ANY_CLASSES, parser_kwargs={"exit_on_error": False}, args=[command, *words])
-
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """Return only the requested command, because LightningCLI builds a parser for each command."""
-        return {self.command: super().subcommands()[self.command]}
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Show in the help that model and data receive the seed."""
-        for side in sections.SECTIONS:
-            parser.link_arguments(sections.SEED, f"{side}.init_args.seed")
-
-
-def show(command: str, options: Sequence[Option]) -> None:
-    """Print the help that the options ask for.
+def show(command: str, options: Sequence[Option]) -> str | None:
+    """Print the help that the options ask for, or return the word for which LightningCLI prints it.
 
     Args:
         command: the command, such as ``fit``.
@@ -94,22 +66,23 @@ def show(command: str, options: Sequence[Option]) -> None:
     """
     asked = next(option for option in options if option.asks_help)
     if asked.name.endswith(".help"):
-        _show_class(command, arguments.joined([asked]))
-    elif asked.value is None:
+        return asked.word
+    if asked.value is None:
         print(brief(command), end="")
     elif asked.value == "trainer":
         parser = parser_of("trainer")
         parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
         parser.print_help()
     elif asked.value in sections.SECTIONS:
-        given = arguments.nested([option for option in options if option is not asked], command)
+        given = Words([option for option in options if option is not asked], command).given
         if (found := class_of(given.get(asked.value))) is None:
             raise ActlabError(
                 f"--help={asked.value} needs a class: add -c CONFIG, or write --{asked.value}.help CLASS"
             )
-        _show_class(command, [f"--{asked.value}.help={found}"])
+        return f"--{asked.value}.help={found}"
     else:
         raise unknown("part of the help", asked.value, PARTS)
+    return None
 
 
 def brief(command: str) -> str:
@@ -125,9 +98,3 @@ def brief(command: str) -> str:
 
 def _list(title: str, names: Sequence[str]) -> str:
     return textwrap.fill(f"{title}: {', '.join(names)}.", 110, subsequent_indent="  ")
-
-
-def _show_class(command: str, words: Sequence[str]) -> None:
-    with one_line_errors(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "LightningCLI's args parameter")
-        Help(command, words)

@@ -109,7 +109,7 @@ def _rejected_argument(place: str, value: Any, name: str, path: str) -> ActlabEr
     """Return an error for an argument that a class does not accept."""
     key, known = f"{place}.{name}", _parameters_of(path)
     if key in sections.FOLLOWS_SEED:
-        return ActlabError(f"{key} cannot be set: it is set to {sections.SEED}; give that instead")
+        return sections.follows_seed(key)
     if name in known:
         return ActlabError(f"{key} cannot be set: actlab passes {name!r} to {path}")
     if not known and not class_of(value):

@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from inspect import formatannotation
 from typing import Any
@@ -20,9 +21,10 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
-from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters
+from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters, takes_activation_name
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
+from actlab.storage.spellings import activation_spec
 
 _MOST = 64  # number of parsed sections in the cache; the latest are kept
 _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes of text
@@ -50,9 +52,9 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
-        _check_needed(name, found)
+        check_needed(name, found)
         owner = pl.Trainer if name == "trainer" else None
-        found = _with_text(value, found, name, {Any}, owner)
+        found = with_text(value, found, name, {Any}, owner)
         kept = [_class(text) for text in names], found
     if key is not None:
         _kept[key] = kept
@@ -61,22 +63,30 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     return copy.deepcopy(kept[1])
 
 
-def _check_needed(where: str, value: Any) -> None:
-    """Check that arguments without type and default are given: the parser sets missing ones to None."""
+def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
+    """Check that arguments without type and default are given: the parser sets missing ones to None.
+
+    Args:
+        where: the config key of the value, for the error.
+        value: a parsed section of a config, or a value in it.
+        linked: arguments of its class that are set later.
+    """
     for part in value if isinstance(value, list) else ():
-        _check_needed(where, part)
+        check_needed(where, part)
     if not isinstance(value, Namespace):
         return
     path = value.get("class_path")
     known = (parameters(locate(path)) or {}) if path else {}
     arguments = value.get("init_args") if path else value
     for key, argument in vars(arguments).items() if arguments else ():
+        if key in linked:
+            continue
         if key in known and known[key].untyped and known[key].required and argument is None:
             raise lacking(path, key, where)
-        _check_needed(f"{where}.{key}", argument)
+        check_needed(f"{where}.{key}", argument)
 
 
-def _with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any = None) -> Any:
+def with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any = None) -> Any:
     """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
 
     Args:
@@ -93,10 +103,17 @@ def _with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any
         _arguments_with_text(given, found, where, owner)
     elif type(found) is dict and isinstance(given, Mapping):
         inner = kinds_inside(allowed)
-        return {k: _with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
+        return {k: with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
     elif type(found) is list and isinstance(given, list) and len(found) == len(given):
         inner = kinds_inside(allowed)
-        return [_with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
+        return [with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
+    elif isinstance(given, date) and isinstance(found, str):  # words and JSON have no dates
+        if Any in allowed:
+            return given
+        name = where.rpartition(".")[2]
+        raise ActlabError(
+            f'{where} {given} is a date, but text is expected. Put text in quotes: {name}: "{given}"'
+        )
     elif isinstance(given, str) and type(found) in _NOT_TEXT and not given.endswith(FILES):
         if allowed & {str, Any}:
             return given
@@ -107,7 +124,7 @@ def _with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any
 
 
 def _arguments_with_text(given: Mapping[str, Any], found: Namespace, where: str, owner: Any) -> None:
-    """Set the arguments of a class that `_with_text` returns, in place."""
+    """Set the arguments of a class that `with_text` returns, in place."""
     arguments = found
     if path := found.get("class_path"):
         owner, given, arguments = locate(path), given.get("init_args") or {}, found.get("init_args")
@@ -115,7 +132,7 @@ def _arguments_with_text(given: Mapping[str, Any], found: Namespace, where: str,
     for key, value in vars(arguments).items() if arguments else ():
         if key in given and key in known:
             allowed = kinds(known[key].annotation)
-            setattr(arguments, key, _with_text(given[key], value, f"{where}.{key}", allowed))
+            setattr(arguments, key, with_text(given[key], value, f"{where}.{key}", allowed))
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
@@ -129,16 +146,33 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     """
     shapes = linked_shapes(given) if name == "model" else ()
     found = section(name, given[name], ("seed", *shapes))
-    if not inspect.isclass(locate(found.class_path)):
-        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
+    complete(given, name, found)
     known = parameters(locate(found.class_path)) or {}
     for shape in (shape for shape in shapes if shape in known):
         found[f"init_args.{shape}"] = None if known[shape].required else known[shape].default
     if "seed" in known:
         found["init_args.seed"] = seed
+    return found
+
+
+def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
+    """Check that a parsed section names a class, and set the values that have one meaning, in place.
+
+    An activation gets its one spelling; ``sample`` replaces the dataset.
+
+    Raises:
+        ActlabError: if the section names a function.
+    """
+    if not inspect.isclass(locate(found.class_path)):
+        raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
+    if (
+        name == "model"
+        and takes_activation_name(locate(found.class_path))
+        and found.init_args.get("activation")
+    ):
+        found["init_args.activation"] = activation_spec(found.init_args.activation)
     if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
         found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
-    return found
 
 
 def run_seed(value: bool | int | str) -> int:

@@ -6,17 +6,19 @@ import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.signatures import find, parameters
+from actlab.config.signatures import find, locate, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
 SHAPES = ("num_classes", "input_shape")  # the model's arguments that come from the data if the config has none
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
+PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
 # LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
@@ -48,11 +50,8 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
         ActlabError: for an unknown key, a missing section, or a section of the wrong type.
     """
     for key, value in config.items():
-        if key in MOVED and value is not None:
-            raise ActlabError(
-                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-                "(a user-defined model builds it in configure_optimizers)"
-            )
+        if command is None and key in MOVED and value is not None:
+            raise overriding(key)
         if key not in top_level(command) and key not in MOVED:
             raise unknown("config key", str(key), top_level(command), "At the top level of a config.")
         if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
@@ -69,9 +68,36 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+        _check_package(section, value.get("class_path") if isinstance(value, Mapping) else value)
         arguments = value.get("init_args") if isinstance(value, Mapping) else None
         if not isinstance(arguments, Mapping | None):
             raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
+
+
+def _check_package(section: str, path: Any) -> None:
+    """Reject a class of the package ``lightning``, whose classes are not those of ``pytorch_lightning``."""
+    found = None
+    with suppress(ActlabError):  # the parser raises it
+        found = locate(path) if isinstance(path, str) and "." in path and not _is_file(path) else None
+    bases = found.__mro__ if inspect.isclass(found) and not issubclass(found, SECTIONS[section]) else ()
+    if any(base.__module__.startswith("lightning.pytorch") for base in bases):
+        raise ActlabError(
+            f"{section} {path!r} is a class of the package lightning: actlab uses pytorch_lightning, so write "
+            "pytorch_lightning in place of lightning.pytorch in the imports of its module"
+        )
+
+
+def overriding(key: str) -> ActlabError:
+    """Return an error for an optimiser or schedule at the top level beside the model's own."""
+    return ActlabError(
+        f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+        "(a user-defined model builds it in configure_optimizers)"
+    )
+
+
+def follows_seed(key: str) -> ActlabError:
+    """Return an error for a seed of the model or the data alone."""
+    return ActlabError(f"{key} cannot be set: it is set to {SEED}; give that instead")
 
 
 def _is_file(value: Any) -> bool:
@@ -92,6 +118,8 @@ def class_in(config: Mapping[str, Any], section: str) -> Any:
     path = value.get("class_path") if isinstance(value, Mapping) else value
     if not isinstance(path, str) or _is_file(path):
         return None
+    if "." not in path:
+        import_module(PACKAGES[section])  # a bare name is one of an imported class
     with suppress(ActlabError):  # `check` raises it
         return find(path, (SECTIONS[section],), section)
     return None

@@ -112,6 +112,17 @@ def _is_of_library(path: str) -> bool:
     return path.partition(".")[0] in _LIBRARIES or "." not in path
 
 
+def takes_activation_name(owner: Any) -> bool:
+    """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
+    if not inspect.isclass(owner):
+        return False
+    known: Callable[..., Any] = owner
+    taken = (parameters(known) or {}).get("activation")
+    found = kinds(taken.annotation) if taken is not None else set()
+    origins = (get_origin(kind) or kind for kind in found)
+    return str in found and any(inspect.isclass(one) and issubclass(one, Mapping) for one in origins)
+
+
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
     """Return the parameters of a class or function by name, or None if they cannot be determined.

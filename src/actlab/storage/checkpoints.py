@@ -20,6 +20,9 @@ from actlab.storage.files import DamagedError, replacing
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
 
 
+ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
+
+
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Checkpoint plugin that writes atomically: write a temporary file on the same file system, flush, rename.
 
@@ -38,6 +41,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
         """Save ``checkpoint`` at the local ``path``; replace an existing file atomically."""
+        if "state_dict" not in checkpoint:  # weights alone, which a spawned process returns in a file
+            checkpoint = {"state_dict": checkpoint, ALONE: True}
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
         with replacing(Path(path)) as partial, partial.open("wb") as file:
@@ -53,7 +58,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
-        return read(path, map_location, self.remedy)
+        found = read(path, map_location, self.remedy)
+        return dict(found["state_dict"]) if found.get(ALONE) else found
 
 
 def write_weights(

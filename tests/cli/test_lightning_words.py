@@ -1,0 +1,211 @@
+"""What a person's fingers know from LightningCLI, beside the run folders and links of ``actlab fit``."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+OWN = """\
+import torch
+import pytorch_lightning as pl
+from actlab.tasks import ClassificationTask, NetworkFactory
+
+
+class Sub(ClassificationTask):
+    def __init__(self, network: NetworkFactory, activation: str, extra: int = 3, num_classes: int = 10,
+                 input_shape: tuple[int, ...] = (1, 28, 28), seed: int = 0):
+        super().__init__(activation=activation, network=network, num_classes=num_classes,
+                         input_shape=input_shape, seed=seed)
+
+
+class Bare(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(784, 10)
+
+    def training_step(self, batch, index):
+        return torch.nn.functional.cross_entropy(self.layer(batch[0].flatten(1)), batch[1])
+
+    validation_step = training_step
+"""
+QUICK = [
+    *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1"),
+    *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
+]
+SAMPLE = ["--data.sample", "true", "--model.network.hidden", "[8]", *QUICK]
+MNIST = ["--data", "MNISTDataModule", "--data.sample", "true", *QUICK]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fingers.py").write_text(OWN)
+    yield
+    sys.modules.pop("fingers", None)
+
+
+@pytest.fixture
+def shown(cli):
+    """The resolved config of words over a config, and what was printed beside it."""
+
+    def run(*words, config="mnist_classifier"):
+        outcome = cli("fit", "-c", config, *words, "--print_config")
+        assert outcome.code == 0, outcome.err
+        return yaml.safe_load(outcome.out), outcome.err
+
+    return run
+
+
+@pytest.fixture
+def fit(cli):
+    def run(*words):
+        outcome = cli("fit", *words)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    return run
+
+
+def test_another_model_class_keeps_what_it_accepts_and_the_rest_is_named(shown):
+    config, printed = shown("--model", "fingers.Sub")
+    before, _ = shown()
+    arguments = config["model"]["init_args"]
+    assert (arguments["extra"], arguments["activation"]) == (3, "gelu_tanh")
+    assert arguments["network"] == before["model"]["init_args"]["network"]
+    assert "note: fingers.Sub does not accept model.optimizer: left out" in printed
+    assert "note" not in shown("--model", "actlab.tasks.ClassificationTask")[1]
+
+
+def test_another_data_class_keeps_what_it_accepts(shown):
+    config, printed = shown("--data", "actlab.datamodules.CIFARDataModule", "--data.dataset", "./folder")
+    assert config["data"]["init_args"]["batch_size"] == 128
+    assert "note" not in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["elu", "--model.activation.alpha", "0.5"], {"name": "elu", "alpha": 0.5}),
+        (["{name: elu, alpha: 0.5}"], {"name": "elu", "alpha": 0.5}),
+        (["{name: gelu, beta: 2}", "--model.activation", "{name: elu}"], "elu"),
+        (["torch.nn.Mish"], "torch.nn:Mish"),
+        (["torch.nn:Mish"], "torch.nn:Mish"),
+        (["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"], {"name": "torch.nn:ELU", "alpha": 0.5}),
+        (["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"], {"name": "torch.nn:ELU", "alpha": 0.5}),
+    ],
+)
+def test_spellings_of_an_activation(shown, tmp_path, words, value):
+    assert shown("--model.activation", *words)[0]["model"]["init_args"]["activation"] == value
+    if len(words) == 1:
+        base = shown()[0]
+        base["model"]["init_args"]["activation"] = yaml.safe_load(words[0])
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(base))
+        assert shown(config="own.yaml")[0]["model"]["init_args"]["activation"] == value
+
+
+def test_callbacks_as_in_lightning(shown, tmp_path):
+    words = ["--trainer.callbacks=EarlyStopping", "--trainer.callbacks.monitor=val/loss"]
+    config, _ = shown(*words)
+    callbacks = config["trainer"]["callbacks"]
+    callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
+    assert callbacks[-1]["class_path"].endswith("EarlyStopping")
+    assert callbacks[-1]["init_args"]["monitor"] == "val/loss"
+    config["trainer"]["callbacks"] = {"class_path": "EarlyStopping", "init_args": {"monitor": "val/loss"}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(config))
+    assert shown(config="own.yaml")[0]["trainer"]["callbacks"]["init_args"]["monitor"] == "val/loss"
+
+
+def test_one_callback_trains(fit):
+    words = ["--trainer.callbacks=EarlyStopping", "--trainer.callbacks.monitor=val/loss"]
+    fit("-c", "mnist_classifier", *SAMPLE, *words, "--trainer.logger", "false")
+
+
+def test_loggers_write_to_the_folder_of_the_run_unless_told_otherwise(fit, tmp_path):
+    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger=CSVLogger")
+    (file,) = tmp_path.glob("runs/*/*/lightning_logs/version_0/metrics.csv")
+    again = file.parents[2] / "config.yaml"
+    fit("-c", again, "--trainer.logger.save_dir", "elsewhere")
+    assert list(tmp_path.glob("elsewhere/lightning_logs/version_0/metrics.csv"))
+
+
+def test_print_config_without_null(cli, shown):
+    outcome = cli("fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null")
+    assert "null" not in outcome.out
+    assert yaml.safe_load(outcome.out)["data"]["class_path"].endswith("MNISTDataModule")
+    outcome = cli("fit", "-c", "mnist_classifier", "--print_config=nothing")
+    assert (outcome.code, "skip_null" in outcome.err) == (2, True)
+
+
+def test_help_of_a_bare_name(cli):
+    outcome = cli("fit", "--data.help=MNISTDataModule")
+    assert (outcome.code, "--data.sample" in outcome.out) == (0, True)
+
+
+def test_true_is_a_seed_that_is_recorded(shown, monkeypatch):
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    assert shown("--seed_everything", "true")[0]["seed_everything"] == 0
+    monkeypatch.setenv("PL_GLOBAL_SEED", "17")
+    assert shown("--seed_everything", "true")[0]["seed_everything"] == 17
+
+
+def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
+    outcome = cli("fit", "-c", "mnist_classifier", "--model.scheduler=ReduceLROnPlateau")
+    assert (outcome.code, "'monitor'" in outcome.err) == (2, True)
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_an_optimiser_for_a_module_without_one(fit, cli):
+    words = ["--optimizer=SGD", "--optimizer.lr=0.1", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
+    fit("--model", "fingers.Bare", *MNIST, "--trainer.logger", "false", *words)
+    outcome = cli("fit", "-c", "mnist_classifier", *words)
+    assert (outcome.code, "give model.optimizer" in outcome.err) == (2, True)
+
+
+def test_a_class_of_the_other_package_is_named_as_such(cli, tmp_path):
+    package = tmp_path / "lightning" / "pytorch"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("class LightningModule:\n    pass\n")
+    (tmp_path / "theirs.py").write_text(
+        "from lightning.pytorch import LightningModule\n\nclass Net(LightningModule):\n    pass\n"
+    )
+    outcome = cli("fit", "--model", "theirs.Net", *MNIST)
+    for name in [name for name in sys.modules if name in ("theirs",) or name.split(".")[0] == "lightning"]:
+        del sys.modules[name]
+    assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+    assert "pytorch_lightning in place of lightning.pytorch" in outcome.err
+
+
+def test_a_fit_continues_from_its_checkpoint_alone(fit, cli, tmp_path):
+    words = ["--model.activation", "soi", "--trainer.callbacks+=EarlyStopping"]
+    words += ["--trainer.callbacks.monitor=val/loss", "--trainer.logger", "false"]
+    config = ["-c", "mnist_classifier", *SAMPLE, *words]
+    fit(*config, "--trainer.max_epochs", "2")
+    (straight,) = tmp_path.glob("runs/**/last.ckpt")
+    expected = torch.load(straight, weights_only=True)["state_dict"]
+    straight.parents[2].rename(tmp_path / "first")
+    fit(*config)
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    quiet = ["--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "2"]
+    outcome = fit("--ckpt_path", path, *quiet)
+    assert "trained with EarlyStopping, left out here" in outcome.err
+    assert "fit -c CONFIG --ckpt_path" in outcome.err
+    found = [torch.load(file, weights_only=True) for file in path.parent.glob("last*.ckpt")]
+    (last,) = (one for one in found if one["epoch"] == 1)
+    assert all(torch.equal(last["state_dict"][name], value) for name, value in expected.items())
+    outcome = cli("fit", "--ckpt_path", path, "--model.activation", "elu")
+    assert (outcome.code, "model.activation is 'elu'" in outcome.err) == (2, True)
+
+
+@pytest.mark.slow  # a process is spawned
+def test_a_process_that_is_spawned_trains(tmp_path):
+    words = ["-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.accelerator", "cpu"]
+    words += ["--trainer.strategy", "ddp_spawn", "--trainer.devices", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "actlab", "fit", *words]
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, timeout=250)
+    assert list(tmp_path.glob("runs/**/last.ckpt"))
