@@ -219,8 +219,9 @@ class UnitStatistics(Callback):
             self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
         for name, values in self.latest.values.items():
             median = one_a_run(values.median(-1).values, pl_module)
-            pl_module.log(f"units/median_of_{name}s", median)
-            pl_module.log(f"units/distance_of_{name}s", median.abs())
+            several = trainer.world_size > 1  # all devices have the same numbers
+            pl_module.log(f"units/median_of_{name}s", median, sync_dist=several)
+            pl_module.log(f"units/distance_of_{name}s", median.abs(), sync_dist=several)
 
 
 def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:

@@ -166,9 +166,8 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
     found[sections.SEED], found.trainer = seed, section("trainer", trainer)
     for name in sections.SECTIONS:
         found[name] = typed(given, name, seed)
-    defaults = {"use_distributed_sampler": not sections.slices_batches(given), **trainer_defaults}
-    for name in defaults.keys() - {*trainer, "callbacks"}:
-        found.trainer[name] = defaults[name]
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
+        found.trainer[name] = trainer_defaults[name]
     restore_batches(found.trainer, trainer)
     return found
 
