@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal, Self, cast
 
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from actlab.tasks import building
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
-from actlab.tasks.training import Batch, Training
+from actlab.tasks.training import STEP_LOSS, Batch, Training
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
@@ -38,7 +38,8 @@ class Task(Training, ABC):
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
     batch before its update, in evaluation mode, as plotted in the GELU paper), ``train/penalised_loss``
-    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``.
+    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``. Every
+    ``log_every_n_steps`` updates: ``train/loss_step``, the loss of the batch before the update.
 
     Args:
         activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
@@ -171,11 +172,19 @@ class Task(Training, ABC):
         super().setup(stage)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch in training mode; check the trained parameters once."""
+        """Return the mean loss of the batch; log it at every ``log_every_n_steps``-th update.
+
+        At the first batch, check the trained parameters.
+        """
         loss = super().training_step(batch, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
+        every = self.trainer.log_every_n_steps
+        if every and (self.global_step + 1) % every == 0:
+            mean = self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
+            # On the CPU, because Lightning would wait for the device at each later step to show the value.
+            self.log(STEP_LOSS, cast(Tensor, mean).cpu(), prog_bar=True)
         return loss
 
     def penalty(self) -> Tensor | float:
