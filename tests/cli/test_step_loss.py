@@ -63,6 +63,14 @@ def test_it_is_the_loss_of_the_batch(rows):
     assert of_steps == of_epochs
 
 
+def test_the_progress_bar_shows_it(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [*QUICK[:-4], "--trainer.logger", "false", "--trainer.limit_train_batches", "2"]
+    outcome = cli("fit", "-c", "mnist_classifier", *words, "--trainer.log_every_n_steps", "1")
+    assert outcome.code == 0, outcome.err
+    assert "train/loss_step" in outcome.out
+
+
 def test_a_study_records_no_row_of_it(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.yaml").write_text(STUDY)

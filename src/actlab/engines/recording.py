@@ -21,7 +21,7 @@ from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
-from actlab.tasks.training import STEP_LOSS, Training
+from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
 Progress = Callable[[Run, float], None]  # called with a run and its completed fraction
@@ -170,11 +170,7 @@ class Recorder(Checkpoint):
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call; Lightning keeps older values."""
         metrics = trainer.callback_metrics
-        fresh = {
-            name: float(value)
-            for name, value in metrics.items()
-            if value is not self._seen.get(name) and name != STEP_LOSS
-        }
+        fresh = {name: float(value) for name, value in metrics.items() if value is not self._seen.get(name)}
         self._seen = dict(metrics)
         return [fresh]
 

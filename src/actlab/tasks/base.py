@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, Self, cast
+from typing import IO, Any, Literal, Self
 
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
@@ -28,8 +28,9 @@ from actlab.tasks import building
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
-from actlab.tasks.training import STEP_LOSS, Batch, Training
+from actlab.tasks.training import Batch, Training
 
+STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
@@ -180,12 +181,23 @@ class Task(Training, ABC):
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
-        every = self.trainer.log_every_n_steps
-        if every and (self.global_step + 1) % every == 0:
-            mean = self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
-            # On the CPU, because Lightning would wait for the device at each later step to show the value.
-            self.log(STEP_LOSS, cast(Tensor, mean).cpu(), prog_bar=True)
+        self._log_step(loss, batch_idx)
         return loss
+
+    def _log_step(self, loss: Tensor, batch_idx: int) -> None:
+        """Pass the loss to the loggers and the progress bar at every ``log_every_n_steps``-th update.
+
+        `log` would cost time and wait for the device at the other updates too, and make rows of a study.
+        """
+        trainer, step = self.trainer, self.global_step
+        if not trainer.log_every_n_steps or (step + 1) % trainer.log_every_n_steps:
+            return
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
+            shown = {STEP_LOSS: float(mean)}
+            for logger in trainer.loggers:
+                logger.log_metrics({**shown, "epoch": self.current_epoch}, step=step)
+            trainer.progress_bar_metrics.update(shown)
 
     def penalty(self) -> Tensor | float:
         """Return ½·decay·Σw² over the weights that ``l2`` decays."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from actlab.tasks.base import Task
 
 Batch = tuple[Tensor, ...]
-STEP_LOSS = "train/loss_step"  # of single batches, for loggers and the progress bar; no row of a study
 
 
 class Training(pl.LightningModule, ABC):
