@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
 
 from actlab.errors import ActlabError
 from toys import Frames, FrameTask
@@ -101,3 +101,22 @@ def test_max_steps_resume_after_a_whole_epoch(tmp_path):
     found = fitted(tmp_path, resumed, **steps, resumed=tmp_path / "step=4.ckpt")
     assert resumed.seen == straight.seen[1:]
     assert all(torch.equal(found[name], value) for name, value in whole.items())
+
+
+def test_averaged_weights_resume_within_an_epoch(tmp_path):
+    save = Save(path := tmp_path / "within.ckpt", "on_train_batch_end")
+    straight = fitted(tmp_path, EMAWeightAveraging(decay=0.9), save)
+    resumed = fitted(tmp_path, EMAWeightAveraging(decay=0.9), resumed=path)
+    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+
+
+@pytest.mark.slow
+def test_two_devices_resume_within_an_epoch(tmp_path):
+    """Each device has its own partial means and its own part of the next batch."""
+    two = {"devices": 2, "strategy": "ddp_spawn"}
+    save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
+    straight = fitted(tmp_path, save, **two)
+    resumed = fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt", **two)
+    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+    with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
+        fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt")
