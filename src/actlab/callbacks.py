@@ -38,24 +38,21 @@ class TestEveryEpoch(Callback):
     """Log ``test/…`` after each training epoch, for test curves as in the papers.
 
     Nothing is selected by these metrics. The task's ``test_step`` and ``on_test_epoch_end`` are called as in
-    ``trainer.test``, with the Trainer's ``limit_test_batches``, but without a second evaluation loop.
+    ``trainer.test``, with the Trainer's ``limit_test_batches``, but without a second evaluation loop. With the
+    callback `WeightAveraging`, averaged weights are tested, as in a validation.
     """
 
     __test__ = False  # pytest would collect the class because of its name
     splits = ("test",)  # splits whose metrics are logged
     stackable = True  # stacks have the same hooks, and log the metrics themselves
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Reject callbacks whose averaged weights would not be tested; see `refuse_averaging`."""
-        refuse_averaging(trainer)
-
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Evaluate on the test set and log."""
+        """Evaluate on the test set and log; the weights are those of a validation."""
         if not trainer.limit_test_batches:
             return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
         batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
-        with looking(trainer, pl_module) as placed:
+        with looking(trainer, pl_module) as placed, _averaged(trainer, pl_module):
             for number, batch in enumerate(batches):
                 with _weighted_by_batch_size(pl_module, given := placed(batch)):
                     pl_module.test_step(given, number)
@@ -93,8 +90,22 @@ class BestSoFar(RichProgressBar):
         return found
 
 
-def refuse_averaging(trainer: pl.Trainer) -> None:
-    """Reject callbacks that average weights: metrics would be those of the weights in training instead.
+@contextmanager
+def _averaged(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
+    """Give the module the weights with which callbacks that average weights let Lightning validate."""
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    averaging = [callback for callback in callbacks if isinstance(callback, WeightAveraging)]
+    for callback in averaging:
+        callback.on_validation_epoch_start(trainer, module)
+    try:
+        yield
+    finally:
+        for callback in averaging:
+            callback.on_validation_epoch_end(trainer, module)
+
+
+def check_averaging(trainer: pl.Trainer) -> None:
+    """Reject callbacks that average weights in a study: its checkpoints would hold the weights in training.
 
     Raises:
         ActlabError: for such a callback.
@@ -102,9 +113,8 @@ def refuse_averaging(trainer: pl.Trainer) -> None:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
             raise ActlabError(
-                f"{type(callback).__name__} keeps averaged weights, but tests after each epoch and the records "
-                "and checkpoints of a study would use the weights in training: leave it out, or train with "
-                "`actlab fit` without TestEveryEpoch"
+                f"{type(callback).__name__} keeps averaged weights, but the records and checkpoints of a study "
+                "would use the weights in training: leave it out, or train with `actlab fit`"
             )
 
 
@@ -219,8 +229,9 @@ class UnitStatistics(Callback):
             self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
         for name, values in self.latest.values.items():
             median = one_a_run(values.median(-1).values, pl_module)
-            pl_module.log(f"units/median_of_{name}s", median)
-            pl_module.log(f"units/distance_of_{name}s", median.abs())
+            several = trainer.world_size > 1  # all devices have the same numbers
+            pl_module.log(f"units/median_of_{name}s", median, sync_dist=several)
+            pl_module.log(f"units/distance_of_{name}s", median.abs(), sync_dist=several)
 
 
 def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:

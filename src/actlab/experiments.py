@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 from jsonargparse import Namespace
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
@@ -104,6 +105,7 @@ class ActlabCLI(LightningCLI):
         for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
+        check_callbacks(self.model, self.trainer)
         config = records.with_digests(records.record(self.config, self._linked_shapes()))
         if isinstance(self.model, Task):
             self.model.config = config
@@ -137,6 +139,12 @@ class ActlabCLI(LightningCLI):
             ActlabError: for a value that Lightning rejects, such as an unknown strategy.
         """
         restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
+        chosen = self.config_init.trainer
+        if chosen.barebones and (chosen.callbacks or chosen.logger):
+            raise ActlabError(
+                "trainer.barebones excludes loggers and checkpoints: give --trainer.logger null and "
+                "--trainer.callbacks null"
+            )
         try:
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:
@@ -194,11 +202,32 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
     found[sections.SEED], found.trainer = seed, section("trainer", trainer)
     for name in sections.SECTIONS:
         found[name] = typed(given, name, seed)
-    defaults = {"use_distributed_sampler": not sections.slices_batches(given), **trainer_defaults}
-    for name in defaults.keys() - {*trainer, "callbacks"}:
-        found.trainer[name] = defaults[name]
+    for name in trainer_defaults.keys() - {*trainer, "callbacks"}:
+        found.trainer[name] = trainer_defaults[name]
     restore_batches(found.trainer, trainer)
     return found
+
+
+def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
+    """Reject callbacks after which a task would not be what its checkpoints record.
+
+    Raises:
+        ActlabError: for a callback that replaces settings of the config, or weights after the last checkpoint.
+    """
+    for callback in trainer.callbacks if isinstance(model, Task) else ():  # type: ignore[attr-defined]
+        for kind, reason in _UNRECORDED.items():
+            if isinstance(callback, kind):
+                raise ActlabError(f"{type(callback).__name__} {reason}")
+
+
+_UNRECORDED = {
+    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it out and give "
+    "model.optimizer.lr, which `actlab tune` searches",
+    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and give "
+    "data.batch_size",
+    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: use "
+    "pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
+}
 
 
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:

@@ -287,7 +287,7 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
     assert fit(*words).code == 0
     one = torch.load(only_run(tmp_path) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     words += ["--trainer.devices", "2", "--trainer.strategy", "ddp", "--trainer.default_root_dir", "two"]
-    subprocess.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -305,6 +305,7 @@ def test_two_devices_train_what_one_trains(tmp_path, fit):
         capture_output=True,
         timeout=250,
     )
+    assert b".py:" not in done.stderr  # no warnings
     (last,) = (tmp_path / "two").glob("*/checkpoints/last.ckpt")
     two = torch.load(last, weights_only=True)["state_dict"]
     for name, value in one.items():

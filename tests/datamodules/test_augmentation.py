@@ -41,14 +41,11 @@ class Signals(TensorDataModule):
 class Device:
     """What the datamodule asks of a Trainer, as one of two devices has it; a real one would start a process."""
 
-    class _Connector:
-        use_distributed_sampler = False
-
     class _Strategy:
         root_device = torch.device("cpu")
 
     world_size = 2
-    _accelerator_connector, strategy = _Connector(), _Strategy()
+    strategy = _Strategy()
 
     def __init__(self, rank: int) -> None:
         self.global_rank = rank

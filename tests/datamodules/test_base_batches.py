@@ -127,6 +127,24 @@ def test_evaluation_is_in_order_at_one_position_for_all(drop_last: bool, sizes: 
     assert len(in_order) == len(sizes)
 
 
+@pytest.mark.parametrize("size", [50, 49, 41, 8, 3])
+def test_each_device_evaluates_its_part_of_each_batch(size: int) -> None:
+    """The last batch of one sample cannot be divided: it is part of the batch before it."""
+    ranks = [BatchesInOrder(SequentialSampler(range(size)), 8, False, rank, 3) for rank in range(3)]
+    parts = [[position.index for position in in_order] for in_order in ranks]
+    assert [len(of_rank) for of_rank in parts] == [len(in_order) for in_order in ranks]
+    assert all(part.numel() for of_rank in parts for part in of_rank)
+    batches = [torch.cat(slices) for slices in zip(*parts, strict=True)]
+    assert torch.equal(torch.cat(batches), torch.arange(size))
+    assert all(len(batch) == 8 for batch in batches[:-1])
+
+
+@pytest.mark.parametrize(("size", "batch"), [(2, 8), (8, 2)])
+def test_fewer_samples_than_devices_are_refused(size: int, batch: int) -> None:
+    with pytest.raises(ActlabError, match="2 samples at a time on 3 devices: give a larger eval_batch_size"):
+        BatchesInOrder(SequentialSampler(range(size)), batch, False, 0, 3)
+
+
 def test_impossible_batches_are_refused() -> None:
     with pytest.raises(ActlabError, match="evenly by 3 devices"):
         SeededBatches(SIZE, BATCH, 0, world_size=3)

@@ -183,31 +183,6 @@ def test_the_prediction_writer_receives_the_positions(tmp_path: Any) -> None:
     assert torch.equal(torch.cat([position.index for position in writer.told]), torch.arange(SIZE))
 
 
-class TwoDevices:
-    """What the datamodule asks of a Trainer, as rank 1 of 2 has it; a real one would start a process."""
-
-    class _Connector:
-        use_distributed_sampler = True
-
-    class _Strategy:
-        root_device = torch.device("cpu")
-
-    world_size, global_rank = 2, 1
-    _accelerator_connector, strategy = _Connector(), _Strategy()
-
-
-def test_several_devices_need_lightnings_sampler_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Numbers(BATCH, 20, 3)
-    data.trainer = TwoDevices()  # type: ignore[assignment]
-    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
-        data.setup("fit")
-    monkeypatch.setattr(TwoDevices._Connector, "use_distributed_sampler", False)
-    data.setup("fit")
-    labels = [batch[1] for batch in data.train_dataloader()]
-    assert same(labels, batches(3, rank=1, world_size=2))
-    assert torch.equal(torch.cat([batch[1] for batch in data.val_dataloader()]), torch.arange(SIZE))
-
-
 class Plain(pl.LightningDataModule):
     """As other projects write it: nothing about devices."""
 
@@ -231,6 +206,15 @@ class Ours(Numbers):
 
 def labels_on(rank: int, data: type, **trainer: Any) -> list[int]:
     """The training labels that a device of two gets from Lightning."""
+    return labels(loader_on(rank, data, "train", **trainer))
+
+
+def labels(loader: Any) -> list[int]:
+    return torch.cat([batch[1] if isinstance(batch, tuple) else batch for batch in loader]).tolist()
+
+
+def loader_on(rank: int, data: type, part: str, **trainer: Any) -> Any:
+    """A loader of a device of two, as Lightning's loops get it."""
     two = {"devices": 2, "accelerator": "cpu", "strategy": "ddp", **trainer}
     config = {
         "model": {"class_path": f"{__name__}.Witness"},
@@ -242,9 +226,8 @@ def labels_on(rank: int, data: type, **trainer: Any) -> list[int]:
     run.trainer.strategy.cluster_environment.set_global_rank(rank)  # type: ignore[attr-defined]
     run.trainer.strategy.connect(run.task)
     run.data.setup("fit")
-    loader: Any = run.data.train_dataloader()
-    loader = run.trainer._data_connector._prepare_dataloader(loader, True, RunningStage.TRAINING)
-    return torch.cat([batch[1] if isinstance(batch, tuple) else batch for batch in loader]).tolist()
+    loader: Any = getattr(run.data, f"{part}_dataloader")()
+    return run.trainer._data_connector._prepare_dataloader(loader, part == "train", RunningStage.TRAINING)
 
 
 @pytest.mark.parametrize("data", [Plain, OwnLoader, Ours])
@@ -257,8 +240,17 @@ def test_two_devices_train_on_different_samples(data: type) -> None:
 def test_what_a_config_says_of_the_sampler_holds() -> None:
     off = [labels_on(rank, Plain, use_distributed_sampler=False) for rank in (0, 1)]
     assert [sorted(labels) for labels in off] == [list(range(SIZE))] * 2
-    with pytest.raises(ActlabError, match=r"set trainer\.use_distributed_sampler to false"):
-        labels_on(0, Ours, use_distributed_sampler=True)
+
+
+@pytest.mark.parametrize("sampler", [True, False])
+def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler: bool) -> None:
+    ranks = [loader_on(rank, Ours, "train", use_distributed_sampler=sampler) for rank in (0, 1)]
+    for rank, loader in enumerate(ranks):
+        assert same([batch[1] for batch in loader], batches(0, rank=rank, world_size=2))
+    for part in ("val", "test"):
+        ranks = [loader_on(rank, Ours, part, use_distributed_sampler=sampler) for rank in (0, 1)]
+        assert [sorted(labels(loader))[:3] for loader in ranks] == [[0, 1, 2], [10, 11, 12]]
+        assert sorted(labels(ranks[0]) + labels(ranks[1])) == list(range(SIZE))
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (-1, 5)])

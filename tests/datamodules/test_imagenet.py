@@ -194,12 +194,15 @@ def test_a_run_goes_on_after_a_whole_epoch(module: Build, tmp_path: Path, worker
     assert resumed.losses == straight.losses[2:]
 
 
-def test_training_does_not_resume_within_an_epoch(module: Build, tmp_path: Path) -> None:
-    """What is not whole is still a checkpoint to test or to load."""
-    within = Watch(tmp_path / "within.ckpt", after=6)
-    trained(module(), within)
-    with pytest.raises(ActlabError, match=r"within an epoch, after 2 batches.*only at the end of an epoch"):
-        trained(module(), Watch(tmp_path / "none.ckpt"), ckpt_path=within.path, weights_only=True)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_resumes_within_an_epoch(module: Build, tmp_path: Path, workers: int) -> None:
+    """Workers read ahead: the position is that of the batches which were trained."""
+    within, resumed = Watch(tmp_path / "within.ckpt", after=6), Watch(tmp_path / "none.ckpt")
+    weights = trained(module(workers=workers), within)
+    found = trained(module(workers=workers), resumed, ckpt_path=within.path, weights_only=True)
+    assert all(map(torch.equal, resumed.seen, within.seen[6:]))
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+    assert resumed.losses == within.losses[1:]
 
 
 def test_some_validation_images_are_chosen_for_all_runs_alike(module: Build) -> None:

@@ -257,7 +257,7 @@ def test_members_of_a_stack_are_the_runs_alone(module, tmp_path):
 @pytest.mark.slow
 def test_two_devices_draw_the_masks_of_one(module, tmp_path):
     """Their parts of a batch have the same sentences, but different numbers of frames."""
-    precise = {"precision": "64-true", "use_distributed_sampler": False}
+    precise = {"precision": "64-true"}
     one = fitted(task(4), module(seed=4), tmp_path, **precise)
     two = fitted(task(4), module(seed=4), tmp_path, **precise, devices=2, strategy="ddp_spawn")
     assert {"train/loss", "val/loss"} <= one.keys() == two.keys()

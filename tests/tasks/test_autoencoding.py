@@ -45,7 +45,6 @@ def fitted(one, data, tmp_path):
         precision="64-true",
         default_root_dir=tmp_path,
         num_sanity_val_steps=0,
-        use_distributed_sampler=False,
         log_every_n_steps=1,
         **QUIET,
     )

@@ -48,12 +48,12 @@ def fitted(task, data, tmp_path, **options):
         default_root_dir=tmp_path,
         callbacks=[watch],
         num_sanity_val_steps=0,
-        use_distributed_sampler=False,
         **SILENT,
         enable_checkpointing=False,
         **options,
     )
     trainer.fit(task, datamodule=data)
+    watch.metrics = {name: value.clone() for name, value in trainer.callback_metrics.items()}
     return task, watch
 
 
@@ -123,8 +123,10 @@ def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
 @pytest.mark.slow
 def test_padding_and_augmentation_on_two_devices(tmp_path):
     make = lambda: member(3, network=partial(FrameNetwork, dropout=0.3)).double()  # noqa: E731
-    one, _ = fitted(make(), Frames(seed=3), tmp_path)
-    two, _ = fitted(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
+    one, alone = fitted(make(), Frames(seed=3), tmp_path)
+    two, both = fitted(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
+    assert alone.metrics.keys() == both.metrics.keys() >= {"train/loss", "val/loss", "val/error"}
+    assert all(float(both.metrics[name]) == pytest.approx(float(v)) for name, v in alone.metrics.items())
     for name, value in one.network.state_dict().items():
         torch.testing.assert_close(two.network.state_dict()[name], value, rtol=1e-9, atol=1e-12)
 
@@ -205,7 +207,6 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
         precision="64-true",
         default_root_dir=tmp_path,
         num_sanity_val_steps=0,
-        use_distributed_sampler=False,
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -217,7 +218,6 @@ def test_a_plateau_is_resumed_as_it_was(tmp_path):
         max_epochs=EPOCHS,
         precision="64-true",
         default_root_dir=tmp_path,
-        use_distributed_sampler=False,
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,

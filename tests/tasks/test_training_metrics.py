@@ -57,7 +57,6 @@ def fitted(task, data, tmp_path, *callbacks):
         precision="64-true",
         default_root_dir=tmp_path,
         callbacks=list(callbacks),
-        use_distributed_sampler=False,
         num_sanity_val_steps=0,
         log_every_n_steps=1,
         **QUIET,

@@ -191,8 +191,6 @@ class CommandLine(ActlabCLI):
             with_text(self.given.get(name), config[name], name, {Any}, owner)
         for name in sections.SECTIONS:
             complete(self.given, name, config[name])
-        if "use_distributed_sampler" not in trainer:
-            config.trainer.use_distributed_sampler = not sections.slices_batches(self.given)
         restore_batches(config.trainer, trainer)
         for note in dropped(self.given, config):
             print(f"note: {note}", file=sys.stderr)

@@ -135,11 +135,3 @@ def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
 def sample_replaces_dataset(config: Mapping[str, Any]) -> bool:
     """Return whether the datamodule's class declares that ``sample`` takes the place of ``dataset``."""
     return bool(getattr(class_in(config, "data"), "sample_replaces_dataset", False))
-
-
-def slices_batches(config: Mapping[str, Any]) -> bool:
-    """Return whether the datamodule's class declares that loaders give each device its part of a batch.
-
-    Lightning's distributed sampler is then off by default; for all other data it is on, as in Lightning.
-    """
-    return bool(getattr(class_in(config, "data"), "slices_batches", False))

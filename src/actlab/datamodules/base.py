@@ -132,6 +132,7 @@ class SeededBatches(Sampler[Position]):
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
         self.epoch = 0
+        self.first = 0  # number of the batch that the next iteration starts at
 
     @property
     def sampler(self) -> SeededBatches:
@@ -149,9 +150,8 @@ class SeededBatches(Sampler[Position]):
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
-        for batch in torch.split(order, self.batch_size, dim=-1)[: len(self)]:
-            index = batch.tensor_split(self.world_size, dim=-1)[self.rank] if self.world_size > 1 else batch
-            yield Position(seeds, self.epoch, index)
+        for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
+            yield Position(seeds, self.epoch, _slice(batch, self.rank, self.world_size))
 
     def order(self, seed: int) -> Tensor:
         """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
@@ -162,20 +162,89 @@ class BatchesInOrder(BatchSampler):
     """A batch sampler for evaluation that yields all samples in order, with seed 0 and epoch 0.
 
     Random numbers drawn during an evaluation, such as the noise of a robustness curve, are therefore the same
-    for every run, activation and stack member. The signature is that of torch's ``BatchSampler``, because
-    Lightning constructs the sampler again for prediction.
+    for every run, activation and stack member. The first arguments are those of torch's ``BatchSampler``,
+    because Lightning constructs the sampler again for prediction.
 
     Args:
         sampler: a sequential sampler of the dataset.
         batch_size: size of every batch but the last.
         drop_last: whether to drop the last batch if it is partial.
+        rank: the slice of each batch that this sampler yields.
+        world_size: number of slices per batch. No slice is empty: a last batch of fewer samples is joined to
+            the batch before it.
+
+    Raises:
+        ActlabError: if a batch, or the dataset, has fewer samples than ``world_size``.
     """
 
     sampler: SequentialSampler
 
+    def __init__(
+        self, sampler: Sampler[int], batch_size: int, drop_last: bool, rank: int = 0, world_size: int = 1
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        self.rank, self.world_size = rank, world_size
+        if world_size > 1 and (least := min(batch_size, len(self.sampler))) < world_size:
+            raise ActlabError(
+                f"evaluation of {least} samples at a time on {world_size} devices: give a larger "
+                "eval_batch_size and more samples, or fewer devices"
+            )
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (not self.drop_last and rest >= self.world_size)
+
     def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
-        for index in torch.split(torch.tensor(list(self.sampler)), self.batch_size)[: len(self)]:
-            yield Position((0,), 0, index)
+        index = torch.tensor(list(self.sampler))
+        if self.drop_last:
+            index = index[: len(self) * self.batch_size]
+        ends = [self.batch_size * number for number in range(1, len(self))]
+        for batch in index.tensor_split(ends)[: len(self)]:
+            yield Position((0,), 0, _slice(batch, self.rank, self.world_size))
+
+
+def _slice(batch: Tensor, rank: int, world_size: int) -> Tensor:
+    """Return the part of a batch of sample numbers ``(…, B)`` that a device gets."""
+    return batch.tensor_split(world_size, dim=-1)[rank] if world_size > 1 else batch
+
+
+class SlicedLoader:
+    """The batches of a data loader whose batch sampler slices them between devices, for a Trainer.
+
+    Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices. Training
+    resumes at any batch: the state is the epoch and the number of its batches that were yielded, and holds for
+    that epoch only.
+
+    Args:
+        loader: the data loader.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader, self.dataset, self.batch_sampler = loader, loader.dataset, loader.batch_sampler
+        self.epoch = self.batches = 0
+        self._resumed = False
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of the epoch, which the Trainer sets before the first one."""
+        sampler: Any = self.batch_sampler
+        epoch = getattr(sampler, "epoch", 0)
+        if not (self._resumed and epoch == self.epoch):
+            self.batches = 0
+        self.epoch, self._resumed, sampler.first = epoch, False, self.batches
+        for batch in self.loader:
+            self.batches += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the epoch and the number of its batches that were yielded."""
+        return {"epoch": self.epoch, "batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Start the next iteration after the batches of the state, if it is of the same epoch."""
+        self.epoch, self.batches, self._resumed = state["epoch"], state["batches"], True
 
 
 def as_it_is(batch: Any) -> Any:
@@ -191,7 +260,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     Args:
         batch_size: size of the global training batch; a partial last batch is dropped.
-        eval_batch_size: batch size for validation, test and prediction; every device evaluates every sample.
+        eval_batch_size: size of the global batch for validation and test, and of the batches for prediction.
         seed: determines the order of the training batches; R seeds give stacked batches ``(R, B, …)``.
 
     Raises:
@@ -209,13 +278,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         self.val: BatchSource | None = None
         self.test: BatchSource | None = None
 
-    slices_batches = True  # between devices, in place of Lightning's distributed sampler
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
-
-    def __init_subclass__(cls) -> None:
-        """Set ``slices_batches = False`` if a subclass overrides ``train_dataloader`` and does not set it."""
-        if "train_dataloader" in vars(cls) and "slices_batches" not in vars(cls):
-            cls.slices_batches = False
 
     @property
     @abstractmethod
@@ -241,51 +304,45 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return type(self).train_dataloader is TensorDataModule.train_dataloader
 
     def setup(self, stage: str) -> None:
-        """Load the datasets, onto the accelerator if the Trainer has one.
-
-        Raises:
-            ActlabError: if the Trainer uses several devices and its distributed sampler is enabled.
-        """
-        trainer = self.trainer
-        device = trainer.strategy.root_device if trainer else torch.device("cpu")
-        connector = trainer._accelerator_connector if trainer and trainer.world_size > 1 else None
-        if self.slices_batches and connector and connector.use_distributed_sampler:
-            raise ActlabError(
-                "this datamodule already slices batches between devices: set "
-                "trainer.use_distributed_sampler to false"
-            )
+        """Load the datasets, onto the accelerator if the Trainer has one."""
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         if self.train is None or self.train.device != device:
             self.load(device)
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Return the training batches, shuffled by seed and epoch.
+    def train_dataloader(self) -> DataLoader[Any] | SlicedLoader:
+        """Return the training batches, shuffled by seed and epoch; under a Trainer those of this device.
 
         The Trainer sets the epoch. Without a Trainer, the epoch is 0 until
         ``loader.batch_sampler.set_epoch`` is called.
         """
-        return self._loader(self._part("train"), self._seeded_batches())
+        samples, (rank, size) = self._part("train"), self._rank
+        batches = SeededBatches(len(samples), self.batch_size, self.seed, rank=rank, world_size=size)
+        return self._sliced(self._loader(samples, batches))
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """Return the validation batches, in file order."""
-        return self._in_order("val")
+    def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
+        """Return the validation batches, in file order; under a Trainer those of this device."""
+        return self._sliced(self._in_order("val", *self._rank))
 
-    def test_dataloader(self) -> DataLoader[Any]:
-        """Return the test batches, in file order."""
-        return self._in_order("test")
+    def test_dataloader(self) -> DataLoader[Any] | SlicedLoader:
+        """Return the test batches, in file order; under a Trainer those of this device."""
+        return self._sliced(self._in_order("test", *self._rank))
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Return the test batches; a prediction writer receives their positions."""
         return self._in_order("test")
 
-    def _seeded_batches(self) -> SeededBatches:
-        """The training batches of this device."""
-        rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        size = len(self._part("train"))
-        return SeededBatches(size, self.batch_size, self.seed, rank=rank, world_size=world_size)
+    @property
+    def _rank(self) -> tuple[int, int]:
+        """The number of this device and the number of devices."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def _in_order(self, part: str) -> DataLoader[Any]:
+    def _sliced(self, loader: DataLoader[Any]) -> DataLoader[Any] | SlicedLoader:
+        return SlicedLoader(loader) if self.trainer else loader
+
+    def _in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
         samples = self._part(part)
-        return self._loader(samples, BatchesInOrder(SequentialSampler(samples), self.eval_batch_size, False))
+        order = SequentialSampler(samples)
+        return self._loader(samples, BatchesInOrder(order, self.eval_batch_size, False, rank, world_size))
 
     def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
         # DataLoader is annotated for a Dataset but uses only the methods of a BatchSource.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from actlab import activations, experiments
-from actlab.callbacks import refuse_averaging
+from actlab.callbacks import check_averaging
 from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
@@ -220,9 +220,9 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
         sites: the result of `sites_of` for this experiment; by default called here.
 
     Raises:
-        ActlabError: if a callback averages weights; see `actlab.callbacks.refuse_averaging`.
+        ActlabError: if a callback averages weights; see `actlab.callbacks.check_averaging`.
     """
-    refuse_averaging(experiment.trainer)
+    check_averaging(experiment.trainer)
     task = experiment.task
     if not isinstance(task, Task) or not task.units:
         return None

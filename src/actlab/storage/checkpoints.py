@@ -108,20 +108,6 @@ class _ErrorKeepingFile:
         self.file.flush()
 
 
-def check_whole_epochs(checkpoint: Mapping[str, Any]) -> None:
-    """Check that a checkpoint was saved at the end of an epoch, so that training can resume from it.
-
-    Raises:
-        ActlabError: if the checkpoint was saved within an epoch.
-    """
-    batches = checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_loop.batch_progress", {})
-    if (done := batches.get("current", {}).get("processed", 0)) and not batches.get("is_last_batch", True):
-        raise ActlabError(
-            f"the checkpoint was saved within an epoch, after {done} batches; training resumes only at the end "
-            "of an epoch: give a checkpoint of ModelCheckpoint with save_on_train_epoch_end: true"
-        )
-
-
 def read(
     path: str | Path | IO[Any],
     map_location: Any = "cpu",

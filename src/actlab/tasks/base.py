@@ -33,6 +33,7 @@ from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import Recorded, recorded_in, restored
 from actlab.tasks.training import Batch, Training
 
+STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
@@ -41,7 +42,8 @@ class Task(Recorded, Training, ABC):
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
     batch before its update, in evaluation mode, as plotted in the GELU paper), ``train/penalised_loss``
-    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``.
+    (``train/loss`` plus the penalty before each update, only with ``l2``), ``val/…`` and ``test/…``. Every
+    ``log_every_n_steps`` updates: ``train/loss_step``, the loss of the batch before the update.
 
     Args:
         activation: a registry name, ``package.module:Name``, ``./file.py:Name``, or
@@ -215,12 +217,31 @@ class Task(Recorded, Training, ABC):
         recorded_in(self, checkpoint)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch in training mode; check the trained parameters once."""
+        """Return the mean loss of the batch; log it at every ``log_every_n_steps``-th update.
+
+        At the first batch, check the trained parameters.
+        """
         loss = super().training_step(batch, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
+        self._log_step(loss, batch_idx)
         return loss
+
+    def _log_step(self, loss: Tensor, batch_idx: int) -> None:
+        """Pass the loss to the loggers and the progress bar at every ``log_every_n_steps``-th update.
+
+        `log` would cost time and wait for the device at the other updates too, and make rows of a study.
+        """
+        trainer, step = self.trainer, self.global_step
+        if not trainer.log_every_n_steps or (step + 1) % trainer.log_every_n_steps:
+            return
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
+            shown = {STEP_LOSS: float(mean)}
+            for logger in trainer.loggers:
+                logger.log_metrics({**shown, "epoch": self.current_epoch}, step=step)
+            trainer.progress_bar_metrics.update(shown)
 
     def penalty(self) -> Tensor | float:
         """Return ½·decay·Σw² over the weights that ``l2`` decays."""

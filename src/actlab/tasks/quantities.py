@@ -67,21 +67,21 @@ class Means:
     """Weighted means over batches by metric name, for one run or R runs."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, tuple[Tensor, Tensor | float]] = {}
+        self.sums: dict[str, tuple[Tensor, Tensor | float]] = {}  # Σ values·weights and Σ weights
 
     def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
         """Add the means of a batch, ``()`` or ``(R,)``, with their sums of weights."""
-        total, weight = self._sums.get(name, (0.0, 0.0))
+        total, weight = self.sums.get(name, (0.0, 0.0))
         means, weights = at_least_float(means), at_least_float(weights)
-        self._sums[name] = (total + means * weights, weight + weights)
+        self.sums[name] = (total + means * weights, weight + weights)
 
     def take(self, name: str) -> tuple[Tensor | float, Tensor | float]:
         """Return Σ values·weights and Σ weights of a metric, and reset both to 0."""
-        return self._sums.pop(name, (0.0, 0.0))
+        return self.sums.pop(name, (0.0, 0.0))
 
     def take_all(self) -> dict[str, Tensor]:
         """Return all means by metric name, and reset them."""
-        sums, self._sums = self._sums, {}
+        sums, self.sums = self.sums, {}
         return {name: total / weight for name, (total, weight) in sums.items()}
 
 

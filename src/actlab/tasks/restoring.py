@@ -160,6 +160,8 @@ def _named(path: str) -> Any:
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """Convert a module to double before double weights are loaded: Lightning converts it only afterwards."""
-    state = checkpoint["state_dict"].values()  # an extra state may be of any type
-    if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in state):
+    # Lightning's WeightAveraging saves a single average as state_dict, and the double weights beside it.
+    states = checkpoint["state_dict"], checkpoint.get("current_model_state", {})
+    values = (value for state in states for value in state.values())  # an extra state may be of any type
+    if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in values):
         module.double()

@@ -23,8 +23,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import Lending, evaluating
-from actlab.storage.checkpoints import check_whole_epochs
-from actlab.tasks import building
+from actlab.tasks import building, resuming
 from actlab.tasks.metrics import as_plain, is_number, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean
 from actlab.tasks.restoring import as_precise_as
@@ -55,6 +54,7 @@ class Training(pl.LightningModule, ABC):
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._means, self._lend = Means(), Lending()
         self.matrices: dict[str, list[Any]] = {}
+        self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
 
     @property
     @abstractmethod
@@ -199,7 +199,8 @@ class Training(pl.LightningModule, ABC):
     def _log(self, split: str, collected: dict[str, Tensor]) -> None:
         if self.moving and not self.trainer.sanity_checking:
             self.moving.observe(collected)
-        self.log_dict(collected, prog_bar=split != "test")
+        several = self.trainer.world_size > 1  # Lightning warns otherwise, though all devices have one mean
+        self.log_dict(collected, prog_bar=split != "test", sync_dist=several)
 
     def configure_optimizers(self) -> Any:
         """Return the optimiser, with torch's scheduler if there is one."""
@@ -210,17 +211,23 @@ class Training(pl.LightningModule, ABC):
             self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states)
         return building.scheduled(self.members[0], optimizer)
 
+    def on_train_start(self) -> None:
+        """Continue the epoch of the checkpoint or start the next one."""
+        resuming.start(self.trainer, self._logged)
+        self._logged = None
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the state of plateau schedules."""
+        """Save the state of plateau schedules and of an unfinished epoch."""
         checkpoint["plateaus"] = self._plateau_states
+        resuming.record(self.trainer, self._means, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of plateau schedules, and prepare the module for double weights.
+        """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights.
 
         Raises:
-            ActlabError: if training would resume from a checkpoint saved within an epoch.
+            ActlabError: if training would resume within an epoch, but not as if uninterrupted.
         """
         if self._trainer is not None and self._trainer.state.fn == "fit":
-            check_whole_epochs(checkpoint)
+            self._logged = resuming.restore(self._trainer, self._means, checkpoint)
         self._plateau_states.update(checkpoint.get("plateaus", {}))
         as_precise_as(self, checkpoint)

@@ -1,0 +1,131 @@
+"""Checkpoints within an epoch: what a task adds to Lightning's record so that training resumes at that batch.
+
+Lightning 2.6 saves such a checkpoint in ``on_train_batch_end``, before the validation that may be due at this
+batch, or at the end of a validation. A resume would skip this validation and, after the last batch, the end of
+the epoch. `record` changes the saved progress so that both happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_info
+
+from actlab.errors import ActlabError
+from actlab.tasks.quantities import Means
+
+WITHIN = "within_epoch"  # checkpoint key of the state that only checkpoints within an epoch have
+
+
+def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> None:
+    """Add the state of an unfinished epoch to a checkpoint; do nothing at the end of an epoch."""
+    if not _is_within(checkpoint):
+        return
+    loops = checkpoint["loops"]["fit_loop"]
+    batches, validated = loops["epoch_loop.batch_progress"], loops["epoch_loop.val_loop.batch_progress"]
+    now, checked = batches["current"], validated["current"]
+    loaders = loops["state_dict"].get("combined_loader", [])
+    checkpoint[WITHIN] = {
+        "means": _on_all_devices(trainer, means.sums),
+        "metrics": dict(trainer.callback_metrics),
+        "whole": not trainer.interrupted
+        and now["processed"] == now["ready"]
+        and checked["completed"] == checked["ready"],
+        "accumulated": bool(now["ready"] % trainer.accumulate_grad_batches) and not batches["is_last_batch"],
+        "resumable": [set(state) for state in loaders] == [{"epoch", "batches"}],
+    }
+    if now["completed"] < now["processed"]:  # else the validation has ended
+        for progress in (now, batches["total"]):
+            progress["completed"] = progress["processed"]
+        if _validation_due(trainer):  # as if it had begun: Lightning then repeats it
+            checked.update(ready=1, started=1, processed=0, completed=0)
+            validated["is_last_batch"] = False
+        else:
+            loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
+            if batches["is_last_batch"] and checkpoint[WITHIN]["resumable"]:
+                loaders[0]["batches"] = len(trainer.train_dataloader)  # an empty rest of the epoch ends it
+    validated["total"] = dict(checked)
+
+
+def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Restore the partial means of the epoch.
+
+    Returns:
+        The metrics logged so far, by name; None for a checkpoint of a whole epoch.
+
+    Raises:
+        ActlabError: for a checkpoint within an epoch that training cannot resume from, with the reason.
+    """
+    if not _is_within(checkpoint):
+        for epochs in checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).values():
+            epochs["completed"] = epochs["processed"]  # with max_steps, Lightning would end the epoch again
+        return None
+    state, loops = checkpoint.get(WITHIN), checkpoint["loops"]["fit_loop"]
+    done = loops["epoch_loop.batch_progress"]["current"]["processed"]
+    if (reason := _reason_against(state, checkpoint["global_step"], trainer)) is not None or state is None:
+        raise ActlabError(
+            f"the checkpoint was saved within an epoch, after {done} batches, {reason}: give a checkpoint of "
+            "ModelCheckpoint with save_on_train_epoch_end: true"
+        )
+    means.sums = dict(state["means"][trainer.global_rank])
+    rank_zero_info(
+        f"training resumes within an epoch, after {done} batches: own metrics logged with on_epoch=True are "
+        "means of the batches from here"
+    )
+    return dict(state["metrics"])
+
+
+def start(trainer: pl.Trainer, logged: Mapping[str, Any] | None) -> None:
+    """Continue the epoch after the batch of the checkpoint, or start the next one.
+
+    Args:
+        trainer: the Trainer, in ``on_train_start``.
+        logged: what `restore` returned.
+    """
+    if logged is None:
+        trainer.fit_loop.epoch_loop.restarting = False  # with max_steps, Lightning would continue the last one
+    else:
+        trainer.callback_metrics.update(logged)  # callbacks may monitor them
+
+
+def _reason_against(state: Mapping[str, Any] | None, step: int, trainer: pl.Trainer) -> str | None:
+    """Return why training cannot resume at the batch of a checkpoint; None if it can."""
+    if state is None or not state["resumable"]:
+        return "without the position of the data loader"
+    if not state["whole"]:
+        return "by an exception or in the middle of a batch or validation"
+    if state["accumulated"]:
+        return "between two optimizer steps, whose gradients Lightning does not save"
+    if 0 < trainer.max_steps <= step:
+        return "at the last of max_steps updates, after which nothing is left to train"
+    if (devices := len(state["means"])) != trainer.world_size:
+        return f"on {devices} devices, not {trainer.world_size}"
+    return None
+
+
+def _is_within(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether an epoch has begun and not ended."""
+    loops = checkpoint.get("loops", {}).get("fit_loop", {})
+    epochs = loops.get("epoch_progress", {}).get("current", {})
+    return bool(epochs) and epochs["processed"] < epochs["started"] == epochs["ready"]
+
+
+def _validation_due(trainer: pl.Trainer) -> bool:
+    """Whether Lightning validates after the current batch."""
+    every, loop = trainer.check_val_every_n_epoch, trainer.fit_loop
+    if not trainer.enable_validation or (every is not None and (trainer.current_epoch + 1) % every):
+        return False
+    number = loop.total_batch_idx if every is None else loop.batch_idx
+    interval = trainer.val_check_batch
+    return interval is not None and (number + 1) % interval == 0
+
+
+def _on_all_devices(trainer: pl.Trainer, value: Any) -> list[Any]:
+    """Return the value of each device, by rank."""
+    found = [value] * trainer.world_size
+    if trainer.world_size > 1:
+        torch.distributed.all_gather_object(found, value)
+    return found

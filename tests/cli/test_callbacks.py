@@ -1,0 +1,74 @@
+"""Lightning's ways to change training, with a shipped config: they work, or one line says why not."""
+
+import json
+
+import pytest
+import torch
+
+from actlab.tasks import ClassificationTask
+
+QUICK = [
+    *("--data.sample", "true", "--trainer.max_epochs", "2", "--model.network.hidden", "[8]"),
+    *("--trainer.limit_train_batches", "4", "--trainer.limit_val_batches", "1"),
+    *("--trainer.limit_test_batches", "1", "--trainer.enable_model_summary", "false"),
+]
+LINES = ["--trainer.logger", "line_logger.LineLogger", "--trainer.enable_progress_bar", "false"]
+
+
+@pytest.fixture
+def fit(cli, tmp_path, monkeypatch, program):
+    program("line_logger")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda *words, command="fit": cli(command, "-c", "mnist_classifier", *QUICK, *words)
+
+
+@pytest.mark.parametrize("kind", ["EMAWeightAveraging", "WeightAveraging"])
+def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path, kind):
+    outcome = fit(*LINES, "--trainer.callbacks+", kind)
+    assert outcome.code == 0, outcome.err
+    (path,) = tmp_path.glob("runs/*/*/checkpoints/last.ckpt")
+    saved = torch.load(path, weights_only=True)
+    names = saved["current_model_state"].keys()
+    assert any(not torch.equal(saved["state_dict"][n], saved["current_model_state"][n]) for n in names)
+    task = ClassificationTask.load_from_checkpoint(path)
+    assert all(torch.equal(task.state_dict()[name], saved["state_dict"][name]) for name in task.state_dict())
+    for command in ("validate", "test"):
+        assert fit(*LINES, "--ckpt_path", path, command=command).code == 0
+    lines = [json.loads(line) for line in (path.parents[1] / "lines.jsonl").read_text().splitlines()]
+    for name in ("val/loss", "test/loss"):
+        trained, again = [line[1][name] for line in lines if isinstance(line, list) and name in line[1]][-2:]
+        assert trained == again
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["--trainer.callbacks+", "LearningRateFinder"],
+            "LearningRateFinder trains with another learning rate",
+        ),
+        (["--trainer.callbacks+", "BatchSizeFinder"], "BatchSizeFinder trains with another batch size"),
+        (
+            ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
+            "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test would hold: use",
+        ),
+        (
+            ["--trainer.barebones=true"],
+            "barebones excludes loggers and checkpoints: give --trainer.logger null",
+        ),
+    ],
+)
+def test_what_the_checkpoints_would_not_record_is_rejected(fit, words, reason):
+    outcome = fit(*words, "--trainer.logger", "false")
+    assert outcome.code == 2
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("actlab: error:")]
+    assert reason in line
+
+
+@pytest.mark.filterwarnings(
+    "ignore:You are trying to .self.log"
+)  # Lightning's line about what barebones leaves out
+def test_barebones_train(fit):
+    outcome = fit("--trainer.barebones=true", "--trainer.logger=null", "--trainer.callbacks=null")
+    assert outcome.code == 0, outcome.err

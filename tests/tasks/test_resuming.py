@@ -1,0 +1,122 @@
+"""Resumes of tasks in plain Trainers; which checkpoints within an epoch are rejected, with the reason.
+
+`tests/cli/test_resume.py` resumes at each batch.
+"""
+
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+
+from actlab.errors import ActlabError
+from toys import Frames, FrameTask
+
+SILENT = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+class Save(Callback):
+    """Save a checkpoint in a hook, the second time that it is called."""
+
+    def __init__(self, path: Any, hook: str) -> None:
+        self.path, self.calls = path, 0
+        setattr(self, hook, self.save)
+
+    def save(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.calls += 1
+        if self.calls == 2:
+            trainer.save_checkpoint(self.path)
+
+
+class Losses(Callback):
+    """The training losses of the epochs."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if "train/loss" in trainer.callback_metrics:
+            self.seen.append(float(trainer.callback_metrics["train/loss"]))
+
+    on_train_end = on_train_epoch_start
+
+
+class Fail(Callback):
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == 2:
+            raise RuntimeError("a fault")
+
+
+class StockLoader(Frames):
+    """Batches of its own loader, which has no state."""
+
+    def train_dataloader(self) -> Any:
+        return super().train_dataloader().loader
+
+
+def fitted(tmp_path, *callbacks, data=Frames, resumed=None, **options):
+    settings: dict[str, Any] = {"max_epochs": 2, "num_sanity_val_steps": 0, **SILENT, **options}
+    trainer = pl.Trainer(
+        **{**settings, **SILENT, **options},
+        precision="64-true",
+        callbacks=list(callbacks),
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(task := FrameTask(), datamodule=data(), ckpt_path=resumed)
+    return task.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("hook", "options", "reason"),
+    [
+        ("on_train_batch_start", {}, "in the middle of a batch"),
+        ("on_validation_batch_end", {"val_check_interval": 0.5}, "in the middle of a batch or validation"),
+        ("on_train_batch_end", {"accumulate_grad_batches": 3}, "between two optimizer steps"),
+        ("on_train_batch_end", {"max_steps": 2}, "at the last of max_steps updates"),
+        ("on_train_batch_end", {"data": StockLoader}, "without the position of the data loader"),
+    ],
+)
+def test_a_checkpoint_between_two_states(tmp_path, hook, options, reason):
+    path = tmp_path / "within.ckpt"
+    fitted(tmp_path, Save(path, hook), **options)
+    with pytest.raises(ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*: give"):
+        fitted(tmp_path, **options, resumed=path)
+
+
+def test_a_checkpoint_of_an_exception(tmp_path):
+    with pytest.raises(RuntimeError, match="a fault"):
+        fitted(tmp_path, ModelCheckpoint(tmp_path, save_on_exception=True, every_n_epochs=9), Fail())
+    (path,) = tmp_path.glob("*.ckpt")
+    with pytest.raises(ActlabError, match="after 2 batches, by an exception"):
+        fitted(tmp_path, resumed=path)
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_max_steps_resume_after_a_whole_epoch(tmp_path):
+    """Lightning 2.6 would end the epoch again, and train the next one on its batches."""
+    straight, resumed = Losses(), Losses()
+    steps = {"max_steps": 12, "max_epochs": -1}
+    whole = fitted(tmp_path, straight, ModelCheckpoint(tmp_path, "{step}", save_top_k=-1), **steps)
+    found = fitted(tmp_path, resumed, **steps, resumed=tmp_path / "step=4.ckpt")
+    assert resumed.seen == straight.seen[1:]
+    assert all(torch.equal(found[name], value) for name, value in whole.items())
+
+
+def test_averaged_weights_resume_within_an_epoch(tmp_path):
+    save = Save(path := tmp_path / "within.ckpt", "on_train_batch_end")
+    straight = fitted(tmp_path, EMAWeightAveraging(decay=0.9), save)
+    resumed = fitted(tmp_path, EMAWeightAveraging(decay=0.9), resumed=path)
+    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+
+
+@pytest.mark.slow
+def test_two_devices_resume_within_an_epoch(tmp_path):
+    """Each device has its own partial means and its own part of the next batch."""
+    two = {"devices": 2, "strategy": "ddp_spawn"}
+    save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
+    straight = fitted(tmp_path, save, **two)
+    resumed = fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt", **two)
+    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+    with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
+        fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt")
