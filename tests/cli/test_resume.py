@@ -24,8 +24,7 @@ def fit(cli, tmp_path, monkeypatch, program):
     monkeypatch.syspath_prepend(tmp_path)
 
     def run(root, *words):
-        words = [*SMALL, "--trainer.default_root_dir", root, *words]
-        return cli("fit", "-c", "mnist_classifier", *words)
+        return cli("fit", "-c", "mnist_classifier", *SMALL, "--trainer.default_root_dir", root, *words)
 
     return run
 

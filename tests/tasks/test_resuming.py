@@ -35,7 +35,7 @@ class Losses(Callback):
     def __init__(self) -> None:
         self.seen: list[float] = []
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if "train/loss" in trainer.callback_metrics:
             self.seen.append(float(trainer.callback_metrics["train/loss"]))
 

@@ -30,7 +30,7 @@ class Weights(pl.Callback):
     """The weights at the end, and what was logged after every epoch."""
 
     def __init__(self):
-        self.rows = []
+        self.rows, self.metrics = [], {}
 
     def on_validation_end(self, trainer, pl_module):
         if isinstance(pl_module, StackedTask):

@@ -234,7 +234,8 @@ class Task(Recorded, Training, ABC):
         `log` would cost time and wait for the device at the other updates too, and make rows of a study.
         """
         trainer, step = self.trainer, self.global_step
-        if not trainer.log_every_n_steps or (step + 1) % trainer.log_every_n_steps:
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+        if not every or (step + 1) % every:
             return
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
             mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")

@@ -7,12 +7,12 @@ the epoch. `record` changes the saved progress so that both happen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities.rank_zero import rank_zero_info
+from pytorch_lightning.utilities import rank_zero_info
 
 from actlab.errors import ActlabError
 from actlab.tasks.quantities import Means
@@ -27,7 +27,7 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     loops = checkpoint["loops"]["fit_loop"]
     batches, validated = loops["epoch_loop.batch_progress"], loops["epoch_loop.val_loop.batch_progress"]
     now, checked = batches["current"], validated["current"]
-    loaders = loops["state_dict"].get("combined_loader", [])
+    loaders, loader = loops["state_dict"].get("combined_loader", []), trainer.train_dataloader
     checkpoint[WITHIN] = {
         "means": _on_all_devices(trainer, means.sums),
         "metrics": dict(trainer.callback_metrics),
@@ -45,8 +45,8 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
             validated["is_last_batch"] = False
         else:
             loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
-            if batches["is_last_batch"] and checkpoint[WITHIN]["resumable"]:
-                loaders[0]["batches"] = len(trainer.train_dataloader)  # an empty rest of the epoch ends it
+            if batches["is_last_batch"] and checkpoint[WITHIN]["resumable"] and isinstance(loader, Sized):
+                loaders[0]["batches"] = len(loader)  # an empty rest of the epoch ends it
     validated["total"] = dict(checked)
 
 
