@@ -54,6 +54,8 @@ class TestEveryEpoch(Callback):
         if not trainer.limit_test_batches:
             return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        if loader == []:  # there is no test set
+            return
         batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
         with looking(trainer, pl_module) as placed:
             for number, batch in enumerate(batches):
