@@ -61,10 +61,10 @@ class Augmentation:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.crop < 0:
-            raise ActlabError(f"data.crop {self.crop}: give the number of zeros on each side, from 0")
-        if not 0 <= self.noise < float("inf"):
-            raise ActlabError(f"data.noise {self.noise}: give a standard deviation, from 0")
+        if type(self.crop) is not int or self.crop < 0:
+            raise ActlabError(f"crop {self.crop!r}: give the number of zeros on each side, from 0")
+        if type(self.noise) not in (int, float) or not 0 <= self.noise < float("inf"):
+            raise ActlabError(f"noise {self.noise!r}: give a standard deviation, from 0")
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Augment the images; return the labels unchanged."""

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from actlab.datamodules.augmentation import Augmentation, BothWays
 from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
@@ -37,14 +36,6 @@ from actlab.storage.files import cache_folder, scratch
 FORMAT = 5  # version of the cache; increased when decoding changes
 SORTED = 50  # this many images of one class in a row are not due to chance
 Flip = Literal["none", "random", "both"]
-
-
-class Augmentations(TypedDict, total=False):
-    """The settings of `ImageDataModule`'s ``augmentation``."""
-
-    crop: int
-    flip: Flip
-    noise: float
 
 
 class Images(NamedTuple):
@@ -213,7 +204,7 @@ class ImageDataModule(TensorDataModule):
         label: str | None = None,
         channels: Literal[1, 3] = 3,
         preprocessing: Sequence[str | dict[str, Any]] = ("unit",),
-        augmentation: Augmentations | None = None,
+        augmentation: dict[str, Any] | None = None,
         batch_size: int = 128,
         eval_batch_size: int = 1000,
         validation: int | None = None,
@@ -228,14 +219,14 @@ class ImageDataModule(TensorDataModule):
                 "the first training images for validation"
             )
         settings = dict(augmentation or {})
-        if strange := sorted(set(settings) - set(Augmentations.__annotations__)):
-            raise unknown("setting of data.augmentation", strange[0], Augmentations.__annotations__)
+        if strange := sorted(settings.keys() - {"crop", "flip", "noise"}):
+            raise unknown("setting of data.augmentation", strange[0], ("crop", "flip", "noise"))
         flip, allowed = settings.pop("flip", "none"), get_args(Flip)
         if flip not in allowed:
-            raise ActlabError(f"data.flip {flip!r}: give {', '.join(allowed[:-1])} or {allowed[-1]}")
+            raise ActlabError(f"flip {flip!r}: give {', '.join(allowed[:-1])} or {allowed[-1]}")
         if channels not in (1, 3):
             raise ActlabError(f"data.channels {channels}: give 1 for greyscale or 3 for colour")
-        self.augmentation = Augmentation(**settings, flip=flip == "random")  # type: ignore[arg-type]
+        self.augmentation = Augmentation(**settings, flip=flip == "random")
         self.both_ways, self.steps, self.channels = flip == "both", steps_of(preprocessing), channels
         self.dataset, self.name, self.revision = dataset, name, revision
         self.splits = {"train": train_split, "val": val_split, "test": test_split}
@@ -262,9 +253,7 @@ class ImageDataModule(TensorDataModule):
         """Raise an ActlabError if the dataset does not match the config."""
         side = min(found.tensors["train_images"].shape[2:])
         if self.augmentation.crop >= side:
-            raise ActlabError(
-                f"data.crop {self.augmentation.crop}: give fewer than the {side} pixels of an image"
-            )
+            raise ActlabError(f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image")
 
     def setup(self, stage: str) -> None:
         """Load the datasets, onto the accelerator if the Trainer has one.
