@@ -66,14 +66,14 @@ def load_images(
     """Decode a dataset of images, or memory-map the cache of an earlier call.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout or with class folders of pictures.
+        dataset: as in `ImageDataModule`, like all that follow ``channels``.
         splits: the split of each part, such as ``{"train": "train", "val": "validation"}``.
         channels: 1 for greyscale, 3 for colour.
-        name: of one of several datasets in a folder or repository.
-        revision: commit, tag or branch of a hub dataset; by default the newest.
-        image: column of the images; by default ``image`` or ``img``.
-        label: column of the labels; by default ``label``, ``fine_label`` or ``labels``.
-        cache_dir: folder of the cache; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
+        name: of the dataset.
+        revision: of a hub dataset.
+        image: column of the images.
+        label: column of the labels.
+        cache_dir: folder of the cache.
 
     Raises:
         ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.

@@ -17,29 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import checked, parsed, regular
+from actlab.storage.files import regular
 
 IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "fine_label", "labels")
 MODES = {1: "L", 3: "RGB"}  # channels → Pillow mode: 8-bit greyscale, 8-bit colour
 MAX_CLASSES = 100_000  # a larger label means a damaged file
-# Errors that Pillow raises for damaged pictures, besides ValueError and OSError.
-_PICTURE_ERRORS = (
-    *(SyntaxError, TypeError, EOFError, IndexError, OverflowError, struct.error, zlib.error),
-    *(RuntimeError, AttributeError),
+# Errors of readers of damaged files.
+UNREADABLE = (
+    *(OSError, ValueError, SyntaxError, TypeError, EOFError, IndexError, KeyError, OverflowError, struct.error),
+    *(zlib.error, RuntimeError, AttributeError),
 )
-
-
-class _Features(TypedDict):
-    features: dict[str, Any]
-
-
-class _HubMetadata(TypedDict):
-    """The entry ``huggingface`` in the metadata of a parquet file; describes the columns."""
-
-    info: _Features
 
 
 class Pictures:
@@ -71,8 +60,8 @@ class Pictures:
                 f"dataset {given!r} has no {split!r} images; it has {', '.join(tables) or 'none'}"
             )
         table, self.where = tables[split], f"{split} split of dataset {given!r}"
-        self._column = column_of(table.column_names, (image,) if image else IMAGE_COLUMNS, "image", self.where)
-        column = column_of(table.column_names, (label,) if label else LABEL_COLUMNS, "label", self.where)
+        self._column = column_of(table, (image,) if image else IMAGE_COLUMNS, "image", self.where)
+        column = column_of(table, (label,) if label else LABEL_COLUMNS, "label", self.where)
         self.labels, self.num_classes = labels_of(table, column, self.where)
         only = table.select_columns(self._column)
         try:
@@ -115,30 +104,23 @@ def opened(picture: Mapping[str, Any], name: str) -> Iterator[Any]:
         if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
             raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
         yield image
-    except (OSError, ValueError, *_PICTURE_ERRORS, Image.DecompressionBombError) as error:
+    except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise ActlabError(
             f"{name} cannot be decoded ({one_line(error)}); fetch it again, or remove it"
         ) from error
 
 
-def column_of(names: Sequence[str], wanted: Sequence[str], kind: str, where: str) -> str:
-    """Return the first wanted column that exists.
-
-    Args:
-        names: columns of the table.
-        wanted: candidates in order of preference.
-        kind: of the column, for the message.
-        where: name of the table, for the message.
+def column_of(table: Any, wanted: Sequence[str], kind: str, where: str) -> str:
+    """Return the first wanted column that a table has; ``kind`` and ``where`` are for the message.
 
     Raises:
-        ActlabError: if no wanted column exists.
+        ActlabError: if it has none.
     """
     for name in wanted:
-        if name in names:
+        if name in table.column_names:
             return name
-    raise ActlabError(
-        f"the {where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}"
-    )
+    found = ", ".join(table.column_names)
+    raise ActlabError(f"the {where} has no {kind} column: looked for {', '.join(wanted)} among {found}")
 
 
 def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
@@ -182,20 +164,18 @@ def check_class_names(files: Sequence[Path], label: str | None = None) -> None:
             )
 
 
-def _class_names(file: Path, label: str | None) -> list[Any] | None:
+def _class_names(file: Path, label: str | None) -> list[str] | None:
     """Return the class names in the hub's metadata of a parquet file, in order of their labels."""
+    import datasets
     import pyarrow
     import pyarrow.parquet
 
     try:
-        metadata = pyarrow.parquet.read_schema(regular(file)).metadata or {}
-        entry = parsed(metadata.get(b"huggingface", b"{}").decode())
-        features = checked(entry, _HubMetadata)["info"]["features"]
-        column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
-        names = features[str(column)]["names"]
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
+    except (pyarrow.ArrowException, *UNREADABLE):
         return None
-    return names if isinstance(names, list) else None
+    column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
+    return getattr(features.get(column), "names", None)
 
 
 def stacked(pictures: Pictures, channels: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from actlab.datamodules.hub import quiet, snapshot
 from actlab.datamodules.listing import check_parts, check_splits, names_files
+from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import at_home, regular
 
@@ -64,15 +65,15 @@ def whole(file: Path) -> bytes:
 
 
 def ends(file: Path) -> bytes:
-    """Return a digest of a file's size and of `END` bytes at each end, for files too large to be read.
+    """Return a file's size and `END` bytes at each end, for files too large to be read.
 
     A parquet file ends with the offsets and sizes of its contents, so different files usually differ there.
     """
+    size = file.stat().st_size
     with regular(file).open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        digest = hashlib.sha256(str(size).encode() + stream.read(END))
-        stream.seek(max(stream.tell(), size - END))
-        return hashlib.sha256(digest.digest() + stream.read()).digest()
+        first = stream.read(END)
+        stream.seek(max(END, size - END))
+        return b"%d " % size + first + stream.read()
 
 
 def state(file: Path) -> bytes:
@@ -219,10 +220,7 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, again: bool 
             check_splits(splits, files, folder, stated=name is not None or names_files(folder / CARD))
             builder.download_and_prepare(download_mode="force_redownload" if again else None)
             return builder.as_dataset()
-    except (
-        *(datasets.exceptions.DatasetsError, pyarrow.ArrowException, ValueError, OSError, RuntimeError),
-        *(TypeError, KeyError, AttributeError, OverflowError),
-    ) as error:
+    except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
         if "Config name is missing" in str(error) or f"BuilderConfig {name!r} not found" in str(error):
             raise ActlabError(
                 f"{folder} holds several datasets, as its {CARD} says; set data.name to one of them "
