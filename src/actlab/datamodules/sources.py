@@ -89,11 +89,11 @@ def digest_of(folder: Path, of: Callable[[Path], bytes] = whole) -> str:
         ActlabError: if there are neither, or a file cannot be read.
     """
     digest, card = hashlib.sha256(), folder / CARD
-    files = _all_pictures(folder) if has_class_folders(folder) else parquet_files(folder)
-    for file in [*files, *([card] if card.is_file() else [])]:
-        digest.update(os.fsencode(file.relative_to(folder)))
+    files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
+    for file in [*files, *([str(card)] if card.is_file() else [])]:
+        digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
         try:
-            digest.update(of(file))
+            digest.update(of(Path(file)))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
@@ -107,8 +107,9 @@ def has_class_folders(folder: Path) -> bool:
     return any(entry.is_dir() for entry in top.iterdir())
 
 
-def _all_pictures(folder: Path) -> list[Path]:
-    return sorted((file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES), key=str)
+def _all_pictures(folder: Path) -> list[str]:
+    found = (f"{top}/{name}" for top, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if path.lower().endswith(SUFFIXES))
 
 
 def open_class_folders(folder: Path, splits: Iterable[str]) -> dict[str, Any]:
@@ -143,9 +144,10 @@ def open_class_folders(folder: Path, splits: Iterable[str]) -> dict[str, Any]:
             paths += pictures
             labels += [label] * len(pictures)
         if classes:
-            kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=classes)}
+            kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
             columns = {"image": paths, "label": labels}
-            found[split] = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
+            table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
+            found[split] = table.cast_column("image", datasets.Image())
     every = {split: set(table.features["label"].names) for split, table in found.items()}
     for split, classes_of in every.items():
         for other, others in every.items():
