@@ -12,6 +12,9 @@ milliseconds for each other in operations of microseconds, and the ratio would m
 
 from __future__ import annotations
 
+import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operators)
+
+# isort: split
 import argparse
 import statistics
 import tempfile

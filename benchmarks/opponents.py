@@ -5,6 +5,9 @@ All return milliseconds an update.
 
 from __future__ import annotations
 
+import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operators)
+
+# isort: split
 import statistics
 import tempfile
 import time

@@ -17,6 +17,9 @@ medians over the rounds, in milliseconds an update and run.
 
 from __future__ import annotations
 
+import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operators)
+
+# isort: split
 import argparse
 import json
 import os

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import actlab  # noqa: F401  (first, for torchvision: see actlab.runtime.operators)
+
+# isort: split
 import time
 from typing import Any
 

@@ -15,14 +15,15 @@ Such runs are trained one by one; a subclass of `actlab.datamodules.base.TensorD
 
 from __future__ import annotations
 
+import actlab  # first, so that torchvision, which Lightning imports if it is there, fits any torch
+
+# isort: split
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-
-import actlab
 
 QUICK = True  # False: the whole study, 30 epochs with 10 seeds
 STUDY = Path(__file__).with_suffix(".yaml")

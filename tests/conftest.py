@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
+import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
+
 # Environment first: libraries read it when they are imported, child processes inherit it.
 _MEMORY = Path("/dev/shm")  # for thousands of small files: on a disk they take a tenth longer
 _IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 * 2**30

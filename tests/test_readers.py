@@ -29,7 +29,7 @@ ALLOWED = {
     "storage.checkpoints": dict.fromkeys(
         ("zipfile.ZipFile", "torch.load", "Path(path).open"), "a path or an open file, checked in `read`"
     ),
-    "datamodules.lines": {"gzip.GzipFile": "around a file that `regular` has passed"},
+    "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
     "engines.nodes": dict.fromkeys(
         ("cpuinfo.read_text", "file.read_bytes"), "sent to nodes, whose actlab may be of another version"
     ),

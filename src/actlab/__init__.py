@@ -26,6 +26,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from actlab.runtime.operators import watch
+
 if TYPE_CHECKING:
     from actlab.activations import create, factory, names, register, replace
     from actlab.api import StudyResults, load_study, results, run_study
@@ -51,6 +53,8 @@ __all__ = [
     "results",
     "run_study",
 ]
+
+watch()  # for torchvision
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,8 @@ class TestEveryEpoch(Callback):
         if not trainer.limit_test_batches:
             return
         loader = trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        if loader == []:  # there is no test set
+            return
         batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
         with looking(trainer, pl_module) as placed, _averaged(trainer, pl_module):
             for number, batch in enumerate(batches):

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler, Subset
 
 from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
-from actlab.random.positions import Position
+from actlab.random.positions import Position, normal_at
 
 SIZE, BATCH = 50, 8
 
@@ -73,10 +73,22 @@ def test_tensors_of_one_length_are_needed() -> None:
         TensorDataset(torch.zeros(6), torch.zeros(5))
 
 
-def test_loader_without_positions_is_refused() -> None:
-    loader = DataLoader(TensorDataset(torch.zeros(6)), batch_size=2)
-    with pytest.raises(ActlabError, match="by its Position, not by a list"):
-        next(iter(loader))
+def test_a_stock_loader_and_a_subset_give_samples_augmented_as_in_the_first_epoch() -> None:
+    def noisy(batch: Batch, position: Position) -> Batch:
+        return batch[0] + normal_at(position, "noise"), *batch[1:]
+
+    data = TensorDataset(torch.arange(6.0), torch.arange(6), transform=noisy)
+    data.seed = 3
+    expected = data.__getitems__(at(torch.arange(6)))[0]
+    for number in (0, 5, -1):
+        value, label = data[number]
+        assert (value, int(label)) == (expected[number], number % 6)
+    with pytest.raises(IndexError):
+        data[6]
+    batches = [*DataLoader(data, batch_size=4), *DataLoader(Subset(data, [5, 2]), batch_size=2)]
+    numbers = torch.cat([labels for _, labels in batches])
+    assert numbers.tolist() == [0, 1, 2, 3, 4, 5, 5, 2]
+    assert torch.equal(torch.cat([values for values, _ in batches]), expected[numbers])
 
 
 def test_order_is_a_function_of_seed_and_epoch_alone() -> None:

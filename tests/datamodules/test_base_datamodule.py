@@ -314,7 +314,7 @@ def test_part_that_was_not_loaded_is_named() -> None:
             super().load(device)
             self.val = None
 
-    with pytest.raises(ActlabError, match=r"TrainOnly\.load must fill train, val and test; 'val' is empty"):
+    with pytest.raises(ActlabError, match=r"TrainOnly has no val samples; `load` sets train, val and test"):
         TrainOnly(BATCH, 20, 0).val_dataloader()
 
 

@@ -64,13 +64,13 @@ def test_an_edited_picture_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / "test").rename(folder / "text"), "has no folder 'test' or 'val'"),
+        (lambda folder: (folder / "test").rename(folder / "text"), "has no 'test' images; it has train"),
         (lambda folder: (folder / "test/eel").rename(folder / "test/elk"), "'eel' is only in"),
         (
             lambda folder: [file.unlink() for file in (folder / "train/cat").iterdir()],
             "train/cat has no pictures",
         ),
-        (lambda folder: (folder / "train/cat/0.png").write_bytes(b"no picture"), "image"),
+        (lambda folder: (folder / "train/cat/0.png").write_bytes(b"no picture"), "train/cat/0.png cannot be"),
         (lambda folder: (folder / "train").rename(folder / "training"), "class folders, train/CLASS/*.png"),
     ],
 )

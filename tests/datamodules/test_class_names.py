@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from actlab.datamodules import ImageNetDataModule
-from actlab.datamodules.images import Images
-from actlab.datamodules.sources import content_digest, load_images
+from actlab.datamodules.images import Images, load_images
+from actlab.datamodules.sources import digest_of
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of
 
@@ -31,7 +31,7 @@ def cache(tmp_path: Path) -> str:
 
 
 def load(folder: Path, cache: str, label: str | None = None) -> Images:
-    return load_images(str(folder), ("train", "test"), 1, label, cache_dir=cache)
+    return load_images(str(folder), {"train": "train", "test": "test"}, 1, label=label, cache_dir=cache)
 
 
 def named(
@@ -90,8 +90,8 @@ def test_a_folder_without_readme_keeps_its_digest(hub_folder: HubFolder, cache: 
     for split in ("test", "train"):
         name = f"data/{split}-00000-of-00001.parquet"
         expected.update(name.encode() + hashlib.sha256((folder / name).read_bytes()).digest())
-    assert content_digest(folder) == expected.hexdigest()
+    assert digest_of(folder) == expected.hexdigest()
     before = load(folder, cache)
     (folder / "README.md").write_text("# Digits\n")
-    assert content_digest(folder) != expected.hexdigest()
+    assert digest_of(folder) != expected.hexdigest()
     assert torch.equal(load(folder, cache).tensors["train_images"], before.tensors["train_images"])

@@ -1,6 +1,5 @@
 """A hub that cannot be reached: one line, at once, without hundreds of retries; revisions in its cache."""
 
-import os
 import shutil
 import socket
 import threading
@@ -8,10 +7,11 @@ from contextlib import closing
 
 import datasets
 import pytest
+import torch
 from huggingface_hub import constants
 
-from actlab.datamodules import hub
-from actlab.datamodules.sources import load_images
+from actlab.datamodules import hub, images
+from actlab.datamodules.images import load_images
 from actlab.errors import ActlabError
 from hub_folders import labels_of
 
@@ -83,24 +83,19 @@ OLD, NEW, ELSEWHERE = "a" * 40, "b" * 40, "c" * 40
 
 @pytest.fixture
 def cached(hub_folder, monkeypatch, tmp_path):
-    """The caches of the hub's libraries with two commits, whose labels differ; the tag v1 is the older one."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    """The cache of the hub's library with two commits, whose labels differ; the tag v1 is the older one."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    place = tmp_path / "hub" / "datasets--someone--digits"
     changes = [lambda files, labels: None, lambda files, labels: labels.reverse()]
     for commit, change in zip((OLD, NEW), changes, strict=True):
-        folder = hub_folder(change=change)
-        reader = datasets.load_dataset_builder(str(folder), cache_dir=str(tmp_path / commit))
-        reader.download_and_prepare()
-        copy = tmp_path / "datasets" / "someone___digits" / "default" / "0.0.0" / commit
-        shutil.copytree(reader.cache_dir, copy)
-        os.utime(copy, (len(commit), (OLD, NEW).index(commit)))
+        shutil.copytree(hub_folder(change=change), place / "snapshots" / commit)
     references = {"main": NEW, "v1": OLD, "refs/pr/1": NEW, "v0": ELSEWHERE}
     for name, commit in references.items():
-        file = tmp_path / "hub" / "datasets--someone--digits" / "refs" / name
+        file = place / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(commit)
     return lambda revision: load_images(
-        "someone/digits", ("train",), 1, cache_dir=str(tmp_path / "cache"), revision=revision
+        "someone/digits", {"train": "train"}, 1, cache_dir=str(tmp_path / "cache"), revision=revision
     )
 
 
@@ -110,9 +105,16 @@ def cached(hub_folder, monkeypatch, tmp_path):
     ids=["none", "branch", "tag", "reference", "older commit", "newer commit"],
 )
 def test_a_pinned_revision_is_read_from_the_cache(cached, revision, commit):
-    images = cached(revision)
-    assert images.revision == commit
-    assert images.tensors["train_labels"].tolist() == labels_of("train")[:: 1 if commit == OLD else -1]
+    found = cached(revision)
+    assert found.revision == commit
+    assert found.tensors["train_labels"].tolist() == labels_of("train")[:: 1 if commit == OLD else -1]
+
+
+def test_a_commit_is_decoded_once(cached, monkeypatch):
+    first = cached("v1")
+    monkeypatch.setattr(images, "decode", None)
+    second = cached(OLD)
+    assert torch.equal(second.tensors["train_images"], first.tensors["train_images"])
 
 
 @pytest.mark.parametrize(
@@ -123,16 +125,18 @@ def test_a_pinned_revision_is_read_from_the_cache(cached, revision, commit):
 def test_a_revision_that_is_not_cached_is_rejected(cached, revision):
     with pytest.raises(ActlabError) as caught:
         cached(revision)
-    assert f"revision {revision!r} is not on this computer" in str(caught.value)
+    assert f"dataset 'someone/digits', revision {revision!r}, cannot be loaded from the hub" in str(
+        caught.value
+    )
     assert f"set data.revision to {OLD} or {NEW}" in str(caught.value)
 
 
 def test_a_failed_request_does_not_replace_the_revision(cached, online):
-    """The hub answers, but not to this request: its library then returns the latest revision of its cache."""
+    """The hub answers, but not to this request."""
     answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with closing(Server(answer)) as server:
         online(server.url)
         assert cached("v1").revision == OLD
-        with pytest.raises(ActlabError, match="revision 'v2' is not on this computer"):
+        with pytest.raises(ActlabError, match="revision 'v2', cannot be loaded from the hub"):
             cached("v2")
         assert cached(None).revision == NEW

@@ -119,10 +119,13 @@ def test_data_are_left_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"crop": -1}, "data.crop -1"),
-        ({"noise": -0.1}, "data.noise -0.1"),
-        ({"noise": float("nan")}, "data.noise nan"),
-        ({"noise": float("inf")}, "data.noise inf"),
+        ({"crop": -1}, "crop -1"),
+        ({"noise": -0.1}, "noise -0.1"),
+        ({"noise": float("nan")}, "noise nan"),
+        ({"crop": 1.5}, "crop 1.5"),
+        ({"crop": "four"}, "crop 'four'"),
+        ({"noise": "x"}, "noise 'x'"),
+        ({"noise": float("inf")}, "noise inf"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, float], words: str) -> None:

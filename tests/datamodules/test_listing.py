@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from actlab.datamodules.sources import load_images
+from actlab.datamodules import ImageDataModule
+from actlab.datamodules.images import load_images
 from actlab.errors import ActlabError
-from hub_folders import SIZES, HubFolder
+from hub_folders import SIZES, HubFolder, labels_of
 
 TRAIN, TEST = "data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"
 
@@ -28,7 +29,7 @@ def laid_out(hub_folder: HubFolder, tmp_path: Path) -> Callable[..., Path]:
 
 
 def load(folder: Path, tmp_path: Path) -> dict[str, int]:
-    images = load_images(str(folder), ("train", "test"), 1, cache_dir=str(tmp_path / "cache"))
+    images = load_images(str(folder), {"train": "train", "test": "test"}, 1, cache_dir=str(tmp_path / "cache"))
     return {split: len(images.tensors[f"{split}_labels"]) for split in ("train", "test")}
 
 
@@ -84,12 +85,15 @@ def test_a_card_may_say_which_files_a_split_has(laid_out: Callable[..., Path], t
     assert load(folder, tmp_path) == {"train": 2 * SIZES["train"], "test": SIZES["test"]}
 
 
-def test_several_datasets_of_one_card_are_refused(laid_out: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_of_several_datasets_of_one_card_is_named(laid_out: Callable[..., Path], tmp_path: Path) -> None:
     folder = laid_out(train="one/train.parquet two/train.parquet", test="one/test.parquet two/test.parquet")
     configs = "".join(f"- config_name: {name}\n  data_dir: {name}\n" for name in ("one", "two"))
     (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
-    with pytest.raises(ActlabError, match="holds several datasets, as its README"):
-        load(folder, tmp_path)
+    for name, words in ((None, r"set data\.name to one of them"), ("three", r"set data\.name .*'one', 'two'")):
+        with pytest.raises(ActlabError, match=f"holds several datasets, as its README.* says; {words}"):
+            ImageDataModule(str(folder), name, channels=1, validation=6).prepare_data()
+    data = ImageDataModule(str(folder), "two", channels=1, validation=6)
+    assert data.images.tensors["train_labels"].tolist() == labels_of("train")
 
 
 def test_a_link_that_leads_nowhere_is_refused(hub_folder: HubFolder, tmp_path: Path) -> None:

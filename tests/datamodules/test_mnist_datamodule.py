@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab.datamodules import MNISTDataModule, decoded
+from actlab.datamodules import MNISTDataModule
+from actlab.datamodules import images as image_module
 from actlab.datamodules.base import TensorDataset
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of
@@ -73,7 +74,7 @@ def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
 
 def test_validation_of_one_class_is_refused(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where some of that class are left to be trained on."""
-    monkeypatch.setattr(decoded, "SORTED", 2)
+    monkeypatch.setattr(image_module, "SORTED", 2)
 
     def change(files: list[Any], labels: list[Any]) -> None:
         labels.sort()

@@ -2,7 +2,7 @@
 
 import sys
 
-from actlab.datamodules import sources
+from actlab.datamodules import images
 
 
 def decode(*_):
@@ -10,8 +10,8 @@ def decode(*_):
 
 
 assert "datasets" not in sys.modules
-vars(sources)["decode"] = decode
+vars(images)["decode"] = decode
 print("ready", flush=True)
 input()
-images = sources.load_images(sys.argv[1], ("train", "test"), 1, cache_dir=sys.argv[2])
-print(images.tensors["train_labels"].tolist())
+found = images.load_images(sys.argv[1], {"train": "train", "test": "test"}, 1, cache_dir=sys.argv[2])
+print(found.tensors["train_labels"].tolist())

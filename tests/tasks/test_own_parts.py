@@ -292,7 +292,7 @@ def test_units_are_looked_at_on_images_as_they_are(tmp_path):
         data: Any
         trainer, task, data = experiments.build(config, callbacks=[watch], default_root_dir=str(tmp_path))
         trainer.fit(task, datamodule=data)
-        images, labels = (tensor[:100] for tensor in data.train.tensors)
+        images, labels = data.training_samples.batch(Position((0,), 0, torch.arange(100)))
         with evaluating(task):
             expected = unit_statistics(task, lambda: iter([(images, labels)]), 100, 2**29)  # noqa: B023
         assert watch.latest is not None

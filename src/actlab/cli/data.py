@@ -118,9 +118,9 @@ def _check_images(
     wanted: dict[str, int], channels: int, classes: int, label: str | None, folder: str
 ) -> Report:
     """Decode all images and compare the numbers of images and classes."""
-    from actlab.datamodules.sources import load_images
+    from actlab.datamodules.images import load_images
 
-    images = load_images(folder, tuple(wanted), channels, label)
+    images = load_images(folder, {part: part for part in wanted}, channels, label=label)
     counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
     found = {**counts, "classes": images.num_classes}
     return Report(counts, _differences(found, {**wanted, "classes": classes}))
@@ -129,8 +129,8 @@ def _check_images(
 def _check_imagenet(folder: str) -> Report:
     from actlab.datamodules.imagenet import ImageNetDataModule
 
-    parts = ImageNetDataModule(folder).encoded
-    counts = {part: len(pictures) for part, pictures in parts.items()} | {"classes": parts["train"].num_classes}
+    train, val = ImageNetDataModule(folder).pictures.values()
+    counts = {"train": len(train), "val": len(val), "classes": train.num_classes}
     return Report(counts, _differences(counts, IMAGENET))
 
 

@@ -34,7 +34,8 @@ NOT_COUNTED = {
 OWN = {
     "model": {f"actlab.tasks.{name}" for name in ("AutoencoderTask", "ClassificationTask", "FrameTask")},
     "data": {
-        f"actlab.datamodules.{name}DataModule" for name in ("CIFAR", "ImageNet", "MNIST", "TIMIT", "TwitterPOS")
+        f"actlab.datamodules.{name}DataModule"
+        for name in ("CIFAR", "Image", "ImageNet", "MNIST", "TIMIT", "TwitterPOS")
     },
 }
 # Arguments that do not affect results if model and data are in `OWN`: devices, and how data are read.

@@ -2,12 +2,14 @@
 
 from actlab.datamodules.cifar import CIFARDataModule
 from actlab.datamodules.imagenet import ImageNetDataModule
+from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.mnist import MNISTDataModule
 from actlab.datamodules.timit import TIMITDataModule
 from actlab.datamodules.twitter_pos import TwitterPOSDataModule
 
 __all__ = [
     "CIFARDataModule",
+    "ImageDataModule",
     "ImageNetDataModule",
     "MNISTDataModule",
     "TIMITDataModule",

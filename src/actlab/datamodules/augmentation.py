@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from actlab.datamodules.base import Batch, TensorDataset
+from actlab.datamodules.base import Batch, TensorDataset, Transform
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
@@ -61,10 +61,10 @@ class Augmentation:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.crop < 0:
-            raise ActlabError(f"data.crop {self.crop}: give the number of zeros on each side, from 0")
-        if not 0 <= self.noise < float("inf"):
-            raise ActlabError(f"data.noise {self.noise}: give a standard deviation, from 0")
+        if type(self.crop) is not int or self.crop < 0:
+            raise ActlabError(f"crop {self.crop!r}: give the number of zeros on each side, from 0")
+        if type(self.noise) not in (int, float) or not 0 <= self.noise < float("inf"):
+            raise ActlabError(f"noise {self.noise!r}: give a standard deviation, from 0")
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Augment the images; return the labels unchanged."""
@@ -87,16 +87,16 @@ class BothWays(TensorDataset):
         transform: applied to each batch after flipping.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, transform: Augmentation) -> None:
+    def __init__(self, images: Tensor, labels: Tensor, transform: Transform) -> None:
         super().__init__(images, labels)
         self.augmentation = transform
 
     def __len__(self) -> int:
         return 2 * super().__len__()
 
-    def __getitems__(self, position: Position) -> Batch:
+    def batch(self, position: Position) -> Batch:
         """Return the batch of samples ``position.index``, each below 2N."""
         position = position._replace(index=position.index.to(self.device))
         n = super().__len__()
-        images, labels = super().__getitems__(position._replace(index=position.index % n))
+        images, labels = super().batch(position._replace(index=position.index % n))
         return self.augmentation((mirrored(images, position.index >= n), labels), position)

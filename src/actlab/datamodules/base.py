@@ -31,7 +31,7 @@ Transform = Callable[[Batch, Position], Batch]
 class BatchSource(Protocol):
     """The interface of ``train``, ``val`` and ``test``: indexed samples, read in batches.
 
-    `TensorDataset` is one implementation.
+    `Samples` and `TensorDataset` implement it.
     """
 
     @property
@@ -45,7 +45,39 @@ class BatchSource(Protocol):
         """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
 
-class TensorDataset(Dataset[Batch]):
+class Samples(Dataset[Batch]):
+    """A dataset that returns a whole batch for a `Position`, and samples as any map-style dataset does.
+
+    A subclass defines ``__len__`` and `batch`. Single samples are augmented as in epoch 0 of ``seed``, which is
+    set to the datamodule's.
+    """
+
+    seed = 0
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of samples N."""
+
+    @abstractmethod
+    def batch(self, position: Position) -> Batch:
+        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+
+    def __getitem__(self, index: int) -> Batch:
+        sample: Batch = self.__getitems__([range(len(self))[index]])[0]  # IndexError beyond the samples
+        return sample
+
+    def __getitems__(self, position: Position | Sequence[int]) -> Any:
+        """Return the batch of a `Position`, or a list of samples for a list of indices."""
+        if isinstance(position, Position):
+            return self.batch(position)
+        return list(zip(*self.batch(self.position_of(position)), strict=True))
+
+    def position_of(self, index: Sequence[int]) -> Position:
+        """Return the position of samples in epoch 0 of this dataset's seed."""
+        return Position((self.seed,), 0, torch.as_tensor(index))
+
+
+class TensorDataset(Samples):
     """A dataset of tensors in memory that gathers a whole batch at once, for an index of any shape.
 
     Each batch is a copy, so a transform may modify it in place.
@@ -73,17 +105,8 @@ class TensorDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.tensors[0])
 
-    def __getitems__(self, position: Position) -> Batch:
-        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack.
-
-        Raises:
-            ActlabError: if ``position`` is a list of indices, as from a data loader with a stock sampler.
-        """
-        if not isinstance(position, Position):
-            raise ActlabError(
-                f"a batch must be indexed by its Position, not by a {type(position).__name__}; "
-                "set the data loader's batch_sampler to SeededBatches or BatchesInOrder"
-            )
+    def batch(self, position: Position) -> Batch:
+        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
         index = position.index.to(self.device)
         rows = index.flatten()
         batch = tuple(t.index_select(0, rows).view(*index.shape, *t.shape[1:]) for t in self.tensors)
@@ -256,7 +279,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     """Base class of datamodules whose datasets fit in memory.
 
     A subclass defines `num_classes` and `input_shape` and sets ``train``, ``val`` and ``test`` in `load`, each
-    with its own transform. Only the transform of ``train`` may be random.
+    with its own transform. Only the transform of ``train`` may be random. Without ``test`` there are no test
+    metrics.
 
     Args:
         batch_size: size of the global training batch; a partial last batch is dropped.
@@ -308,6 +332,10 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         if self.train is None or self.train.device != device:
             self.load(device)
+        parts: list[Any] = [self.train, self.val, self.test]
+        for samples in parts:
+            if isinstance(samples, Samples):
+                samples.seed = self.seed if isinstance(self.seed, int) else self.seed[0]
 
     def train_dataloader(self) -> DataLoader[Any] | SlicedLoader:
         """Return the training batches, shuffled by seed and epoch; under a Trainer those of this device.
@@ -323,8 +351,16 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         """Return the validation batches, in file order; under a Trainer those of this device."""
         return self._sliced(self._in_order("val", *self._rank))
 
-    def test_dataloader(self) -> DataLoader[Any] | SlicedLoader:
-        """Return the test batches, in file order; under a Trainer those of this device."""
+    def test_dataloader(self) -> DataLoader[Any] | SlicedLoader | list[Any]:
+        """Return the test batches, in file order; under a Trainer those of this device.
+
+        Without test samples the result is an empty list, no loader.
+
+        Raises:
+            ActlabError: if there are no test samples and the Trainer is to test.
+        """
+        if self._loaded("test") is None and not (self.trainer and self.trainer.testing):
+            return []
         return self._sliced(self._in_order("test", *self._rank))
 
     def predict_dataloader(self) -> DataLoader[Any]:
@@ -359,13 +395,16 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             return train
         return TensorDataset(*train.tensors, transform=val.transform)
 
-    def _part(self, part: str) -> BatchSource:
+    def _loaded(self, part: str) -> BatchSource | None:
         if getattr(self, part) is None:
             self.setup("fit")
         source: BatchSource | None = getattr(self, part)
-        if source is None:
-            raise ActlabError(f"{type(self).__name__}.load must fill train, val and test; {part!r} is empty")
         return source
+
+    def _part(self, part: str) -> BatchSource:
+        if (source := self._loaded(part)) is not None:
+            return source
+        raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
 
 
 def check_sample(dataset: str | None, sample: object) -> None:

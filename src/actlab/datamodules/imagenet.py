@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample
 from actlab.datamodules.cache import unwritable
-from actlab.datamodules.encoded import Encoded, has_class_folders, rows_of, tree
-from actlab.datamodules.hub import open_hub, revision_of
-from actlab.datamodules.images import check_class_names
-from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, check_sizes, mean_image
-from actlab.datamodules.sources import ends_digest, local_folder, open_folder, parquet_files
+from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, mean_image
+from actlab.datamodules.pictures import Pictures, check_class_names
+from actlab.datamodules.sources import (
+    digest_of,
+    ends,
+    has_class_folders,
+    located,
+    open_class_folders,
+    open_parquet,
+    parquet_files,
+    state,
+)
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
 from actlab.storage.resources import resource
 
 SAMPLE_VAL = 8
+SPLITS = ("train", "validation")
 
 
 def _open_copy(folder: Path, copy: Path) -> Any:
     """Return the splits of a folder of parquet files through the reader's copy; rebuild a damaged copy.
 
-    Args:
-        folder: holds parquet files.
-        copy: folder of the reader's copy.
-
     Raises:
         ActlabError: if a file is damaged or missing, the files are inconsistent, or the cache is not writable.
     """
-    if copy.exists():
-        with suppress(ActlabError):
-            return open_folder(folder, str(copy))
     try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{copy}.lock"):
-            if copy.exists():  # another process may have written it in the meantime
-                with suppress(ActlabError):
-                    return open_folder(folder, str(copy))
-                shutil.rmtree(copy)
-            return open_folder(folder, str(copy))
+        copy.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(copy.parent, error) from error
+    with suppress(ActlabError):
+        return open_parquet(folder, copy)
+    return open_parquet(folder, copy, again=True)
 
 
 class ImageNetDataModule(TensorDataModule):
@@ -106,7 +102,8 @@ class ImageNetDataModule(TensorDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        check_sizes(size, crop)
+        if not 1 <= crop <= size:
+            raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
         if workers < 0:
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
         check_sample(dataset, sample)
@@ -114,39 +111,46 @@ class ImageNetDataModule(TensorDataModule):
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
-        self._parts: dict[str, Encoded] | None = None
-        self._commit: str | None = None
+        self._found: tuple[dict[str, Pictures], str, str | None] | None = None
 
     @property
-    def encoded(self) -> dict[str, Encoded]:
-        """The encoded pictures of ``train`` and ``val``; listed on first use."""
-        if self._parts is None:
-            folder = local_folder(self.dataset, self.revision)
-            if folder is None:
-                tables = open_hub(self.dataset, self.revision)
-                self._commit = revision_of(tables)
-                self._parts = rows_of(tables, self.dataset)
-            else:
-                self._parts = self._read_folder(folder)
-        return self._parts
+    def pictures(self) -> dict[str, Pictures]:
+        """The encoded pictures of ``train`` and ``validation``; listed on first use."""
+        return self._listed()[0]
 
-    def _read_folder(self, folder: Path) -> dict[str, Encoded]:
-        if has_class_folders(folder) or next(folder.rglob("*.parquet"), None) is None:
-            return {**tree(folder)}
-        check_class_names(parquet_files(folder))
-        content = ends_digest(folder)[:24]  # the reader identifies files only by their paths and times
-        copy = cache_folder(self.cache_dir) / "rows" / content
-        return rows_of(_open_copy(folder, copy), self.dataset, content)
+    def _listed(self) -> tuple[dict[str, Pictures], str, str | None]:
+        """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
+        if self._found is None:
+            folder, commit = located(self.dataset, self.revision)
+            copy = None
+            if has_class_folders(folder):
+                content, tables = digest_of(folder, state), open_class_folders(folder, SPLITS)
+            else:
+                check_class_names(parquet_files(folder))
+                content = commit or digest_of(folder, ends)[:24]
+                copy = cache_folder(self.cache_dir) / "rows" / content
+                tables = _open_copy(folder, copy)
+            found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
+            for pictures in found.values() if copy else ():
+                pictures.where += f" (read from its copy in {copy}: delete that if the dataset is whole)"
+            if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
+                raise ActlabError(
+                    f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
+                    "classes; both need the same"
+                )
+            self._found = found, content, commit
+        return self._found
 
     @property
     def revisions(self) -> dict[str, str]:
-        """The dataset's hub id and commit; empty for a local folder or an unknown commit."""
-        return {self.dataset: self._commit} if self.encoded and self._commit else {}
+        """The dataset's hub id and commit; empty for a local folder."""
+        commit = self._listed()[2]
+        return {self.dataset: commit} if commit else {}
 
     @property
     def num_classes(self) -> int:
         """The number of classes K."""
-        return self.encoded["train"].num_classes
+        return self.pictures["train"].num_classes
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -158,22 +162,19 @@ class ImageNetDataModule(TensorDataModule):
         self._mean()
 
     def _mean(self) -> Tensor:
-        train = Photographs(self.encoded["train"], self.size)
-        return mean_image(train, self.workers, cache_folder(self.cache_dir))
+        train = Photographs(self.pictures["train"], self.size)
+        return mean_image(train, self.workers, cache_folder(self.cache_dir), self._listed()[1])
 
     def load(self, device: torch.device) -> None:
         """Create the three datasets, which decode their images on access.
 
         The mean image is read from the cache, or computed from the training images.
         """
-        mean, val = self._mean(), self.encoded["val"]
+        mean, train, val = self._mean(), self.pictures["train"], self.pictures["validation"]
         chosen, left = self._split_validation(len(val))
-
-        def part(encoded: Encoded, numbers: Tensor | None = None, random: bool = False) -> Photographs:
-            return Photographs(encoded, self.size, numbers, Windows(mean, self.crop, random), device)
-
-        self.train = part(self.encoded["train"], random=True)
-        self.val, self.test = part(val, chosen), part(val, left)
+        fixed = Windows(mean, self.crop)
+        self.train = Photographs(train, self.size, None, Windows(mean, self.crop, random=True), device)
+        self.val, self.test = (Photographs(val, self.size, rows, fixed, device) for rows in (chosen, left))
 
     def _split_validation(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the indices of the validation set and of the test set, which share no image."""

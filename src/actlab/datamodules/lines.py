@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,7 @@ _GZIP, _BYTE_ORDER_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     r"""Yield each line of a file with its number, counted from 1, without its end (``\n`` or ``\r\n``).
 
-    Lines are bytes, because splitting or stripping str also removes Unicode spaces that belong to words. Only
-    one line is in memory at a time. Gzip is detected from the first bytes of the file.
+    Lines are bytes, because splitting or stripping str also removes Unicode spaces that belong to words.
 
     Raises:
         ActlabError: if the path is not a file, the file is damaged, or a line has `LONGEST` bytes or more.
@@ -31,7 +29,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with regular(path).open("rb") as file:
             packed = file.peek(2)[:2] == _GZIP
-            stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
+            stream = gzip.open(file) if packed else file  # noqa: SIM115  (closed with the file)
             while line := stream.readline(LONGEST + 1):
                 number += 1
                 if len(line) > LONGEST:

@@ -1,86 +1,44 @@
-"""Load image datasets from the hub or from a local folder in its layout, decoded once into a cache."""
+"""Open a dataset of pictures: parquet files in the hub's layout, or class folders."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Callable, Sequence
-from io import BufferedReader
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from actlab.datamodules.cache import Cached, made_once
-from actlab.datamodules.encoded import PARTS_OF_SMALL, SUFFIXES, has_class_folders, tree
-from actlab.datamodules.hub import open_hub, quiet, revision_of
-from actlab.datamodules.images import Images, check_class_names, decode
+from actlab.datamodules.hub import quiet, snapshot
 from actlab.datamodules.listing import check_parts, check_splits, names_files
+from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import at_home, cache_folder, regular, scratch
+from actlab.storage.files import at_home, regular
 
-FORMAT = 4  # version of the cache; increased when decoding changes
 MOST_FILES = 100_000  # upper limit of files searched for parquet files
 CARD = "README.md"  # its header may list the files of each split and the class names
-END = 2**20  # bytes that `ends_digest` reads at each end of a file
+END = 2**20  # bytes that `ends` reads at each end of a file
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
+FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
 
 
-def load_images(
-    dataset: str,
-    splits: Sequence[str],
-    channels: int,
-    label: str | None = None,
-    cache_dir: str | None = None,
-    revision: str | None = None,
-) -> Images:
-    """Decode a dataset of images, or memory-map the cache of an earlier call.
+class Source(NamedTuple):
+    """A dataset on this computer.
 
     Args:
-        dataset: a hub id, or a local folder in the hub's layout or with class folders of pictures,
-            ``train/CLASS/*.png`` and ``test/CLASS/*.png``.
-        splits: names of the splits to load.
-        channels: 1 for greyscale, 3 for colour.
-        label: column of the labels; by default the first of `LABEL_COLUMNS` that exists.
-        cache_dir: folder of the cache; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
-        revision: commit, tag or branch of a hub dataset; by default the newest.
-
-    Raises:
-        ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
+        folder: holds its files.
+        commit: of a hub dataset; None for a folder of the user's.
     """
-    folder = local_folder(dataset, revision)
-    tables = open_hub(dataset, revision) if folder is None else {}
-    commit = revision_of(tables)
-    pictures = folder is not None and has_class_folders(folder)
-    source = content_digest(folder) if folder else [tables[split]._fingerprint for split in sorted(tables)]
-    if folder and not pictures:
-        check_class_names(parquet_files(folder), label)
-    key = hashlib.sha256(repr((FORMAT, source, list(splits), channels, label)).encode()).hexdigest()[:24]
-    cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
-    names = [f"{split}_{kind}" for split in splits for kind in ("images", "labels")]
 
-    def _make() -> Cached:
-        if folder is None:
-            images = decode(tables, splits, channels, label, dataset)
-        elif pictures:
-            images = decode(open_class_folders(folder, splits), splits, channels, None, dataset)
-        else:
-            # Delete the reader's own copy at once: it doubles the disk space. It is also keyed by names and
-            # modification times only, so a file replaced by another with the same time would be read from it.
-            with scratch(cache.parent, "reading") as place:
-                images = decode(open_folder(folder, str(place)), splits, channels, label, dataset)
-            if content_digest(folder) != source:
-                raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
-        return Cached(images.tensors, {"num_classes": str(images.num_classes)})
-
-    tensors, metadata = made_once(cache, names, _make)
-    return Images(tensors, int(metadata["num_classes"]), commit)
+    folder: Path
+    commit: str | None = None
 
 
-def local_folder(dataset: str, revision: str | None = None) -> Path | None:
-    """Return the folder that ``dataset`` names, or None for a hub id.
+def located(dataset: str, revision: str | None = None) -> Source:
+    """Return the folder that ``dataset`` names, or download the hub dataset of this id.
 
     Raises:
-        ActlabError: if ``dataset`` is written as a path and there is no such folder, or a revision of a
-            folder is asked for.
+        ActlabError: if ``dataset`` is written as a path and there is no such folder, a revision of a folder is
+            asked for, or the hub dataset cannot be downloaded.
     """
     path = at_home(dataset)
     if dataset and path.is_dir():
@@ -88,7 +46,7 @@ def local_folder(dataset: str, revision: str | None = None) -> Path | None:
             raise ActlabError(
                 f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
             )
-        return path
+        return Source(path)
     written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
     beside_folders = "/" in dataset and path.parent.exists()
     if not dataset or written_as_path or beside_folders or path.exists():
@@ -96,86 +54,113 @@ def local_folder(dataset: str, revision: str | None = None) -> Path | None:
             f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
             "id such as ylecun/mnist, or set data.sample to true"
         )
-    return None
+    folder = snapshot(dataset, revision)
+    return Source(folder, folder.name)
 
 
-def open_class_folders(folder: Path, splits: Sequence[str]) -> dict[str, Any]:
-    """Return the splits of a folder of class folders, undecoded.
+def whole(file: Path) -> bytes:
+    """Return a digest of a file's bytes."""
+    with regular(file).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
-    The pictures of a split are in the order of a digest of their names. In the order of their names, the first
-    ones, which are the validation set, would all be of one class.
 
-    Args:
-        folder: holds ``train/CLASS/…`` and, for the split ``test``, ``test/CLASS/…`` (or ``val``).
-        splits: names of the splits to open.
+def ends(file: Path) -> bytes:
+    """Return a file's size and `END` bytes at each end, for files too large to be read.
 
-    Raises:
-        ActlabError: as `actlab.datamodules.encoded.tree`.
+    A parquet file ends with the offsets and sizes of its contents, so different files usually differ there.
     """
-    import datasets
-
-    found = tree(folder, {split: PARTS_OF_SMALL.get(split, (split,)) for split in splits})
-    opened = {}
-    for split, files in found.items():
-        names = [path.relative_to(files.folder).as_posix() for path in files.paths()]
-        order = sorted(range(len(files)), key=lambda n: hashlib.sha256(os.fsencode(names[n])).digest())
-        kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=files.num_classes)}
-        pictures = [{"bytes": files.read(n), "path": None} for n in order]
-        columns = {"image": pictures, "label": files.labels[order].tolist()}
-        opened[split] = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-    return opened
+    size = file.stat().st_size
+    with regular(file).open("rb") as stream:
+        first = stream.read(END)
+        stream.seek(max(END, size - END))
+        return b"%d " % size + first + stream.read()
 
 
-def content_digest(folder: Path) -> str:
-    """Return a digest of the names and bytes of a dataset's files and of its `CARD`.
+def state(file: Path) -> bytes:
+    """Return a file's path, size and modification time, for files too many to be read."""
+    found = file.stat()
+    return repr((str(file.absolute()), found.st_size, found.st_mtime_ns)).encode()
 
-    The files are pictures in class folders, or parquet files.
+
+def digest_of(folder: Path, of: Callable[[Path], bytes] = whole) -> str:
+    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each.
 
     Raises:
         ActlabError: if there are neither, or a file cannot be read.
     """
-    return _digest(folder, lambda stream: hashlib.file_digest(stream, "sha256").digest())
-
-
-def ends_digest(folder: Path) -> str:
-    """Return a digest like `content_digest`, but of the size and both ends of each file only.
-
-    For datasets too large to be read completely. A parquet file ends with the offsets and sizes of its
-    contents, so different files usually differ at their ends.
-
-    Raises:
-        ActlabError: if there are no parquet files, or a file cannot be read.
-    """
-    return _digest(folder, _ends)
-
-
-def _ends(stream: BufferedReader) -> bytes:
-    """Return a digest of a file's size and of `END` bytes at each end."""
-    size = os.fstat(stream.fileno()).st_size
-    digest = hashlib.sha256(str(size).encode())
-    digest.update(stream.read(END))
-    stream.seek(max(stream.tell(), size - END))
-    digest.update(stream.read())
-    return digest.digest()
-
-
-def _digest(folder: Path, of: Callable[[BufferedReader], bytes]) -> str:
-    """Return a digest of the names of a folder's parquet files and `CARD`, and of each file's digest."""
-    digest = hashlib.sha256()
-    card = folder / CARD
-    files = _pictures(folder) if has_class_folders(folder) else parquet_files(folder)
-    for file in [*files, *([card] if card.is_file() else [])]:
-        digest.update(str(file.relative_to(folder)).encode())
+    digest, card = hashlib.sha256(), folder / CARD
+    files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
+    for file in [*files, *([str(card)] if card.is_file() else [])]:
+        digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
         try:
-            with regular(file).open("rb") as stream:
-                digest.update(of(stream))
+            digest.update(of(Path(file)))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
 
 
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+def has_class_folders(folder: Path) -> bool:
+    """Return whether a folder has class folders in ``train/``, as torchvision's ``ImageFolder`` reads them."""
+    top = folder / "train"
+    if not top.is_dir() or any(top.glob("*.parquet")) or any(top.glob("*/*.parquet")):
+        return False
+    return any(entry.is_dir() for entry in top.iterdir())
+
+
+def _all_pictures(folder: Path) -> list[str]:
+    found = (f"{top}/{name}" for top, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if path.lower().endswith(SUFFIXES))
+
+
+def open_class_folders(folder: Path, splits: Iterable[str]) -> dict[str, Any]:
+    """Return the splits of class folders as tables of paths, in order of class and name.
+
+    Labels number the classes in order of their names. `datasets` can open such folders too, but would need ten
+    minutes at each start for the 1.3 million files of ImageNet.
+
+    Args:
+        folder: holds ``SPLIT/CLASS/*.png``.
+        splits: names of the splits; those without class folders are left out.
+
+    Raises:
+        ActlabError: if a class has no pictures, or the splits' classes differ.
+    """
+    import datasets
+
+    found = {}
+    for split in splits:
+        top = next((folder / name for name in FOLDERS.get(split, (split,)) if (folder / name).is_dir()), folder)
+        classes = _visible(entry.name for entry in os.scandir(top) if entry.is_dir()) if top != folder else []
+        paths: list[str] = []
+        labels: list[int] = []
+        for label, kind in enumerate(classes):
+            names = _visible(entry.name for entry in os.scandir(top / kind))
+            pictures = [str(top / kind / name) for name in names if name.lower().endswith(SUFFIXES)]
+            if not pictures:
+                raise ActlabError(
+                    f"{top / kind} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this "
+                    "class from all splits"
+                )
+            paths += pictures
+            labels += [label] * len(pictures)
+        if classes:
+            kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
+            columns = {"image": paths, "label": labels}
+            table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
+            found[split] = table.cast_column("image", datasets.Image())
+    every = {split: set(table.features["label"].names) for split, table in found.items()}
+    for split, classes_of in every.items():
+        for other, others in every.items():
+            if alone := sorted(classes_of - others):
+                raise ActlabError(
+                    f"{folder}: class {alone[0]!r} is only in {split!r}, not in {other!r} ({len(alone)} such "
+                    "classes in all); both need the same class folders"
+                )
+    return found
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -211,12 +196,14 @@ def parquet_files(folder: Path) -> list[Path]:
     )
 
 
-def open_folder(folder: Path, scratch: str) -> Any:
-    """Return the splits of a folder in the hub's layout, undecoded.
+def open_parquet(folder: Path, copy: Path, name: str | None = None, again: bool = False) -> Any:
+    """Return the splits of a folder in the hub's layout, through the copy that `datasets` makes.
 
     Args:
         folder: holds parquet files.
-        scratch: folder that the reader may write to; must exist until the splits are decoded.
+        copy: folder of the copy; must exist until the splits have been read.
+        name: of one of several datasets that the folder's `CARD` describes.
+        again: whether to replace an existing copy.
 
     Raises:
         ActlabError: if a file is damaged or missing, or the files are inconsistent.
@@ -228,54 +215,42 @@ def open_folder(folder: Path, scratch: str) -> Any:
     check_parts(files)
     try:
         with quiet():
-            place = _path_for_reader(folder, Path(scratch))
-            builder = datasets.load_dataset_builder(str(place), cache_dir=scratch)
+            place = _linked(folder, [*files, folder / CARD], copy / "links" / "dataset")
+            builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
             found = (builder.config.data_files or {}).items()
             splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
-            check_splits(splits, files, folder, stated=names_files(folder / CARD))
-            builder.download_and_prepare()
+            check_splits(splits, files, folder, stated=name is not None or names_files(folder / CARD))
+            builder.download_and_prepare(download_mode="force_redownload" if again else None)
             return builder.as_dataset()
-    except (
-        datasets.exceptions.DatasetsError,
-        pyarrow.ArrowException,
-        ValueError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-    ) as error:
-        cause = error.__cause__ or error
-        if "Config name is missing" in str(error):
+    except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
+        if "Config name is missing" in str(error) or f"BuilderConfig {name!r} not found" in str(error):
             raise ActlabError(
-                f"{folder} holds several datasets, as its {CARD} says; give a folder that holds only one"
+                f"{folder} holds several datasets, as its {CARD} says; set data.name to one of them "
+                f"({one_line(error)})"
             ) from error
-        where = ", ".join(map(str, damaged_files(folder))) or f"dataset {str(folder)!r}"
-        raise ActlabError(f"{where} is damaged or incomplete ({one_line(cause)}); fetch it again") from error
+        where = ", ".join(map(str, _damaged(files))) or f"dataset {str(folder)!r}"
+        cause = one_line(error.__cause__ or error)
+        raise ActlabError(f"{where} is damaged or incomplete ({cause}); fetch it again") from error
 
 
-def _path_for_reader(folder: Path, scratch: Path) -> Path:
-    """Return the folder, or a folder of links if the reader would parse its path as a pattern or protocol."""
-    if not re.search(r"[][*?]|::|://", str(folder)):
-        return folder
-    links = scratch / "dataset"
-    for file in (file for file in sorted(folder.rglob("*")) if file.is_file()):
-        link = links / file.relative_to(folder)
+def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
+    """Return a folder of links to the files, because `datasets` parses some paths as patterns or protocols."""
+    for file in (file for file in files if file.is_file()):
+        link = place / file.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
         fresh = link.with_name(f".{link.name}.{os.getpid()}")  # replaces the link atomically, for parallel runs
         fresh.symlink_to(file.resolve())
         fresh.replace(link)
-    return links
+    return place
 
 
-def damaged_files(folder: Path) -> list[Path]:
-    """Return the parquet files below a folder that cannot be read individually."""
+def _damaged(files: Sequence[Path]) -> list[Path]:
+    """Return the parquet files that cannot be read individually."""
     import pyarrow
     import pyarrow.parquet
 
     damaged = []
-    for file in parquet_files(folder):
+    for file in files:
         try:
             pyarrow.parquet.ParquetFile(regular(file)).read()
         except (pyarrow.ArrowException, ValueError, OSError):

@@ -5,11 +5,10 @@ Shapes: ``V`` words, ``D`` numbers per vector.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,16 +19,8 @@ from actlab.datamodules.lines import decoded, lines
 from actlab.errors import ActlabError
 
 PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (GELU §3.3)
-CHUNK = 2**17  # numbers per chunk
 _LARGEST = float(np.finfo(np.float32).max)
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
-
-
-class Chunk(NamedTuple):
-    """Some words and their vectors, float64 ``(len(words), D)``."""
-
-    words: list[str]
-    vectors: Numbers
 
 
 def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
@@ -50,12 +41,19 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
             does not match the file, or no needed word is found.
     """
     kept: dict[str, Numbers] = {}
-    total, count = np.zeros(1), 0
-    for words, vectors in chunks(path):
-        total, count = total + vectors.sum(axis=0), count + len(words)
-        for word, vector in zip(words, vectors, strict=True):
-            if (word in needed or word in (PADDING_WORD, UNKNOWN_WORD)) and word not in kept:
-                kept[word] = vector.copy()  # a view would keep the chunk
+    header: tuple[int, int] | None = None
+    total, size, count = np.zeros(1), 0, 0
+    for number, raw in lines(path):
+        line = decoded(raw, path, number)
+        if number == 1 and (header := _parse_header(line)):
+            size = header[1]
+        elif line.strip(" "):
+            word, vector = _parse_vector(line, size, f"{path}, line {number}")
+            total, size, count = total + vector, len(vector), count + 1
+            if word in needed or word in (PADDING_WORD, UNKNOWN_WORD):
+                kept.setdefault(word, vector)
+    if header and header[0] != count:
+        raise ActlabError(f"{path}: its header says {header[0]} words, but it has {count}; fetch it again")
     mine = [word for word in kept if word in needed]
     check_found(mine, needed, path)
     table = np.empty((len(mine) + FIRST, total.size), np.float32)
@@ -71,35 +69,6 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
     return WordFeatures({word: row for row, word in enumerate(mine, FIRST)}, torch.from_numpy(table))
 
 
-def chunks(path: Path) -> Iterator[Chunk]:
-    """Yield all vectors of a file in order, in chunks, and check each vector.
-
-    Raises:
-        ActlabError: as in `read_vectors`, except for missing words.
-    """
-    header: tuple[int, int] | None = None
-    words: dict[int, str] = {}  # by line number
-    numbers = array("d")
-    size = read = 0
-    for number, raw in lines(path):
-        line = decoded(raw, path, number)
-        if (number == 1 and (header := _parse_header(line))) or not line.strip(" "):
-            continue
-        where = f"{path}, line {number}"
-        word, values = _parse_vector(line, size, where)
-        size = size or _dimension(values, header, where)
-        words[number] = word
-        numbers.extend(values)
-        read += 1
-        if len(numbers) >= CHUNK:
-            yield _chunk(words, numbers, size, path)
-            words, numbers = {}, array("d")
-    if header and header[0] != read:
-        raise ActlabError(f"{path}: its header says {header[0]} words, but it has {read}; fetch it again")
-    if words:
-        yield _chunk(words, numbers, size, path)
-
-
 def _parse_header(line: str) -> tuple[int, int] | None:
     """Return the number of words and D if the line holds only these two numbers, otherwise None."""
     fields = line.split()
@@ -107,17 +76,8 @@ def _parse_header(line: str) -> tuple[int, int] | None:
     return (int(fields[0]), int(fields[1])) if whole else None
 
 
-def _dimension(values: list[float], header: tuple[int, int] | None, where: str) -> int:
-    """Return D, the length of the first vector, and check it against the header."""
-    if not values:
-        raise ActlabError(f"{where} has no numbers; expected a word and the numbers of its vector")
-    if header and header[1] != len(values):
-        raise ActlabError(f"{where} has {len(values)} numbers, but the file's header says {header[1]}")
-    return len(values)
-
-
-def _parse_vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
-    """Return a word and its numbers.
+def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
+    """Return a word and its vector, of ``size`` numbers unless that is 0.
 
     A word followed by a tab may contain spaces. Without a tab, a word may contain spaces only after the first
     vector: the last ``size`` fields are then the numbers, provided that the field before them is not a number.
@@ -130,13 +90,17 @@ def _parse_vector(line: str, size: int, where: str) -> tuple[str, list[float]]:
             begin = 1
         word, fields = " ".join(fields[:begin]), fields[begin:]
     try:
-        values = list(map(_number if "_" in "".join(fields) else float, fields))
+        vector = np.array(list(map(_number if "_" in "".join(fields) else float, fields)))
     except ValueError:
         wrong = next(field for field in fields if not _is_number(field))
         raise ActlabError(f"{where}: {wrong[:60]!r} is not a number") from None
-    if size and len(values) != size:
-        raise ActlabError(f"{where} has {len(values)} numbers, but the vectors before it have {size}")
-    return word, values
+    if not size and not len(vector):
+        raise ActlabError(f"{where} has no numbers; expected a word and the numbers of its vector")
+    if size and len(vector) != size:
+        raise ActlabError(f"{where} has {len(vector)} numbers, but those before it, or the header, have {size}")
+    if (wrong := ~(np.abs(vector) <= _LARGEST)).any():
+        raise ActlabError(f"{where} holds {float(vector[wrong][0])}; all numbers must be finite in float32")
+    return word, vector
 
 
 def _fields(text: str) -> list[str]:
@@ -158,18 +122,6 @@ def _is_number(field: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _chunk(words: dict[int, str], numbers: array[float], size: int, path: Path) -> Chunk:
-    """Return the numbers as vectors; raise an ActlabError for numbers that float32 cannot hold."""
-    vectors: Numbers = np.frombuffer(numbers, np.float64).reshape(-1, size)
-    wrong = ~(np.abs(vectors) <= _LARGEST)
-    if wrong.any():
-        line = list(words)[int(wrong.any(1).argmax())]
-        raise ActlabError(
-            f"{path}, line {line} holds {float(vectors[wrong][0])}; all numbers must be finite in float32"
-        )
-    return Chunk(list(words.values()), vectors)
 
 
 @lru_cache

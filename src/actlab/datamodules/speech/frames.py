@@ -9,11 +9,14 @@ frames of a batch, ``B`` batch, ``R`` runs of a stack.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from actlab.datamodules.base import Batch
+from actlab.datamodules.base import Batch, Samples
 from actlab.random.positions import Position
 
 PADDING = -100  # label of padding frames; the default ignore_index of torch's cross-entropy
@@ -53,7 +56,7 @@ class Frames:
         return self.values.index_select(0, near.flatten()).view(*near.shape, -1)
 
 
-class _OfFrames:
+class _OfFrames(Samples):
     """A dataset of the frames of sentences."""
 
     def __init__(self, frames: Frames) -> None:
@@ -71,7 +74,7 @@ class ByFrame(_OfFrames):
     def __len__(self) -> int:
         return len(self.frames.numbers)
 
-    def __getitems__(self, position: Position) -> Batch:
+    def batch(self, position: Position) -> Batch:
         """Return windows ``(B, W, D)`` and labels ``(B,)``, both with a leading R in a stack."""
         rows = self.frames.numbers[position.index.cpu()].to(self.device)
         return self.frames.windows(rows), self.frames.targets[rows]
@@ -87,7 +90,13 @@ class BySentence(_OfFrames):
     def __len__(self) -> int:
         return len(self.frames.counts)
 
-    def __getitems__(self, position: Position) -> Batch:
+    def __getitems__(self, position: Position | Sequence[int]) -> Any:
+        """Return the batch of a `Position`, or for a list of indices a list of the frames of each sentence."""
+        if isinstance(position, Position):
+            return self.batch(position)
+        return [self.batch(self.position_of([index])) for index in position]
+
+    def batch(self, position: Position) -> Batch:
         """Return windows ``(F, W, D)`` and labels ``(F,)``; in a stack ``(R, F, …)`` with the largest F."""
         index = position.index.cpu()
         if index.dim() == 1:

@@ -1,0 +1,50 @@
+"""Let torchvision be imported beside a torch that its native extension does not fit.
+
+The wheel of torchvision on the registry is linked against CUDA libraries. With a torch without CUDA its native
+extension does not load, and torchvision 0.28 fails when it registers details of two operators of the extension.
+``import pytorch_lightning`` then fails too, because torchmetrics imports torchvision if it is installed. The
+functions that actlab uses need no operator, so it suffices to define the two before torchvision is imported, by
+whichever package. For this, ``import actlab`` must come before the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+OPERATORS = ("nms", "qnms")
+SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+class OperatorsFirst:
+    """A finder of modules that finds none, but defines the operators when torchvision is looked for."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return None: the other finders find the module."""
+        if name == "torchvision":
+            sys.meta_path.remove(cls)
+            spec = PathFinder.find_spec(name)
+            if spec is not None and spec.origin:
+                define_operators(Path(spec.origin).parent)
+        return None
+
+
+def watch() -> None:
+    """Define the operators before torchvision is first imported in this process; loads nothing yet."""
+    if "torchvision" not in sys.modules and OperatorsFirst not in sys.meta_path:
+        sys.meta_path.insert(0, OperatorsFirst)
+
+
+def define_operators(package: Path) -> None:
+    """Define the `OPERATORS`, without an implementation, unless the native extension of a package loads."""
+    import torch
+
+    try:
+        for extension in [*package.glob("_C.*"), *package.glob("_C_*")] or [package / "_C.so"]:
+            torch.ops.load_library(str(extension))  # type: ignore[no-untyped-call]
+    except OSError:
+        for name in OPERATORS:
+            torch.library.define(f"torchvision::{name}", SCHEMA)

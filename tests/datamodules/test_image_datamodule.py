@@ -1,0 +1,194 @@
+"""Images of any size and splits of any name: one datamodule; what does not fit is one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from actlab.datamodules import CIFARDataModule, ImageDataModule
+from actlab.errors import ActlabError
+from actlab.random.positions import Position
+from hub_folders import SIZES, HubFolder, labels_of, pixels_of
+
+Build = Callable[..., ImageDataModule]
+
+
+@pytest.fixture
+def folder(hub_folder: HubFolder) -> Path:
+    """Colour images of 24 × 24 pixels, for training and validation only."""
+    return hub_folder("signs", splits=("train", "validation"), shape=(24, 24, 3))
+
+
+@pytest.fixture
+def module(folder: Path) -> Build:
+    def build(dataset: Path = folder, **options: Any) -> ImageDataModule:
+        splits = {"val_split": "validation", "test_split": None}
+        sizes = {"batch_size": 5, "eval_batch_size": 4, "cache_dir": str(folder.parent / "cache")}
+        return ImageDataModule(str(dataset), **{**splits, **sizes, **options})
+
+    return build
+
+
+def collected(loader: Any) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def floats(split: str) -> Tensor:
+    return torch.from_numpy(pixels_of(split, 24, 24, 3).transpose(0, 3, 1, 2).astype(np.float32)) / 255
+
+
+def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module: Build) -> None:
+    data = module()
+    assert (data.num_classes, data.input_shape) == (10, (3, 24, 24))
+    images, labels = collected(data.val_dataloader())
+    assert torch.equal(images, floats("validation"))
+    assert labels.tolist() == labels_of("validation")
+    assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
+    assert data.test_dataloader() == []
+    assert data.test is None
+
+
+def test_without_a_validation_split_the_first_images_of_train_are_taken(module: Build) -> None:
+    data = module(val_split=None, validation=6)
+    assert torch.equal(collected(data.val_dataloader())[0], floats("train")[:6])
+    assert data.train is not None
+    assert len(data.train) == SIZES["train"] - 6
+
+
+def test_splits_and_columns_may_have_any_name(module: Build, hub_folder: HubFolder) -> None:
+    renamed = hub_folder("renamed", splits=("train", "test"), shape=(24, 24, 3), columns=("picture", "sign"))
+    names = {"train_split": "test", "val_split": "train", "image": "picture", "label": "sign"}
+    data = module(renamed, **names)
+    assert torch.equal(collected(data.val_dataloader())[0], floats("train"))
+    data.setup("fit")
+    assert [int(sample[1]) for sample in data.train] == labels_of("test")
+
+
+def test_preprocessing_and_augmentation_are_those_of_cifar(hub_folder: HubFolder, module: Build) -> None:
+    cifar = hub_folder("cifar", shape=(32, 32, 3), columns=("img", "label"))
+    settings: dict[str, Any] = {"preprocessing": ["scale", "zca"], "validation": 6, "seed": 3}
+    augmentation: dict[str, Any] = {"crop": 4, "flip": "both", "noise": 0.1}
+    sizes: dict[str, Any] = {"batch_size": 5, "cache_dir": str(cifar.parent / "cache")}
+    ours = module(cifar, val_split=None, test_split="test", augmentation=augmentation, **settings)
+    theirs = CIFARDataModule(dataset=str(cifar), **settings, **augmentation, **sizes)
+    for loader in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        assert all(map(torch.equal, *(collected(getattr(data, loader)()) for data in (ours, theirs))))
+
+
+@pytest.mark.parametrize("preprocessing", [["unit"], ["unit", "mean"]], ids=["bytes", "floats"])
+def test_samples_are_those_of_the_first_epoch(module: Build, preprocessing: list[str]) -> None:
+    augmentation = {"crop": 2, "flip": "random"}
+    data = module(seed=4, preprocessing=preprocessing, augmentation=augmentation)
+    data.setup("fit")
+    train: Any = data.train
+    expected, labels = train.__getitems__(Position((4,), 0, torch.arange(len(train))))
+    assert torch.equal(train[3][0], expected[3])
+    images, _ = collected(DataLoader(train, batch_size=7))
+    assert torch.equal(images, expected)
+    (part,) = DataLoader(Subset(train, [8, 1]), batch_size=2)
+    assert torch.equal(part[0], expected[[8, 1]])
+    assert torch.equal(part[1], labels[[8, 1]])
+
+
+def test_class_folders_may_have_a_validation_set_and_no_test_set(module: Build, tmp_path: Path) -> None:
+    from PIL import Image
+
+    for split in ("train", "val"):
+        for kind in ("cat", "dog"):
+            (tmp_path / "pets" / split / kind).mkdir(parents=True)
+            for number in range(4):
+                Image.fromarray(np.full((9, 7, 3), 10 * number, np.uint8)).save(
+                    tmp_path / "pets" / split / kind / f"{number}.png"
+                )
+    data = module(tmp_path / "pets")
+    assert data.input_shape == (3, 9, 7)
+    assert sorted(collected(data.val_dataloader())[1].tolist()) == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"validation": 6}, "data.val_split 'validation': leave out data.validation"),
+        ({"train_on_all": True}, "data.val_split 'validation': leave out data.validation"),
+        ({"test_split": "test"}, "has no 'test' images; it has train, validation"),
+        ({"val_split": "dev"}, "has no 'dev' images; it has train, validation"),
+        ({"channels": 2}, "data.channels 2: give 1 for greyscale or 3 for colour"),
+        ({"channels": 1}, "image 0 of the train split of dataset .* has Pillow mode 'RGB'; 'L' is needed"),
+        ({"augmentation": {"crops": 4}}, "unknown setting of data.augmentation 'crops'; did you mean 'crop'"),
+        ({"augmentation": {"flip": "up"}}, "flip 'up': give none, random or both"),
+        ({"augmentation": {"crop": 24}}, "crop 24: give fewer than the 24 pixels"),
+        ({"image": "picture"}, "has no image column: looked for picture among image, label"),
+    ],
+)
+def test_what_does_not_fit_is_named(module: Build, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ActlabError, match=words):
+        module(**options).prepare_data()
+
+
+@pytest.fixture
+def config(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, Any] = {
+        "seed_everything": 0,
+        "model": {
+            "class_path": "actlab.tasks.ClassificationTask",
+            "init_args": {
+                "activation": "elu",
+                "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [16]}},
+                "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.001}},
+            },
+        },
+        "data": {
+            "class_path": "actlab.datamodules.ImageDataModule",
+            "init_args": {
+                **{"dataset": str(folder), "val_split": "validation", "test_split": None, "batch_size": 10},
+                "augmentation": {"crop": 2, "flip": "random"},
+            },
+        },
+        "trainer": {
+            **{"max_epochs": 2, "logger": False, "enable_progress_bar": False},
+            "callbacks": [
+                {"class_path": "actlab.callbacks.TestEveryEpoch"},
+                {
+                    "class_path": "pytorch_lightning.callbacks.ModelCheckpoint",
+                    "init_args": {"filename": "last", "save_on_train_epoch_end": True},
+                },
+            ],
+        },
+    }
+    path = tmp_path / "signs.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def test_a_fit_without_a_test_set_has_no_test_metrics(cli: Any, config: Path) -> None:
+    words = ["-c", config, "--data.augmentation", "{noise: 0.1}"]
+    assert cli("fit", *words).code == 0
+    outcome = cli("validate", *words, "--ckpt_path", "last")
+    assert outcome.code == 0, outcome.err
+    outcome = cli("test", *words, "--ckpt_path", "last")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "ImageDataModule has no test samples" in outcome.err
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_study_without_a_test_set_has_no_test_metrics(cli: Any, config: Path, stacked: bool) -> None:
+    study: dict[str, Any] = {"base": str(config), "seeds": 2}
+    study["grid"] = {"model.activation": ["elu", "relu"]}
+    study["table"] = [{"metric": "val/error", "at": "last"}]
+    Path("signs_study.yaml").write_text(yaml.safe_dump(study))
+    words = ["signs_study.yaml", "--runs-dir", "runs"]
+    outcome = cli("study", "run", *words, *([] if stacked else ["--max-stack", "1"]))
+    assert outcome.code == 0, outcome.err
+    assert "val error (last)" in cli("study", "show", *words).out
+    tables = [pd.read_parquet(path) for path in Path("runs").rglob("metrics.parquet")]
+    assert len(tables) == 4
+    assert {split for table in tables for split in table["split"]} == {"train", "val"}
