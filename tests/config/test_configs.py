@@ -1,13 +1,14 @@
 """The keys of a config, against classes of actlab's, of Lightning's and of a user's own."""
 
 import copy
+import inspect
 
 import pytest
 import yaml
 
-from actlab import experiments
+from actlab import experiments, networks
 from actlab.config import messages
-from actlab.config.keys import set_dotted
+from actlab.config.keys import NETWORKS, set_dotted, with_import_paths
 from actlab.config.sections import check, gives, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
@@ -107,7 +108,16 @@ def test_the_seed_is_not_suggested(config):
 )
 def test_values_that_are_none_of_its_business(config, key, value):
     set_dotted(config, key, value)
-    typed(config)
+    typed(with_import_paths(config))
+
+
+def test_ambiguous_bare_names_are_those_of_our_networks():
+    ours = {name for name in networks.__all__ if inspect.isclass(getattr(networks, name))}
+    assert {*NETWORKS} == ours - {"Dropout"}  # a layer
+    assert with_import_paths({"model": {"network": "MLP"}}) == {"model": {"network": "actlab.networks.MLP"}}
+    given = {"class_path": "MLP", "init_args": {"hidden": [4]}}
+    found = with_import_paths({"model": {"init_args": {"network": given}}})
+    assert found["model"]["init_args"]["network"] == {**given, "class_path": "actlab.networks.MLP"}
 
 
 def test_a_command_brings_its_arguments(config):

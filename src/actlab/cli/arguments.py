@@ -34,10 +34,6 @@ _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
 PRINT = "--print_config"
 RUN_FOLDER = "RUN_FOLDER"  # stands for the run's folder, which is only known after parsing
-_CLASSES = {  # bare names of more than one class
-    (key, "ReduceLROnPlateau"): "pytorch_lightning.cli.ReduceLROnPlateau"
-    for key in ("model.scheduler", "lr_scheduler")
-}
 
 
 class Option(NamedTuple):
@@ -155,9 +151,7 @@ class Words:
         known = parameters(Trainer) or {}
         if section == "trainer" and argument and argument.partition(".")[0] not in known:
             raise unknown("config key", argument, known, "In pytorch_lightning.Trainer.", "trainer")
-        key, value = self._activation(
-            key, _CLASSES.get((key, value), value) if isinstance(value, str) else value
-        )
+        key, value = self._activation(key, value)
         if key.startswith("trainer.logger"):
             value = in_run_folder(value)
         for stated in (self.given, place):

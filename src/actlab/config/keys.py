@@ -37,6 +37,16 @@ TEXT_ARGUMENTS = {
     *("gradient_clip_algorithm", "init", "label", "max_time", "metric", "mode", "model_registry", "profiler"),
     *("revision", "scheduler_interval", "setting", "strategy", "test_set", "variant", "vectors"),
 }
+# Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP
+# too. A test compares the networks with `actlab.networks`.
+NETWORKS = ("Autoencoder", "ConvNet", "ConvStacks", "MLP", "PyramidNet", "WideResNet")
+_BARE = {
+    **{("model.network", name): f"actlab.networks.{name}" for name in NETWORKS},
+    **dict.fromkeys(
+        [(key, "ReduceLROnPlateau") for key in ("model.scheduler", "lr_scheduler")],
+        "pytorch_lightning.cli.ReduceLROnPlateau",
+    ),
+}
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
 
@@ -141,7 +151,8 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     """Return nested values with the import path of each class that is named as an activation is.
 
     A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`. Identities and records
-    of runs therefore do not depend on the spelling. All other values, such as activations, stay as they are.
+    of runs therefore do not depend on the spelling. Ambiguous bare names get the path in `_BARE`. All other
+    values, such as activations, stay as they are.
 
     Args:
         value: a config, a part of it, or values of dotted config keys.
@@ -159,6 +170,8 @@ def with_import_paths(value: Any, key: str = "") -> Any:
         return {name: with_import_paths(inner, _below(key, str(name))) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [with_import_paths(inner, key) for inner in value]
+    if isinstance(value, str) and (bare := _BARE.get((key.removesuffix(".class_path"), value))):
+        return bare
     if not isinstance(value, str) or (short(key) != "class_path" and key.rstrip("+") not in CLASSES):
         return value
     if (found := import_path(value)) is None and value.rpartition(":")[0].endswith(".py"):
