@@ -73,9 +73,7 @@ def test_the_recorded_config_of_a_fit_on_the_sample_runs_again(cli, config, tmp_
 
 
 WITH_SAMPLE = [
-    name
-    for name in datamodules.__all__
-    if "sample" in inspect.signature(getattr(datamodules, name)).parameters
+    name for name in datamodules.__all__ if "sample" in inspect.signature(getattr(datamodules, name)).parameters
 ]
 
 
