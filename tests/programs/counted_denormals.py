@@ -4,6 +4,9 @@ import os
 import signal
 from pathlib import Path
 
+import actlab  # noqa: F401  (before torchmetrics, which imports torchvision)
+
+# isort: split
 import pytorch_lightning as pl
 import torch
 

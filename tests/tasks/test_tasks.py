@@ -416,8 +416,8 @@ def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path
     """It would do nothing; torch's own Dropout has no probability that a schedule could scale."""
     monkeypatch.chdir(tmp_path)
     words = ["-c", "mnist_classifier", "--data.sample", "true", "--trainer.fast_dev_run", "1"]
-    words += ["--trainer.logger", "false", "--model.schedules.dropout.class_path", "actlab.optim.Steps"]
-    words += ["--model.schedules.dropout.init_args.factors", "{1: 0.5}"]
+    steps = "{class_path: actlab.optim.Steps, init_args: {factors: {1: 0.5}}}"
+    words += ["--trainer.logger", "false", "--model.schedules", f"{{dropout: {steps}}}"]
     code, _, err = cli("fit", *words, "--model.network.dropout", "0")
     assert (code, err.count("\n")) == (2, 1)
     assert "the network has no 'dropout' that a schedule could change" in err

@@ -15,6 +15,7 @@ from typing import Any
 
 from actlab.config.keys import class_of, get_dotted, set_dotted
 from actlab.errors import ActlabError
+from actlab.storage.mappings import parse
 
 KEY = "model.metrics"
 _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
@@ -86,7 +87,7 @@ def _built(name: str, text: str) -> Any:
     from actlab.config import messages
     from actlab.config.signatures import locate
 
-    parser, key, value = ArgumentParser(exit_on_error=False), f"{KEY}.{name}", json.loads(text)
+    parser, key, value = ArgumentParser(exit_on_error=False), f"{KEY}.{name}", parse(text)
     if not isinstance(value, str | dict):
         raise ActlabError(f"{key} {value!r}: give a class_path with its init_args")
     parser.add_subclass_arguments(locate(f"{_PACKAGE}.Metric"), key, required=True)
