@@ -147,6 +147,16 @@ def test_no_place_of_a_record_runs_anything(place, kind, name, trap, tmp_path, m
     assert trap() == ()
 
 
+class Happens(torch.nn.Sequential):
+    """Imported by the user's program, which says nothing about the checkpoint."""
+
+
+@pytest.mark.parametrize("argument", ["network", "optimizer", "scheduler"])
+def test_a_bare_name_is_no_class_that_happens_to_be_imported(argument):
+    with pytest.raises(UntrustedError, match="Happens"):
+        admitted(with_value("model", ClassificationTask, argument, "Happens"), "trust it")
+
+
 def test_what_a_trainer_does_is_never_taken_from_a_record(tmp_path):
     for name in inspect.signature(pl.Trainer.__init__).parameters:
         for value in hostile(tmp_path):

@@ -11,17 +11,15 @@ import collections.abc
 import copy
 import inspect
 import re
-import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from inspect import Parameter
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from torch.nn import Module
 
 from actlab.config.keys import OBJECT, import_path
 from actlab.config.sections import SECTIONS, SEED
-from actlab.config.signatures import locate, parameters
+from actlab.config.signatures import kinds, locate, parameters
 from actlab.errors import ActlabError
 
 PACKAGES = ("actlab", "torch.nn", "torch.optim", "torchmetrics", "pytorch_lightning")
@@ -150,9 +148,13 @@ class _Reading:
                 self.check(item, _inner(owner, name), f"{key}.{name}")
 
     def _check_text(self, value: str, wanted: Any, key: str) -> None:
-        """Check a text. Where more than a text may stand, the parser imports paths and reads YAML in texts."""
-        alone = all(option in _PLAIN or get_origin(option) is Literal for option in _options(wanted))
-        if not (alone or _WORD.fullmatch(value) or _is_number(value)):
+        """Check a text. Where more than a text may stand, the parser imports paths and reads YAML in texts.
+
+        Where an object may stand, it takes a bare word for the name of any class that is imported.
+        """
+        options = kinds(wanted)
+        is_word = _WORD.fullmatch(value) and not any(_is_callable(one) or _is_class(one) for one in options)
+        if not (options <= {*_PLAIN} or is_word or _is_number(value)):
             self._class(value, wanted, key)
 
     def _class(self, path: Any, wanted: Any, key: str) -> Any:
@@ -166,9 +168,9 @@ class _Reading:
         if isinstance(path, str) and (self.trust or path in self.said):
             return locate(path) if all(part.isidentifier() for part in path.split(".")) else Any
         dotted = (import_path(path) or path) if isinstance(path, str) else ""
-        kinds = tuple(_classes(wanted)) or ((Module,) if _is_open(wanted) else ())  # as of an activation
+        bases = tuple(_classes(wanted)) or ((Module,) if _is_open(wanted) else ())  # as of an activation
         found = locate(dotted) if _is_in_packages(dotted) else None
-        if not (inspect.isclass(found) and _may_be_built(found.__module__) and issubclass(found, kinds)):
+        if not (inspect.isclass(found) and _may_be_built(found.__module__) and issubclass(found, bases)):
             raise UntrustedError(key, path, self.remedy)
         return found
 
@@ -195,39 +197,37 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _options(wanted: Any) -> Iterator[Any]:
-    """Yield the alternatives of an annotation; Any for one that is missing or cannot be evaluated."""
-    if wanted in (Any, Parameter.empty, object) or isinstance(wanted, str):
-        yield Any
-    elif get_origin(wanted) in (Union, types.UnionType):
-        for option in get_args(wanted):
-            yield from _options(option)
-    else:
-        yield wanted
-
-
 def _is_open(wanted: Any) -> bool:
     """Return whether an annotation accepts anything, itself or as a value of a mapping."""
     return any(
         option is Any or (get_args(option)[-1:] == (Any,) and get_origin(option) in (dict, Mapping))
-        for option in _options(wanted)
+        for option in kinds(wanted)
     )
+
+
+def _is_callable(option: Any) -> bool:
+    return collections.abc.Callable in (option, get_origin(option))
+
+
+def _is_class(option: Any) -> bool:
+    """Return whether objects of a type have a class path: not plain values and containers."""
+    plain = option in (Any, *_PLAIN, *_CONTAINERS)
+    return get_origin(option) is None and inspect.isclass(option) and not plain
 
 
 def _classes(wanted: Any) -> Iterator[type]:
     """Yield the base classes of the objects that an annotation accepts, also as results of a callable."""
-    for option in _options(wanted):
-        origin = get_origin(option)
-        if origin in (collections.abc.Callable, Callable):
-            yield from _classes(get_args(option)[-1])
-        elif origin is None and inspect.isclass(option) and option not in (Any, *_PLAIN, *_CONTAINERS):
+    for option in kinds(wanted):
+        if _is_callable(option):
+            yield from _classes(get_args(option)[-1]) if get_args(option) else ()
+        elif _is_class(option):
             yield option
 
 
 def _inner(wanted: Any, name: str | None = None) -> Any:
     """Return the annotation of what a value holds: an argument of a class, or the items of a container."""
     found: list[Any] = []
-    for option in _options(wanted):
+    for option in kinds(wanted):
         origin = get_origin(option) or option
         if origin in _CONTAINERS:
             found += [a for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :] if a is not ...]

@@ -60,6 +60,8 @@ class Taken(NamedTuple):
 def kinds(annotation: Any) -> set[Any]:
     """Return the types that an annotation allows; a literal counts as the type of its values.
 
+    Any stands for an annotation that is missing or cannot be evaluated.
+
     >>> kinds(str | None) == {str, type(None)}, kinds(Parameter.empty), kinds(Literal["a", 1]) == {str, int}
     (True, {typing.Any}, True)
     """
@@ -70,7 +72,8 @@ def kinds(annotation: Any) -> set[Any]:
         return kinds(inner[0])
     if origin is Literal:
         return {type(value) for value in inner}
-    return {Any if annotation in (Parameter.empty, object) else annotation}
+    is_unknown = annotation in (Parameter.empty, object) or isinstance(annotation, str)
+    return {Any if is_unknown else annotation}
 
 
 def kinds_inside(kinds_of_whole: set[Any]) -> set[Any]:
@@ -96,9 +99,8 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
     node: Any = config
     for part in owner:
         node = inside(node, part).get(part) if isinstance(node, dict) else None
-        node = (
-            node[-1] if isinstance(node, list) and node else node
-        )  # a key below a list refers to its last item
+        if isinstance(node, list) and node:  # a key below a list refers to its last item
+            node = node[-1]
     path = class_of(node)
     if owner in ([], ["trainer"]) or (isinstance(path, str) and _is_of_library(path)):
         return name in TEXT_ARGUMENTS
