@@ -276,22 +276,27 @@ def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
         lasting: whether to set the folder's id on loggers that accept an ``id`` and have none, so that a
             resumed fit continues its history.
     """
-    for one in logger if isinstance(logger, list) else [logger]:
-        arguments = one.get("init_args") if isinstance(one, Namespace) else None
-        if arguments is not None and "save_dir" in arguments:
-            taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
-            if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
-                arguments.save_dir = str(folder)
-        if lasting and arguments is not None and arguments.get("id", "") is None:
-            arguments.id = id_in(folder)
+    for path, init_args in _logger_arguments(logger):
+        if "save_dir" in init_args:
+            taken = (parameters(locate(path)) or {}).get("save_dir")
+            if taken is not None and init_args.save_dir in (None, RUN_FOLDER, taken.default):
+                init_args.save_dir = str(folder)
+        if lasting and init_args.get("id", "") is None:
+            init_args.id = id_in(folder)
 
 
 def set_modes(logger: Any, modes: Mapping[str, str]) -> None:
     """Tell the loggers of a parsed config that accept ``modes`` which values of the metrics are better."""
+    for _, init_args in _logger_arguments(logger):
+        if init_args.get("modes", "") is None:
+            init_args.modes = {name: mode for name, mode in modes.items() if mode}
+
+
+def _logger_arguments(logger: Any) -> Iterator[tuple[str, Namespace]]:
+    """Yield the class path and the arguments of each logger in a parsed config."""
     for one in logger if isinstance(logger, list) else [logger]:
-        arguments = one.get("init_args") if isinstance(one, Namespace) else None
-        if arguments is not None and arguments.get("modes", "") is None:
-            arguments.modes = {name: mode for name, mode in modes.items() if mode}
+        if isinstance(one, Namespace) and one.get("init_args") is not None:
+            yield one.class_path, one.init_args
 
 
 def main(args: Sequence[str]) -> None:

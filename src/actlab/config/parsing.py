@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import sys
 from collections.abc import Mapping
 from datetime import date
 from functools import cache
@@ -21,7 +20,15 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
-from actlab.config.signatures import kinds, kinds_inside, lacking, locate, parameters, takes_activation_name
+from actlab.config.signatures import (
+    imported,
+    kinds,
+    kinds_inside,
+    lacking,
+    locate,
+    parameters,
+    takes_activation_name,
+)
 from actlab.errors import ActlabError
 from actlab.storage.contents import texts
 from actlab.storage.spellings import activation_spec
@@ -49,13 +56,13 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
     kept = _kept.pop(key, None) if key is not None else None
-    if kept is None or any(a is not b for a, b in zip(kept[0], map(_class, names), strict=True)):
+    if kept is None or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
         check_needed(name, found)
         owner = pl.Trainer if name == "trainer" else None
         found = with_text(value, found, name, {Any}, owner)
-        kept = [_class(text) for text in names], found
+        kept = [*map(imported, names)], found
     if key is not None:
         _kept[key] = kept
         if len(_kept) > _MOST:
@@ -209,9 +216,3 @@ def _key(name: str, value: Any, elsewhere: tuple[str, ...]) -> str | None:
         return json.dumps([name, value, *elsewhere])  # unsorted: the order of a schedule's steps matters
     except (TypeError, ValueError):
         return None
-
-
-def _class(text: str) -> object:
-    """Return the class that an import path names if its module is imported, else None."""
-    module, _, name = text.rpartition(".")
-    return getattr(sys.modules.get(module), name, None) if module else None

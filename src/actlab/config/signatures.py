@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -224,6 +225,12 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
             raise _missing(found, part, kinds if number == len(rest) - 1 else ())
         found = getattr(found, part)
     return found
+
+
+def imported(path: str) -> Any:
+    """Return what an import path names if its module is imported already, else None."""
+    module, _, name = path.rpartition(".")
+    return getattr(sys.modules[module], name, None) if module in sys.modules else None
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:

@@ -407,7 +407,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
 
 
-def check_sample(dataset: str | None, sample: object) -> None:
+def check_sample_alone(dataset: str | None, sample: object) -> None:
     """Reject a dataset that a sample would silently replace.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from actlab.datamodules.base import check_sample
+from actlab.datamodules.base import check_sample_alone
 from actlab.datamodules.images import Flip, ImageDataModule, Images
 from actlab.errors import ActlabError
 from actlab.storage.resources import resource
@@ -67,7 +67,7 @@ class CIFARDataModule(ImageDataModule):
     ) -> None:
         if variant not in VARIANTS:
             raise ActlabError(f"data.variant {variant!r}: give {' or '.join(VARIANTS)}")
-        check_sample(dataset, sample)
+        check_sample_alone(dataset, sample)
         super().__init__(
             str(resource(f"data/samples/{variant}")) if sample else dataset or f"uoft-cs/{variant}",
             revision=None if sample else revision,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample
+from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample_alone
 from actlab.datamodules.cache import unwritable
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, mean_image
 from actlab.datamodules.pictures import Pictures, check_class_names
@@ -106,7 +106,7 @@ class ImageNetDataModule(TensorDataModule):
             raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
         if workers < 0:
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
-        check_sample(dataset, sample)
+        check_sample_alone(dataset, sample)
         self.dataset = str(resource("data/samples/imagenet")) if sample else dataset or "ILSVRC/imagenet-1k"
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images

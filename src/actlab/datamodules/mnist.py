@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actlab.datamodules.base import check_sample
+from actlab.datamodules.base import check_sample_alone
 from actlab.datamodules.images import ImageDataModule
 from actlab.storage.resources import resource
 
@@ -44,7 +44,7 @@ class MNISTDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int = 0,
     ) -> None:
-        check_sample(dataset, sample)
+        check_sample_alone(dataset, sample)
         super().__init__(
             str(resource("data/samples/mnist")) if sample else dataset or "ylecun/mnist",
             revision=None if sample else revision,

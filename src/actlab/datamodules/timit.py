@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import TensorDataModule, check_sample
+from actlab.datamodules.base import TensorDataModule, check_sample_alone
 from actlab.datamodules.speech.corpus import EXPECTED, PARTS, Corpus, find, refuse_empty, refuse_gaps
 from actlab.datamodules.speech.features import FEATURES
 from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames, standardised, statistics
@@ -71,7 +71,7 @@ class TIMITDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         if context < 0:
             raise ActlabError(f"context {context}: give a whole number of frames from 0")
-        check_sample(dataset, sample)
+        check_sample_alone(dataset, sample)
         self.dataset, self.sample, self.partial = dataset or "./TIMIT", sample, partial
         self.context, self.cache_dir = context, cache_dir
         self._tensors: dict[str, Tensor] | None = None

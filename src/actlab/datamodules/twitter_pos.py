@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, check_sample
+from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, check_sample_alone
 from actlab.datamodules.clusters import PADDING, UNKNOWN, WordFeatures, read_clusters
 from actlab.datamodules.downloads import Downloader, Remote, download, git_name
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
@@ -202,7 +202,7 @@ class TwitterPOSDataModule(TensorDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        check_sample(dataset, sample)
+        check_sample_alone(dataset, sample)
         self.dataset = str(resource("data/samples/twitter_pos")) if sample else dataset or FOLDER
         self.vectors, self.test_set = vectors, test_set
         self._corpus: Corpus | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from actlab.config import messages, records
 from actlab.config.admission import admitted
 from actlab.config.arguments import Arguments, converted, of_call
-from actlab.config.signatures import locate, parameters
+from actlab.config.signatures import imported, locate, parameters
 from actlab.errors import ActlabError, one_line
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
@@ -115,7 +114,7 @@ def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments
     path = recorded.get("class_path", "") if isinstance(recorded, Mapping) else ""
     if path is None and isinstance(recorded, Mapping):  # no import path: the user's class
         path, config = _path(kind), {**config, "model": {**recorded, "class_path": _path(kind)}}
-    said = isinstance(path, str) and (path == _path(kind) or _named(path) is kind)
+    said = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
     for name in records.missing_in(config):
         if name not in arguments:
             raise ActlabError(
@@ -150,12 +149,6 @@ def _built(kind: type, given: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 def _path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _named(path: str) -> Any:
-    """Return what an import path names if its module is imported, else None."""
-    module, _, name = path.rpartition(".")
-    return getattr(sys.modules.get(module), name, None)
 
 
 def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
