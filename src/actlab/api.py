@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from actlab.analysis.results import Results
 from actlab.analysis.verdict import Verdict, verdicts
@@ -78,7 +78,7 @@ def run_study(
     study: str | Path | Study,
     *,
     runs_dir: str | Path = "runs",
-    jobs: PositiveInt | None = None,
+    jobs: NonNegativeInt | None = None,
     max_stack: PositiveInt = MAX_STACK,
     stacked: bool = True,
     **changes: Any,
@@ -86,13 +86,13 @@ def run_study(
     """Train the unfinished runs of a study, evaluate its probes and return the results.
 
     Finished runs are skipped and interrupted runs resumed, so the same call continues a study that was
-    stopped. The study's folder gets ``table.json``, which `actlab report` reads. A script that calls this
-    function does so below ``if __name__ == "__main__":``, as `multiprocessing` requires.
+    stopped. The study's folder gets ``table.json``, which `actlab report` reads. Works in any script, without
+    a guard for `multiprocessing`, and in notebooks.
 
     Args:
         study: path or name of a study file, or what `load_study` returns.
         runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
-        jobs: number of training processes; by default one a core in long studies.
+        jobs: number of training processes; by default one a core in long studies; 0 trains in this process.
         max_stack: most runs in one stack.
         stacked: train runs that differ only in seed or settings as stacks.
         **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
@@ -106,14 +106,11 @@ def run_study(
     >>> list(found.table["activation"]), found.failed
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
-    from actlab.engines.checking import check
     from actlab.engines.running import Engine, run
     from actlab.reports.output import keep
 
     plan = _plan(study, changes)
     root = _folder(runs_dir, plan)
-    for line in check(plan):
-        print(line)
     failed = run(plan, root, Engine(stacked, max_stack, None, jobs))
     found = _read(plan, root, failed)
     keep(found.stages, root)

@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from actlab import activations
-from actlab.config import elsewhere, messages, metrics, records, sections
+from actlab.config import messages, metrics, records, sections
 from actlab.config.batches import restore_batches
 from actlab.config.keys import with_import_paths
 from actlab.config.parsing import parser_of, run_seed, section, typed
@@ -297,7 +297,7 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     Raises:
         ActlabError: for an invalid key or value in the config.
     """
-    found = with_import_paths(elsewhere.here(config))
+    found = with_import_paths(config)
     given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):

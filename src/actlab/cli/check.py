@@ -11,8 +11,9 @@ from rich.text import Text
 
 from actlab.config.keys import label
 from actlab.engines import properties
-from actlab.engines.preparation import measure_properties, untried
-from actlab.engines.processes import Child, EndedError
+from actlab.engines.requests import measure_properties
+from actlab.engines.running import untried
+from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError, Parser
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     spec = activation(given)
     found: list[properties.Property] = []
     try:
-        with Child() as helper:
+        with Worker() as helper:
             helper.call(measure_properties, spec, on=lambda _, one: found.append(one))
     except EndedError as ended:
         if len(found) < len(properties.REQUIRED):

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.config.keys import canonical, without
 from actlab.engines import stages
-from actlab.engines.preparation import faults_of, measure_costs, updates_of
+from actlab.engines.requests import updates_of
+from actlab.engines.running import faults_of, measure_costs
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.groups import groups
 from actlab.studies.plan import Run, Study
 
 if TYPE_CHECKING:
-    from actlab.engines.processes import Child, Here
+    from actlab.engines.workers import Inline, Worker
 
 UNKNOWN = "no time estimate: the model is not an actlab task, or the size of the data is unknown"
 
@@ -44,7 +45,7 @@ class Timing(NamedTuple):
         return sum(each) * self.updates
 
 
-def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int) -> Timing:
+def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
     """Time updates of each grid point.
 
     Args:
@@ -72,7 +73,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Child | Here, rounds: int
     return Timing(study, seconds, updates)
 
 
-def remaining(study: Study, root: Path, helper: Child | Here, rounds: int) -> float:
+def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) -> float:
     """Return the seconds that the unfinished runs of all stages take one by one, for updates only.
 
     Args:

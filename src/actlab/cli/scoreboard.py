@@ -17,10 +17,9 @@ from typing import Any
 from actlab.analysis.statistics import FEWEST
 from actlab.cli import estimates
 from actlab.config.keys import get_dotted
-from actlab.engines import stages
-from actlab.engines.checking import check
-from actlab.engines.preparation import helper_for
+from actlab.engines import requests, stages
 from actlab.engines.running import Engine, run
+from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser, unknown
 from actlab.studies.plan import EPOCHS, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
@@ -92,9 +91,10 @@ def main(argv: Sequence[str]) -> int:
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
     data = folders(args.data)
     studies = planned(args.budget, [*map(activation, args.activations)], data)
-    for study in studies:
-        check(study)
-    tell_time(studies, runs)
+    with Worker() as worker:  # one for all studies, which have the same activations
+        for study in studies:
+            worker.call(requests.check, study)
+        tell_time(studies, runs, worker)
     from actlab.reports import output
 
     failed = 0
@@ -143,21 +143,19 @@ def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) ->
     return [replace(study, more_seeds="") for study in found]
 
 
-def tell_time(studies: Sequence[Study], runs: Path) -> None:
+def tell_time(studies: Sequence[Study], runs: Path, worker: Worker) -> None:
     """Print how long each study and all of them will take, from updates timed on this machine."""
-    from actlab.engines.settings import quiet
     from actlab.reports.notes import duration
 
     total = 0.0
-    with quiet(), helper_for(studies[0]) as helper:  # one process: all studies have the same activations
-        for study in studies:
-            try:
-                seconds = estimates.remaining(study, runs / study.name, helper, _ROUNDS)
-            except estimates.NoEstimateError as reason:
-                print(f"{study.name}: {reason}")
-            else:
-                total += seconds
-                print(f"{study.name}: about {duration(seconds)}")
+    for study in studies:
+        try:
+            seconds = estimates.remaining(study, runs / study.name, worker, _ROUNDS)
+        except estimates.NoEstimateError as reason:
+            print(f"{study.name}: {reason}")
+        else:
+            total += seconds
+            print(f"{study.name}: about {duration(seconds)}")
     print(f"all tasks: about {duration(total)} one by one, for updates only (timed just now)", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""``actlab study plan | run | status | show | report | unlock | clean FILE``: the runs of a study file."""
+"""``actlab study plan | run | status | show | report | clean FILE``: the runs of a study file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
-from actlab.cli.study_clean import clean, unlock
+from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
-from actlab.engines import stages
-from actlab.engines.checking import check
+from actlab.engines import requests, stages
 from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
+from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, ignored, run
+from actlab.engines.workers import Worker
 from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
@@ -37,7 +38,6 @@ COMMANDS = {
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",
-    "unlock": "list the lock files that killed processes left in a shared folder, and delete them with --yes",
     "clean": "list what the study's folder no longer needs, and delete it with --yes",
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
@@ -69,7 +69,6 @@ EXAMPLES = {
         "actlab study report gelu_mnist_classifier --set data.dataset=FOLDER --stage choose",
     ],
     "clean": ["actlab study clean demo", "actlab study clean demo --failed --others --yes"],
-    "unlock": ["actlab study unlock demo", "actlab study unlock demo --yes"],
     "wandb": ["actlab study wandb demo --entity ME --project actlab"],
     "schema": ["actlab study schema > schema.json"],
 }
@@ -92,9 +91,9 @@ def parser() -> Parser:
         choices=names_in(study_new.STUDIES),
         help="copy a study that ships with actlab; default: a small study on samples",
     )
-    for name in ("plan", "status", "run", "show", "report", "unlock", "clean", "wandb"):
+    for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
         _add_study(subs[name])
-        if name not in ("unlock", "clean"):  # the runs of all stages belong to the study
+        if name != "clean":  # the runs of all stages belong to the study
             subs[name].add_argument(
                 "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
             )
@@ -118,7 +117,6 @@ def parser() -> Parser:
         help="also runs that this plan lacks: other seeds, settings, data or code",
     )
     subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
-    subs["unlock"].add_argument("--yes", action="store_true", help="delete the lock files that are listed")
     subs["report"].add_argument("--html", action="store_true", help="also write an HTML page, report.html")
     study_output.add_paper_options(subs["report"])
     subs["wandb"].add_argument("--entity", default="", help="user or team; default: the account's own")
@@ -199,11 +197,26 @@ def _add_run_options(sub: ArgumentParser) -> None:
         "--gpus", type=float, metavar="N", help="accelerators that a job reserves, such as 0.25; default: 0"
     )
     sub.add_argument(
-        "--send-every",
-        type=float,
-        metavar="SECONDS",
-        help="how often a node sends the state of training, at most; default: 60",
+        "--shard",
+        type=shard,
+        metavar="I/N",
+        help="train jobs I, I+N, … only, without locks: for an array of N starts on a folder without file locks",
     )
+
+
+def shard(text: str) -> Shard:
+    """Return a share of the jobs from ``I/N``.
+
+    Raises:
+        ActlabError: for another text.
+
+    >>> shard("0/4")
+    Shard(index=0, number=4)
+    """
+    index, slash, number = text.partition("/")
+    if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+        raise ActlabError(f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4")
+    return Shard(int(index), int(number))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -230,19 +243,17 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     added, reference = [*map(activation, args.activations)], args.reference and activation(args.reference)
     study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
-    for line in check(study) if args.command in ("plan", "run") else ():
-        print(line)
     root = args.runs_dir / study.name
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
+        with Worker() as worker:
+            print(*worker.call(requests.check, study), sep="\n", end="")
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)
     elif args.command == "status":
         show_status(study, root, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
     elif args.command == "run":
         return run_and_show(study, root, args, argv)
-    elif args.command == "unlock":
-        unlock(root, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "clean":
         chosen = {LEFT_OVER} | ({FAILED} if args.failed else set()) | ({OTHERS} if args.others else set())
         clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
@@ -273,17 +284,13 @@ def _cluster(args: Namespace) -> AbstractContextManager[Cluster | None]:
     Raises:
         ActlabError: if options of a cluster are given without one.
     """
-    given = {
-        name: value for name in ("cpus", "gpus", "send_every") if (value := getattr(args, name)) is not None
-    }
+    given = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
     if args.cluster is not None:
         from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
 
         return connected(Options(args.cluster, **given))
     if given:
-        raise ActlabError(
-            f"--{next(iter(given)).replace('_', '-')} is an option of --cluster: give --cluster too"
-        )
+        raise ActlabError(f"--{next(iter(given))} is an option of --cluster: give --cluster too")
     return nullcontext()
 
 
@@ -295,10 +302,19 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
     with _cluster(args) as cluster:
-        jobs = args.jobs or (max(2, cluster.seats) if cluster else None)
-        stacked = args.engine == "auto"
-        engine = Engine(stacked, args.max_stack, loggers, jobs, wait=args.wait, cluster=cluster)
+        engine = Engine(
+            args.engine == "auto",
+            args.max_stack,
+            loggers,
+            args.jobs,
+            args.wait,
+            cluster=cluster,
+            shard=args.shard,
+        )
         failed = run(study, root, engine, args.stage)
+    if args.shard is not None:
+        print("costs and tables: start the study without --shard when all shards have ended")
+        return int(failed > 0)
     with locks.alone(root, locks.WRITING):
         opened = stages.load(study, root, args.stage)
         study_output.show(opened[-1])

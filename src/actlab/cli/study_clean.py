@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from actlab.analysis.points import plural
 from actlab.engines import cleaning
 from actlab.engines.cleaning import FAILED, KINDS, LEFT_OVER, OTHERS, Item
 from actlab.reports.captions import spans
-from actlab.studies import locks, stacks
+from actlab.studies import locks
 from actlab.studies.plan import Study
 
 _MEANING = {
@@ -55,34 +54,6 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
         print(f"deleted {_count(gone)}, {_bytes(gone)}")
         for item in left:
             print(f"left alone: {item.path}, which another process trains")
-
-
-def unlock(root: Path, sure: bool, again: str) -> None:
-    """List the soft locks in a study's folder, and free them if ``sure``.
-
-    Args:
-        root: the study's folder.
-        sure: whether to free them.
-        again: the command without ``--yes``.
-    """
-    found = locks.claims(root)
-    sizes = Counter(entry.get("lock", entry["id"]) for entry in stacks.read(root) for _ in entry["members"])
-    for claim in found:
-        what = f"stack of {sizes[claim.lock]} runs" if claim.lock in sizes else claim.lock
-        state = "has ended" if claim.ended else "may still train"
-        print(f"{what}: process {claim.process} on {claim.host} {state}")
-    if not found:
-        soft = locks.is_soft(root)
-        print("no locks" if soft else f"no lock files: locks in {root} end with their processes")
-    elif not sure:
-        print(
-            f"nothing has been freed: `{again} --yes` frees {plural(len(found), 'lock')}. A run whose process "
-            "still trains would then be trained twice"
-        )
-    else:
-        for claim in found:
-            locks.unlock(root, claim)
-        print(f"freed {plural(len(found), 'lock')}")
 
 
 def _listing(kind: str, items: Sequence[Item], chosen: bool, root: Path) -> Iterator[str]:

@@ -12,7 +12,6 @@ from actlab.analysis.points import few, plural
 from actlab.cli import estimates
 from actlab.cli.study_output import folder_of
 from actlab.engines import stages
-from actlab.engines.preparation import helper_for
 from actlab.engines.running import ignored, uncosted
 from actlab.reports.notes import duration
 from actlab.studies.folders import DIVERGED, FINISHED, VALUES
@@ -77,10 +76,10 @@ def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
 
 def costs(study: Study, todo: Sequence[Run]) -> str:
     """Time updates and return an estimate of the remaining time as text."""
-    from actlab.engines.settings import quiet
+    from actlab.engines.workers import Worker
 
     try:
-        with quiet(), helper_for(study) as helper:
+        with Worker() as helper:
             timing = estimates.measure(study, todo, helper, rounds=8)
     except estimates.NoEstimateError as reason:
         return str(reason)

@@ -12,7 +12,6 @@ from actlab.analysis.points import in_words, plural
 from actlab.analysis.results import check_selection
 from actlab.cli import study_output
 from actlab.engines import stages, tuning
-from actlab.engines.checking import check
 from actlab.engines.running import Engine, run
 from actlab.engines.tuning import Search, Trial
 from actlab.errors import ActlabError, Parser
@@ -105,8 +104,6 @@ def main(argv: Sequence[str]) -> int:
     asked = plan(study, activation(args.activation), reference, parse_space(args.space), args.fresh)
     starts = [Trial(side, 0, side.first) for side in asked.sides]
     first = asked.comparison([_point(asked, trial) for trial in starts], [1, 1], ())
-    for line in check(first):
-        print(line)
     fault, untunable = tuning.faults_of_creation(asked)
     if fault:
         raise ActlabError(f"activation {asked.mine.name} fails: {fault}")

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from actlab.config import elsewhere
 from actlab.config.batches import BATCHES
 from actlab.config.keys import as_number, class_of, mapped
 from actlab.storage import contents
@@ -134,7 +133,7 @@ def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = 
     for text in contents.texts({**config, "data": data, "trainer": trainer}):
         key = f"data {text}" if text in named else text
         if key not in known:
-            known[key] = elsewhere.digest_of(text) or contents.content_of(text, text in named)
+            known[key] = contents.content_of(text, text in named)
         if content := known[key]:
             found[text] = content
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from actlab.config import elsewhere, identity
+from actlab.config import identity
 from actlab.config.admission import TRAINER
 from actlab.config.arguments import Arguments, UnnamedError, path_of
 from actlab.config.sections import SECTIONS, SEED
@@ -135,7 +135,6 @@ def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None =
         found: the record.
         known: see `identity.sources_of`.
     """
-    found = elsewhere.original(found)
     named = {key: found[key] for key in SECTIONS if key in found}
     return {**found, SOURCES: identity.sources_of(named, known)}
 

@@ -20,7 +20,7 @@ from actlab.config.keys import canonical, label, set_dotted
 from actlab.engines.cost import first_batch
 from actlab.engines.devices import threads
 from actlab.engines.gradient_trial import fault_of_gradient
-from actlab.engines.processes import Report
+from actlab.engines.workers import Report
 from actlab.errors import ActlabError, RunError, described
 from actlab.experiments import Experiment
 from actlab.random import streams

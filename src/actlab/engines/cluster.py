@@ -1,24 +1,42 @@
-"""A Ray cluster: connect to it, check its nodes, send them the files that configs name.
+"""Train the jobs of a study on a Ray cluster whose nodes share the study's folder.
 
-Nodes need not share a folder with this machine. `actlab.engines.home` trains jobs on them.
+Each job is one Ray task. The task holds the locks of its runs and writes their folders, as a worker of this
+machine does; Ray starts it again when its node dies, and it resumes from the last epoch.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import math
+import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actlab.engines import nodes, shipping
-from actlab.engines.shipping import Source
+import actlab
+from actlab.engines import pool
+from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, described, one_line
+from actlab.runtime import signals
+from actlab.storage.files import write_atomically
+from actlab.studies import locks
+from actlab.studies.folders import RunFolder, hardware, versions
+
+if TYPE_CHECKING:
+    from actlab.engines.jobs import Job
+    from actlab.engines.recording import LoggerFactory, Progress
+    from actlab.engines.requests import Arranged
+    from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
-_PATIENCE = 300.0  # seconds in which a node must answer; loading torch from a slow disk takes a minute
+_TOKEN = "home"  # file beside the locks: whether a node has this folder, not another of the same path
 
 
 class Options(NamedTuple):
@@ -28,13 +46,11 @@ class Options(NamedTuple):
         address: ``auto`` for the cluster of this machine, or ``HOST:PORT`` of its head.
         cpus: cores that Ray reserves for a job.
         gpus: accelerators that Ray reserves for a job; may be a fraction.
-        send_every: fewest seconds after which a node sends what has changed.
     """
 
     address: str
     cpus: float = 1.0
     gpus: float = 0.0
-    send_every: float = 60.0
 
     def check(self) -> None:
         """Check the values.
@@ -49,46 +65,24 @@ class Options(NamedTuple):
             )
         if not ADDRESS.fullmatch(self.address):
             raise ActlabError(f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head")
-        for name, value, least in (
-            ("cpus", self.cpus, 0),
-            ("gpus", self.gpus, 0),
-            ("send-every", self.send_every, 0),
-        ):
-            if not least <= value < float("inf"):
-                raise ActlabError(f"--{name} {value:g}: give a number from {least}")
+        for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not 0 <= value < float("inf"):
+                raise ActlabError(f"--{name} {value:g}: give a number from 0")
         if not self.cpus and not self.gpus:
             raise ActlabError(
                 "--cpus 0: without --gpus a job must reserve cores, else a node trains all jobs at once"
             )
 
 
-def require_ray() -> Any:
-    """Return the package ray.
-
-    Raises:
-        ActlabError: if it is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise ActlabError(
-            "--cluster requires Ray, which is not installed: pip install 'actlab[cluster]'"
-        ) from error
-    return ray
-
-
 @contextmanager
 def connected(options: Options) -> Iterator[Cluster]:
-    """Yield the cluster, after checking that its nodes have this machine's versions; disconnect at the end.
+    """Yield the cluster; disconnect at the end, which ends its tasks.
 
     Raises:
-        ActlabError: if an option is invalid, there is no cluster, no node can train a job or answers, or a node
-            has other versions.
+        ActlabError: if Ray is not installed, an option is invalid, there is no cluster, or no node has room.
     """
     options.check()
-    ray = require_ray()
+    ray = _ray()
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=options.address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
@@ -101,29 +95,26 @@ def connected(options: Options) -> Iterator[Cluster]:
         signal.signal(signal.SIGTERM, before)  # `ray.init` replaces our handler
     try:
         found = Cluster(options)
-        found.look(strict=True)
-        if not found.seats:
-            found.require_nodes()
-            wanted = f"{options.cpus:g} cores and {options.gpus:g} accelerators"
-            raise ActlabError(f"--cluster {options.address}: no node has {wanted}: give fewer")
+        if not found.room:
+            raise ActlabError(
+                f"--cluster {options.address}: no node has {options.cpus:g} cores and {options.gpus:g} "
+                "accelerators: give fewer"
+            )
         yield found
     finally:
         ray.shutdown()
 
 
-@dataclass
-class Node:
-    """A node that may train jobs.
-
-    Args:
-        id: Ray's id.
-        name: host name and address.
-        seats: number of jobs that it may train at the same time.
-    """
-
-    id: str
-    name: str
-    seats: int
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise ActlabError(
+            "--cluster requires Ray, which is not installed: pip install 'actlab[cluster]'"
+        ) from error
+    return ray
 
 
 class Cluster:
@@ -135,147 +126,142 @@ class Cluster:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.nodes: dict[str, Node] = {}  # alive, and checked
-        self.rejected: dict[str, str] = {}  # ids of nodes that train no jobs, with the reasons
-        self.sources: Sequence[Source] = ()
 
     @property
-    def seats(self) -> int:
-        """Number of jobs that are trained at the same time."""
-        return sum(node.seats for node in self.nodes.values())
-
-    def look(self, strict: bool = False) -> None:
-        """Update which nodes there are, and check new ones; do without nodes that do not answer.
-
-        Args:
-            strict: whether to raise for a node that is rejected; otherwise print why and do without it.
-
-        Raises:
-            ActlabError: if ``strict`` and a node has other versions, or lacks a source that home cannot send.
-        """
-        alive = {entry["NodeID"]: entry for entry in require_ray().nodes() if entry["Alive"]}
-        self.rejected = {name: reason for name, reason in self.rejected.items() if name in alive}
-        found: dict[str, Node] = {}
-        for name in alive.keys() - self.rejected.keys():
-            entry = alive[name]
-            if seats := self._seats(entry["Resources"]):
-                place = f"{entry['NodeManagerHostname']} ({entry['NodeManagerAddress']})"
-                found[name] = Node(name, place, seats)
-        new = [node for name, node in found.items() if name not in self.nodes]
-        faults = _faults(self, new) if new else {}
-        if strict and faults:
-            raise ActlabError("; ".join(f"{found[name].name} {fault}" for name, fault in faults.items()))
-        for name, fault in faults.items():
-            self.reject(found[name], fault)
-        self.nodes = {name: node for name, node in found.items() if name not in self.rejected}
-
-    def reject(self, node: Node, reason: str) -> None:
-        """Send no job to a node any more, and print why the first time."""
-        if node.id in self.rejected:
-            return
-        print(f"{node.name} {reason}; no job is sent there", flush=True)
-        self.rejected[node.id] = f"{node.name} {reason}"
-        self.nodes.pop(node.id, None)
-
-    def is_gone(self, node: Node) -> bool:
-        """Return whether Ray declared a node dead before the last look."""
-        return node.id not in self.nodes and node.id not in self.rejected
-
-    def require_nodes(self) -> None:
-        """Check that nodes are not missing because they were rejected.
-
-        Raises:
-            ActlabError: with the reasons, if there is no node and some were rejected.
-        """
-        if not self.nodes and self.rejected:
-            raise ActlabError(f"no node is left: {'; '.join(self.rejected.values())}")
-
-    def provide(self, sources: Sequence[Source]) -> None:
-        """Send each node what configs name outside actlab and the node lacks.
-
-        Args:
-            sources: what the configs of all jobs name.
-
-        Raises:
-            ActlabError: if a node lacks something that home cannot send.
-        """
-        self.sources, self.nodes = sources, {}
-        self.look(strict=True)
-
-    def _seats(self, resources: Mapping[str, float]) -> int:
+    def room(self) -> int:
+        """Number of jobs that the nodes can train at the same time."""
         wanted = {"CPU": self.options.cpus, "GPU": self.options.gpus}
-        return min(int(resources.get(name, 0) / share + 1e-9) for name, share in wanted.items() if share)
+        nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+        rooms = (min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share) for n in nodes)
+        return sum(rooms)
 
-    def on(self, node: Node, function: Callable[..., Any], *args: Any, share: bool = False) -> Any:
-        """Start a function on a node; return Ray's reference to its result."""
-        ray = require_ray()
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    def train(
+        self,
+        found: Arranged,
+        jobs: Sequence[Job],
+        root: Path,
+        progress: Progress,
+        logger: LoggerFactory | None = None,
+    ) -> list[Job]:
+        """Train jobs on the nodes, the longest first; see `actlab.engines.pool.Pool.train`.
 
-        there = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus} if share else {"num_cpus": 0}
-        return ray.remote(max_retries=0, scheduling_strategy=there, **amount)(function).remote(*args)
-
-
-def _faults(cluster: Cluster, new: Sequence[Node]) -> dict[str, str]:
-    """Return why nodes that answer cannot train jobs, by their ids; send them the files that they lack."""
-    found: dict[str, str] = {}
-    facts = nodes.facts_anywhere()
-    home, answers = facts(), _answers(cluster, new, facts)
-    for node, answer in answers:
-        if isinstance(answer, str):
-            found[node.id] = answer
-            continue
-        other = {key: f"{key} {answer[key]}, not {home[key]}" for key in home if answer[key] != home[key]}
-        processor = other.pop(nodes.PROCESSOR, None)
-        if other:
-            found[node.id] = f"has {', '.join(other.values())}: install the versions of this machine there"
-        elif processor and not cluster.sources:
-            print(f"{node.name} has {processor}: last digits may differ", flush=True)
-    if cluster.sources:
-        found |= _send_sources(cluster, [node for node, _ in answers if node.id not in found])
-    return found
-
-
-def _send_sources(cluster: Cluster, new: Sequence[Node]) -> dict[str, str]:
-    """Send to each node the sources that it lacks; return why nodes cannot get them, by their ids."""
-    ray, found, parcels_of = require_ray(), {}, cache(shipping.parcel)
-    for node, lacks in _answers(cluster, new, nodes.lacking, cluster.sources):
-        if isinstance(lacks, str):
-            found[node.id] = lacks
-        elif lacks:
-            try:
-                sent = [(cluster.sources[n], parcels_of(cluster.sources[n])) for n in lacks]
-                if (size := sum(len(content) for _, content in sent)) > shipping.MOST_BYTES:
-                    raise ActlabError(
-                        f"{', '.join(str(source) for source, _ in sent)} have {size / 2**20:,.0f} MB"
-                    )
-            except ActlabError as error:
-                found[node.id] = f"lacks {error}"
-                continue
-            for _, left in _answers(cluster, [node], nodes.take, ray.put(sent)):
-                if left:
-                    found[node.id] = f"cannot use {left if isinstance(left, str) else ', '.join(left)}"
-    return found
-
-
-def _answers(
-    cluster: Cluster, new: Sequence[Node], function: Callable[..., Any], *args: Any
-) -> list[tuple[Node, Any]]:
-    """Return each node that answers with what a function returns there; where it fails, the reason."""
-    ray = require_ray()
-    tasks = [(node, cluster.on(node, function, *args)) for node in new]
-    found: list[tuple[Node, Any]] = []
-    for node, task in tasks:
+        Raises:
+            ActlabError: if a run uses several devices, a node lacks the folder or this machine's versions, code
+                or data, or the connection is lost; also as for workers.
+        """
+        if not found.single:
+            raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
+        ray, token = _ray(), os.urandom(8).hex()
+        write_atomically(root / locks.FOLDER / _TOKEN, token)
+        home = Home(Path.cwd(), [*sys.path], root.resolve(), token, facts(), found.settings)
+        amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
+        remote = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train)
+        waiting = {remote.remote(home, job, logger): job for job in sorted(jobs, key=lambda job: -job.epochs)}
+        held, others = [], set[str]()
         try:
-            found.append((node, ray.get(task, timeout=_PATIENCE)))
+            while waiting:
+                signals.check()
+                ended, _ = ray.wait([*waiting], num_returns=1, timeout=locks.PAUSE)
+                pool.show([*waiting.values()], root, progress)
+                for task in ended:
+                    job = waiting.pop(task)
+                    try:
+                        over, said, machine = ray.get(task)
+                    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
+                        _fail(job, root, error, progress)
+                    except ray.exceptions.OutOfMemoryError as error:
+                        if len(job.runs) > 1:
+                            parts = job.split(root, math.ceil(len(job.runs) / 2))
+                            waiting |= {remote.remote(home, part, logger): part for part in parts}
+                        else:
+                            _fail(job, root, error, progress)
+                    else:
+                        print(said, end="", flush=True)
+                        held += [] if over else [job]
+                        pool.show([job], root, progress)
+                        if machine != hardware() and machine not in others:
+                            others.add(machine)
+                            print(f"a node has {machine}: last digits may differ", flush=True)
         except ray.exceptions.RayTaskError as error:
-            found.append((node, f"has failed: {message_of(error)}"))
-        except ray.exceptions.RayError as error:  # a node that has just died is listed for up to a minute
-            cluster.reject(node, f"does not answer ({type(error).__name__})")
-    return found
+            raise ActlabError(described(error.cause)) from error
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
+        return held
 
 
-def message_of(error: BaseException) -> str:
-    """Return the message of an error on a node without its traceback."""
-    cause = getattr(error, "cause", None)
-    return described(cause if isinstance(cause, BaseException) else error)
+def _fail(job: Job, root: Path, error: Exception, progress: Progress) -> None:
+    """Record the unfinished runs of a job as failed."""
+    for run in job.runs:
+        folder = RunFolder(root, run)
+        if not folder.finished:
+            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
+            folder.fail(f"the process or node that trained it {reason}")
+            progress(run, 1.0)
+
+
+class Home(NamedTuple):
+    """What a node must have in common with the machine that runs the study.
+
+    Args:
+        folder: working folder.
+        path: Python's path.
+        root: the study's folder.
+        token: content of a file in that folder.
+        facts: the result of `facts`.
+        settings: execution settings.
+    """
+
+    folder: str
+    path: list[str]
+    root: Path
+    token: str
+    facts: dict[str, str]
+    settings: Settings
+
+    def check(self) -> None:
+        """Check this node.
+
+        Raises:
+            ActlabError: if it has not the folder or other versions.
+        """
+        file, host = self.root / locks.FOLDER / _TOKEN, socket.gethostname()
+        if not file.exists() or file.read_text(encoding="utf-8") != self.token:
+            raise ActlabError(
+                f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at the same path"
+            )
+        own = facts()
+        if other := [
+            f"{name} {own[name]}, not {value}" for name, value in self.facts.items() if own[name] != value
+        ]:
+            raise ActlabError(f"{host} has {', '.join(other)}: install the versions of the first machine there")
+
+
+@cache
+def facts() -> dict[str, str]:
+    """Return versions, and a digest of actlab's source, by name."""
+    folder, code = Path(actlab.__file__).parent, hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        code.update(str(file.relative_to(folder)).encode() + file.read_bytes())
+    return {**versions(), "actlab's source": code.hexdigest()[:12]}
+
+
+def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, str, str]:
+    """Train a job on a node; a Ray task.
+
+    Returns:
+        Whether the job is over, what was printed, and the node's processor.
+    """
+    from actlab.engines import training
+    from actlab.engines.settings import quiet
+    from actlab.runtime.denormals import flush_denormals
+
+    os.chdir(home.folder)
+    sys.path[:] = home.path
+    home.check()
+    flush_denormals()
+    said = io.StringIO()
+    with quiet(), redirect_stdout(said):
+        if reason := home.settings.apply():
+            print(f"{socket.gethostname()}: {reason}")
+        over = training.work(job, home.root, lambda run, fraction: None, logger)
+    return over, said.getvalue(), hardware()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,8 +25,6 @@ from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
 from actlab.runtime import signals
 from actlab.runtime.modules import evaluating
-from actlab.storage.files import write_sealed
-from actlab.studies.folders import COSTS
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
 from actlab.tasks.randomness import is_random, undeclared
@@ -273,14 +270,3 @@ def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor
         output = forward()
     del output
     return sum(kept.values())
-
-
-def write(costs: Sequence[dict[str, Any]], root: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
-    """Write measurements to ``cost.json`` in a study's folder.
-
-    Args:
-        costs: entries returned by `measure`.
-        root: the study's folder.
-        kept: earlier entries, such as those of an earlier stage.
-    """
-    write_sealed(root / COSTS, [*kept, *costs])

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from actlab import experiments
 from actlab.config.signatures import find, parameters
-from actlab.engines import compatibility, packing
+from actlab.engines import compatibility
+from actlab.engines.jobs import even_parts
 from actlab.engines.recording import best_of, checkpoint_name
 from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
@@ -56,7 +57,12 @@ def _without(probe: Probe, runs: Iterable[Run], root: Path) -> list[Run]:
 
 
 def execute(
-    runs: Sequence[Run], root: Path, probes: Sequence[Probe], say: Callable[[str], None], wait: bool = False
+    runs: Sequence[Run],
+    root: Path,
+    probes: Sequence[Probe],
+    say: Callable[[str], None],
+    wait: bool = False,
+    locked: bool = True,
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
@@ -66,6 +72,7 @@ def execute(
         probes: probes of the study.
         say: called with a line for each checkpoint that is missing and each evaluation that failed.
         wait: whether to wait for runs that other processes evaluate, and to evaluate them if these end.
+        locked: whether to hold the locks of the runs; a shard does not need them.
 
     Returns:
         Number of evaluations that failed; the next start of the study tries them again.
@@ -79,7 +86,7 @@ def execute(
         for probe, left in missing(runs, root, probes):
             evaluate = made(probe)
             for part in _parts((run for run in left if (probe.name, run.id) not in tried), root):
-                with holding(root, [run.id for run in part]) as held:
+                with holding(root, [run.id for run in part if locked]) as held:
                     busy = busy or not held
                     if held and not _succeeds(probe, evaluate, part, root, say):
                         failed += 1
@@ -93,7 +100,7 @@ def execute(
 def _parts(runs: Iterable[Run], root: Path) -> Iterator[Sequence[Run]]:
     """Yield the runs that are evaluated together."""
     for group in _groups([*runs], root):
-        yield from packing.even_parts(group, TOGETHER)
+        yield from even_parts(group, TOGETHER)
 
 
 def _succeeds(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> bool:

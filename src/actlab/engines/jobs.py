@@ -1,11 +1,24 @@
-"""A job of an engine: the runs that one Trainer trains."""
+"""Jobs of an engine: the runs that one Trainer trains."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
+from actlab.studies import stacks
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
+
+
+class Shard(NamedTuple):
+    """The share of one of several starts on a folder: jobs ``index``, ``index + number`` and so on."""
+
+    index: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -13,15 +26,49 @@ class Job:
     """A run or a stack of runs, trained by one Trainer.
 
     Args:
-        id: id of the run, or of the stack; the name of the stack's folder.
         runs: the runs, in the order of the run axis.
         threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
     """
 
-    id: str
     runs: tuple[Run, ...]
     threads: int = 0
 
+    @property
+    def names(self) -> list[str]:
+        """Ids of the runs."""
+        return [run.id for run in self.runs]
+
+    @property
+    def id(self) -> str:
+        """Id of the run, or of the stack."""
+        return self.runs[0].id if len(self.runs) == 1 else stacks.id_of(self.names)
+
+    def folder(self, root: Path) -> Path:
+        """Return the folder of a stack, which exists only during training."""
+        return root / stacks.FOLDER / self.id
+
     def checkpoint(self, root: Path) -> Path:
-        """Return the path of a stack's checkpoint, which exists only during training."""
-        return root / "stacks" / self.id / "last.ckpt"
+        """Return the path of a stack's checkpoint."""
+        return self.folder(root) / stacks.CHECKPOINT
+
+    def is_over(self, root: Path) -> bool:
+        """Return whether all runs have finished, or failed in this start of the study."""
+        return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in self.runs))
+
+    def split(self, root: Path, size: int) -> list[Job]:
+        """Replace a stack by parts of at most ``size`` runs, also for later starts; return the parts."""
+        parts = [Job(tuple(part), self.threads) for part in even_parts(self.runs, size)]
+        stacks.split(self.folder(root), [part.names for part in parts])
+        return parts
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of all runs, as an estimate of the duration."""
+        return sum(run.epochs or 1 for run in self.runs)
+
+
+def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:
+    """Split runs into the fewest parts of at most ``size`` runs, all about equally large."""
+    number = ceil(len(runs) / size)
+    bounds = [round(i * len(runs) / number) for i in range(number + 1)]
+    return [runs[a:b] for a, b in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Train each run on several devices in a separate process: ``python -m actlab.engines.multi_device FILE``.
+"""Train a run on several devices in a separate process: ``python -m actlab.engines.multi_device FILE``.
 
 Lightning starts the process's command again for each further device. The command therefore trains one run and
 nothing else. The process, and all processes that Lightning started from it, end with the parent process.
@@ -12,53 +12,31 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from actlab.engines import queue, sequential
+from actlab.engines import sequential, training
 from actlab.engines.devices import rank
 from actlab.engines.jobs import Job
-from actlab.engines.processes import EndedError
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.engines.settings import Settings, quiet
+from actlab.engines.workers import EndedError
 from actlab.errors import ActlabError
+from actlab.runtime import signals
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage.files import regular
 
 
 def work(
-    jobs: Sequence[Job],
-    root: Path,
-    progress: Progress,
-    settings: Settings,
-    logger: LoggerFactory | None = None,
-) -> list[Job]:
-    """Train each job in a separate process; see `queue.work`.
+    job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None = None
+) -> bool:
+    """Train the run of a job unless another process is training it; see `actlab.engines.training.work`.
 
-    Args:
-        jobs: jobs of one study, each of a single run.
-        root: the study's folder.
-        progress: called for each run after each epoch.
-        settings: execution settings of the processes.
-        logger: creates a logger for a run; none by default.
-
-    Returns:
-        Jobs that are left to other processes.
-
-    Raises:
-        ActlabError: if the input is invalid or files cannot be written.
+    The run has failed if its process ends without an answer.
     """
-    for job in queue.left(jobs, root):
-        _train(job, root, progress, settings, logger)
-    return list(queue.left(jobs, root))
-
-
-def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None) -> None:
-    """Train the run of a job; record it as failed if its process ends without reporting success."""
     (run,) = job.runs
     with TemporaryDirectory() as folder:
         file = Path(folder, "job")
@@ -77,6 +55,7 @@ def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger:
             with suppress(EOFError):
                 while True:
                     kind, content = messages.recv()
+                    signals.check()
                     if kind == "progress":
                         progress(run, content)
             code = process.wait()
@@ -87,7 +66,9 @@ def _train(job: Job, root: Path, progress: Progress, settings: Settings, logger:
     if kind == "error":
         raise ActlabError(content)
     if kind != "done":
-        queue.fail(run, f"the process that trained it {EndedError(code).how}", root, progress)
+        training.fail(run, f"the process that trained it {EndedError(code).how}", root, progress)
+        return True
+    return bool(content)
 
 
 def _main(file: str, theirs: str) -> None:
@@ -101,9 +82,10 @@ def _main(file: str, theirs: str) -> None:
             sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
             return
         messages: Connection = Connection(int(theirs), readable=False)
+        signals.tell(lambda: messages.send(("progress was made", None)))
         try:
-            queue.work([job], root, lambda run, fraction: messages.send(("progress", fraction)), logger)
-            messages.send(("done", None))
+            over = training.work(job, root, lambda run, part: messages.send(("progress", part)), logger)
+            messages.send(("done", over))
         except ActlabError as error:
             messages.send(("error", str(error)))
 

@@ -1,41 +1,47 @@
-"""Pack runs into stacks; the decision is made once, written to ``stacks.json`` and reused by a restart.
+"""Arrange runs in jobs: stacks that began earlier, then new stacks of the whole plan, then runs alone.
 
-A resumed stack reproduces an uninterrupted one bit for bit only with the same members, order and number of
-threads.
+New stacks are formed of all runs of the plan, whatever has finished, so that a restart forms the same ones: a
+stack is bit for bit the same only with the same members, order and number of threads.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.strategies import SingleDeviceStrategy
+from typing_extensions import TypedDict
 
 from actlab import experiments
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import SMALL, threads_for
-from actlab.engines.jobs import Job
+from actlab.engines.jobs import Job, Shard, even_parts
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
+from actlab.runtime import signals
 from actlab.stacking import task as stacking
 from actlab.storage.files import read_json, write_sealed
-from actlab.studies import locks, stacks
-from actlab.studies.folders import RunFolder
+from actlab.studies import stacks
+from actlab.studies.folders import FINISHED, RunFolder, versions
 from actlab.studies.plan import MAX_STACK, Run
-from actlab.studies.stacks import Stack
 
 TRIALS = "trials.json"
-_RETRY = "delete it; the trials of stacks are then run again"
+AGREE, DIFFER = "agree", "differ"
 
 
-@dataclass(frozen=True)
-class Packing:
+class Trial(TypedDict):
+    """The verdict of a stack trial, and the versions that it holds for."""
+
+    verdict: Literal["agree", "differ"]
+    reason: str
+    versions: dict[str, str]
+
+
+class Packing(NamedTuple):
     """The jobs of a study.
 
     Args:
@@ -53,62 +59,115 @@ def pack(
     max_stack: int = MAX_STACK,
     stacked: bool = True,
     settings: Settings | None = None,
+    shard: Shard | None = None,
 ) -> Packing:
-    """Group unfinished runs into jobs; keep the stacks of earlier starts.
+    """Group runs into jobs.
 
     Args:
         runs: runs of one study.
-        root: the study's folder; ``stacks.json`` there is read and written.
+        root: the study's folder; verdicts of trials are kept there in ``trials.json``.
         max_stack: largest number of runs in one stack.
         stacked: whether to form new stacks.
         settings: numbers of processes and of threads in each; by default one process.
+        shard: the share of the jobs to return; by default all.
 
     Raises:
-        ActlabError: if a member of an earlier stack is no longer a run of the study.
+        ActlabError: if a member of a stack that has begun is no longer a run of the study.
     """
+    settings = settings or Settings()
     folders = {run.id: RunFolder(root, run) for run in runs}
     unfinished = {name for name, folder in folders.items() if not folder.finished}
-    known = read_stacks(root, runs, unfinished)
-    placed = {run.id for job in known for run in job.runs}
-    unplaced = unfinished - placed
-    free = [run for run in runs if run.id in unplaced and not folders[run.id].started]
-    settings = settings or Settings()
-    new, reasons = form_stacks(free, root, max_stack, settings) if stacked else ([], [])
-    stacks.write(root, map(_entry, new))
-    busy = {job.id for job in new if any(locks.is_locked(root, run.id) for run in job.runs)}
-    if busy:  # another process began to train members alone, before it could see the stacks
-        stacks.write(root, (), without=busy)
-        new = [job for job in new if job.id not in busy]
-    unplaced -= {run.id for job in new for run in job.runs}
-    jobs = [job for job in (*known, *new) if any(run.id in unfinished for run in job.runs)]
-    alone = [Job(run.id, (run,), settings.threads) for run in runs if run.id in unplaced]
-    return Packing([*jobs, *alone], reasons)
+    cells, reasons = form_stacks(runs, root, max_stack, settings) if stacked else ([], [])
+    in_cells = {name for cell in cells for name in cell.names}
+    cells += [Job((run,), settings.threads) for run in runs if run.id not in in_cells]
+    jobs = begun(root, runs, unfinished)
+    placed = {name for job in jobs for name in job.names}
+    for cell in cells:
+        left = [r for r in cell.runs if r.id not in placed and not _is_over_or_alone(folders[r.id])]
+        if len(left) > 1 and not unfinished.isdisjoint(run.id for run in left):
+            jobs.append(Job(tuple(left), cell.threads))
+            placed |= {*jobs[-1].names}
+    jobs += [Job((run,), settings.threads) for run in runs if run.id in unfinished - placed]
+    if shard is not None:
+        shares = sorted(cells, key=lambda cell: -cell.epochs)[shard.index :: shard.number]
+        mine = {name for cell in shares for name in cell.names}
+        jobs = [job for job in jobs if mine.issuperset(job.names)]
+    return Packing(jobs, reasons)
+
+
+def _is_over_or_alone(folder: RunFolder) -> bool:
+    """Whether a run needs no stack. One that diverged is trained again if the stack has no checkpoint."""
+    return folder.started or (folder.finished and folder.record["status"] == FINISHED)
+
+
+def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
+    """Return the jobs of the stacks that have begun, or of the parts into which they were split.
+
+    Raises:
+        ActlabError: if one contains an unfinished run and a run that is not among ``runs``.
+    """
+    by_id, found = {run.id: run for run in runs}, stacks.begun(root)
+    split = [one.members for one in found if one.parts]
+    groups = [(one, group) for one in found for group in one.parts or [one.members] if group not in split]
+    jobs = []
+    for one, group in groups:
+        missing = [name for name in group if name not in by_id]
+        if unfinished.isdisjoint(group):
+            continue
+        if missing:
+            raise ActlabError(
+                f"{one.folder} contains {missing[0]}, which this study no longer has: run the study with the "
+                "settings of its first start, or in another --runs-dir"
+            )
+        jobs.append(Job(tuple(by_id[name] for name in group), one.threads))
+    return jobs
 
 
 def form_stacks(
-    runs: Iterable[Run], root: Path, max_stack: int, settings: Settings
+    runs: Sequence[Run], root: Path, max_stack: int, settings: Settings
 ) -> tuple[list[Job], list[str]]:
     """Return stacks of compatible runs, and the reasons why other compatible runs are not stacked."""
     found: list[Job] = []
     reasons: dict[str, None] = {}
-    tried: dict[str, str] = read_json(root / TRIALS, dict[str, str], _RETRY) if (root / TRIALS).exists() else {}
+    trials = _Trials(root)
     groups = compatibility.similar(runs)
     for key, group in groups.items():
+        signals.check()
         experiment = experiments.build(group[0].config)
-        if (reason := reason_against(experiment)) is None:
-            if key not in tried:
-                tried[key] = stack_trial.difference(group) or ""
-                write_sealed(root / TRIALS, tried)
-            reason = tried[key]
-        if reason:
+        if reason := reason_against(experiment) or trials.reason_against(key, group):
             reasons[reason] = None
-        else:
-            samples = getattr(experiment.data, "batch_size", SMALL)
-            size = for_all(len(group), max_stack, settings.jobs, len(groups))
-            parts = [part for part in even_parts(group, size) if len(part) > 1]
-            threads = [settings.threads or threads_for(len(part) * samples) for part in parts]
-            found += map(stack, parts, threads)
+            continue
+        samples = getattr(experiment.data, "batch_size", SMALL)
+        size = for_all(len(group), max_stack, settings.jobs, len(groups))
+        for part in even_parts(group, size):
+            found.append(Job(tuple(part), settings.threads or threads_for(len(part) * samples)))
     return found, list(reasons)
+
+
+class _Trials:
+    """The verdicts of stack trials in ``trials.json``, by the key of a group.
+
+    A verdict counts under the versions that it was found under. What is no verdict, such as an exception, is
+    never kept.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / TRIALS
+        remedy = "delete it; the trials of stacks are then run again"
+        self.known = read_json(self.path, dict[str, Trial], remedy) if self.path.exists() else {}
+
+    def reason_against(self, key: str, group: Sequence[Run]) -> str:
+        """Return why a group is not stacked; empty if it agrees with the same runs alone."""
+        known = self.known.get(key)
+        if known is None or known["versions"] != versions():
+            try:
+                reason = stack_trial.difference(group) or ""
+            except stack_trial.TrialError as error:
+                return str(error)
+            known = {"verdict": DIFFER if reason else AGREE, "reason": reason, "versions": versions()}
+            self.known[key] = known
+            write_sealed(self.path, self.known)
+        return known["reason"]
 
 
 def reason_against(experiment: Experiment) -> str | None:
@@ -135,13 +194,6 @@ def reason_against(experiment: Experiment) -> str | None:
     return stacking.reason_against(task)
 
 
-def even_parts(group: Sequence[Run], size: int) -> list[Sequence[Run]]:
-    """Split a group into the fewest parts of at most ``size`` runs, all about equally large."""
-    number = math.ceil(len(group) / size)
-    bounds = [round(i * len(group) / number) for i in range(number + 1)]
-    return [group[a:b] for a, b in pairwise(bounds)]
-
-
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     """Return the size of stacks that keeps all processes busy, also if there are few groups.
 
@@ -158,51 +210,3 @@ def for_all(members: int, size: int, jobs: int, groups: int) -> int:
     if groups % jobs and groups < 4 * jobs:
         parts = math.ceil(parts / jobs) * jobs
     return math.ceil(members / min(parts, members))
-
-
-def halve(job: Job, root: Path) -> list[Job]:
-    """Replace a stack that did not fit into memory by two, also in ``stacks.json``; they keep its lock."""
-    parts = even_parts(job.runs, math.ceil(len(job.runs) / 2))
-    halves = [stack(part, job.threads) for part in parts]
-    with locks.alone(root, locks.DECIDING):
-        (lock,) = stacks.locks(root, [job.runs[0].id])
-        lock = job.id if lock == job.runs[0].id else lock  # a node of a cluster has no file of stacks
-        stacks.write(root, ({**_entry(half), "lock": lock} for half in halves), without=[job.id])
-    job.checkpoint(root).unlink(missing_ok=True)
-    return halves
-
-
-def _entry(job: Job) -> Stack:
-    return {"id": job.id, "members": [run.id for run in job.runs], "threads": job.threads}
-
-
-def stack(members: Sequence[Run], threads: int) -> Job:
-    """Return the stack of some runs; its id is a hash of their ids."""
-    digest = hashlib.sha256("\n".join(run.id for run in members).encode()).hexdigest()[:12]
-    return Job(digest, tuple(members), threads)
-
-
-def read_stacks(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
-    """Return the stacks of these runs that earlier starts of the study formed.
-
-    Args:
-        root: the study's folder.
-        runs: the planned runs of the study.
-        unfinished: ids of the unfinished runs.
-
-    Raises:
-        ActlabError: if a stack contains an unfinished run and a run that is not among ``runs``.
-    """
-    by_id = {run.id: run for run in runs}
-    jobs = []
-    for entry in stacks.read(root):
-        missing = [member for member in entry["members"] if member not in by_id]
-        if missing and unfinished & set(entry["members"]):
-            raise ActlabError(
-                f"stack {entry['id']} in {root / stacks.FILE} contains {missing[0]}, which this study no "
-                "longer has: run the study with the settings of its first start, or in another --runs-dir"
-            )
-        if not missing:
-            members = tuple(by_id[member] for member in entry["members"])
-            jobs.append(Job(entry["id"], members, entry["threads"]))
-    return jobs

@@ -1,4 +1,7 @@
-"""Run a study: stage by stage, train the unfinished runs, then evaluate probes."""
+"""Run a study: stage by stage, train the unfinished runs, then measure costs and evaluate probes.
+
+This process stays light: it plans, asks workers (`actlab.engines.workers`), and shows progress.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis import looks
 from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
-from actlab.config.keys import canonical, is_rate, priced
-from actlab.engines import reuse, stages
-from actlab.engines.preparation import (
-    Arranged,
-    arrange,
-    evaluate,
-    faults_of,
-    helper_for,
-    make_probes,
-    measure_costs,
-)
+from actlab.config.keys import canonical, is_rate, label, priced
+from actlab.engines import pool, requests, reuse, stages
+from actlab.engines.jobs import Shard
+from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
-from actlab.storage.files import DamagedError
-from actlab.studies import locks
+from actlab.engines.requests import Arranged, Asked
+from actlab.engines.settings import check_jobs
+from actlab.engines.workers import STALLED, EndedError, Inline, Worker
+from actlab.storage.files import DamagedError, write_sealed
+from actlab.studies import locks, stacks
 from actlab.studies.ended import finished_in
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import COSTS, RunFolder
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
@@ -33,7 +32,6 @@ from actlab.studies.plan import MAX_STACK, Run, Study
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
     from actlab.engines.jobs import Job
-    from actlab.engines.processes import Child, Here
     from actlab.engines.recording import Progress
 
 
@@ -44,11 +42,14 @@ class Engine(NamedTuple):
         stacked: whether to train runs that differ only in seed or settings as stacks; otherwise one by one.
         max_stack: largest number of runs in one stack.
         logger: creates a Lightning logger for a run; each member of a stack has its own.
-        jobs: number of training processes; by default one per accelerator or core in a long study, else one.
+        jobs: number of training processes, 0 to train in this process; by default one per accelerator or core
+            in a long study, else one.
         wait: whether to wait for runs that other processes train, and to train them if these processes end.
         hints: whether to print hints about the activations, which a command that runs several studies with the
             same activations prints once.
         cluster: trains the jobs on its nodes; by default this machine trains them.
+        shard: trains a share of the jobs without locks; by default all jobs, each run locked.
+        stalled: least seconds without progress after which a worker is ended.
     """
 
     stacked: bool = True
@@ -58,6 +59,12 @@ class Engine(NamedTuple):
     wait: bool = False
     hints: bool = True
     cluster: Cluster | None = None
+    shard: Shard | None = None
+    stalled: float = STALLED
+
+    def worker(self) -> Worker | Inline:
+        """Return a worker for everything but training."""
+        return Inline() if self.jobs == 0 else Worker(stalled=self.stalled)
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
@@ -75,28 +82,33 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     Raises:
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
     """
-    if engine.wait and (line := locks.settle(root)):
-        print(line)
-    if only is not None:
-        return run_stage(stages.until(study, root, only)[-1], root, engine, only)
-    number = failed = 0
-    while number < len(ready := stages.opened(study, root)):
-        names = [stage.name for stage in study.stages] or [""]
-        for stage, name in zip(ready[number:], names[number:], strict=False):  # later stages open later
-            failed += run_stage(stage, root, engine, name)
-        number = len(ready)
+    check_jobs(engine.jobs)
+    if engine.wait or engine.cluster:
+        locks.check(root)
+    with engine.worker() as worker:
+        for line in worker.call(requests.check, study):
+            print(line)
+        if only is not None:
+            return run_stage(stages.until(study, root, only)[-1], root, engine, worker, only)
+        number = failed = 0
+        while number < len(ready := stages.opened(study, root)):
+            names = [stage.name for stage in study.stages] or [""]
+            for stage, name in zip(ready[number:], names[number:], strict=False):  # later stages open later
+                failed += run_stage(stage, root, engine, worker, name)
+            number = len(ready)
     if number < len(study.stages):
         print(f"stage {study.stages[number].name} starts when all runs of the stages before it have ended")
     return failed
 
 
-def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
+def run_stage(study: Study, root: Path, engine: Engine, worker: Worker | Inline, name: str = "") -> int:
     """Train the unfinished runs of one stage and evaluate its probes.
 
     Args:
         study: the stage as a study, or a study without stages.
         root: the study's folder.
         engine: how runs are executed.
+        worker: tries, measures and evaluates.
         name: of the stage, for the printed line; empty without stages.
 
     Returns:
@@ -105,39 +117,25 @@ def run_stage(study: Study, root: Path, engine: Engine, name: str = "") -> int:
     runs = study.runs()
     for run in runs:
         RunFolder(root, run).tidy()
+    stacks.end(root, (run.id for run in runs if RunFolder(root, run).finished))
     todo = unfinished(runs, root)
-    if todo:
+    if todo and engine.shard is None:
         with locks.alone(root, locks.DECIDING):
             looks.record(study, root)
             taken = reuse.take(todo, root)
-        for name, number in taken.items():
-            print(f"{plural(number, 'run')} copied from {root.parent / name}")
+        for other, number in taken.items():
+            print(f"{plural(number, 'run')} copied from {root.parent / other}")
         todo = unfinished(todo, root)
     where = f"{study.name}, stage {name}" if name else study.name
     print(f"{where}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
     if line := ignored(runs, root):
         print(line)
-    if not todo and not study.probes and not uncosted(study, root):
-        return 0
-    from actlab.engines import cost
-    from actlab.engines.settings import quiet
-
-    failed = 0
-    with quiet(), helper_for(study) as helper:
-        helper.call(make_probes, study.probes)
-        if todo:
-            failed += train(study, todo, root, engine, helper)
-        with locks.alone(root, locks.MEASURING):
-            if unknown := uncosted(study, root):
-                rounds = 1 if study.smoke else cost.ROUNDS
-                with phase("measuring the time and memory of an update"):
-                    tuned = list(filter(is_rate, study.select.tune))
-                    measured = measure_costs(helper, unknown, study, tuned, rounds)
-                cost.write(measured, root, kept=_costs(root))
-                failed += not measured
-        if study.probes:
-            with phase("evaluating probes"):
-                failed += evaluate(helper, runs, root, study.probes, engine.wait)
+    failed = train(study, todo, root, engine, worker) if todo else 0
+    if engine.shard is None:
+        failed += measure(study, root, worker)
+    if study.probes:
+        with phase("evaluating probes"):
+            failed += evaluate(study, runs, root, engine, worker)
     return failed
 
 
@@ -188,14 +186,12 @@ def ignored(runs: Sequence[Run], root: Path) -> str:
     return f"{number} finished runs in {root} have other settings, data or code; they are ignored"
 
 
-def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper: Child | Here) -> int:
+def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, worker: Worker | Inline) -> int:
     """Train runs, in stacks where possible; return how many runs failed."""
-    from actlab.engines import queue
-
     for run in todo:
         RunFolder(root, run).try_again()
     with phase("trying each activation on a few samples"):
-        faults = faults_of(todo, helper, engine.hints)
+        faults = faults_of(todo, worker, engine.hints)
     for run in (run for run in todo if run.id in faults):
         RunFolder(root, run).fail(faults[run.id])
     for fault, number in Counter(faults.values()).items():
@@ -205,18 +201,18 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
         return len(faults)
     runs = [run for run in study.runs() if run.id not in faults]
     with phase("trying stacks against runs alone"):
-        found = _arrangement(helper, runs, todo, root, engine)
+        found = arranged(worker, runs, todo, root, engine)
     for line in found.said:
         print(line)
     sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
     some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
-    stacks = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
+    stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
     workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
-    print(f"training {plural(len(todo), 'run')}{stacks}{workplace}", flush=True)
+    print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
     with Display(todo, root, study.select) as display:
-        busy = _work(found.jobs, root, display, found, engine, helper)
-        while busy and engine.wait:
-            busy = _work(queue.freed(busy, root, display), root, display, found, engine, helper)
+        busy = _trained(found, found.jobs, root, display, engine)
+        while busy and (engine.wait or engine.cluster):
+            busy = _trained(found, pool.freed(busy, root, display), root, display, engine)
     if busy:
         number = sum(len(job.runs) for job in busy)
         print(
@@ -229,36 +225,97 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
     return len(faults) + len(failed)
 
 
-def _work(
-    jobs: Sequence[Job], root: Path, progress: Progress, found: Arranged, engine: Engine, helper: Child | Here
-) -> list[Job]:
-    """Train the jobs that no other process is training; return those that are not over."""
-    from actlab.engines import home, multi_device, processes, queue, workers
-
-    settings, logger = found.settings, engine.logger
+def _trained(found: Arranged, jobs: Sequence[Job], root: Path, progress: Progress, engine: Engine) -> list[Job]:
+    """Train jobs; return those that other starts are training."""
     if engine.cluster is not None:
-        return home.work(engine.cluster, found._replace(jobs=[*jobs]), root, progress, logger)
-    if settings.jobs > 1 and len(jobs) > 1:
-        return workers.work(jobs, root, progress, settings, logger)
-    if found.single and isinstance(helper, processes.Child):
-        helper.settings = settings
-        return workers.work(jobs, root, progress, settings, logger, helper)
-    if found.single:
-        return queue.work(jobs, root, progress, logger)
-    return multi_device.work(jobs, root, progress, settings, logger)
+        return engine.cluster.train(found, jobs, root, progress, engine.logger)
+    if found.settings.jobs == 0:
+        return pool.train_here(found, jobs, root, progress, engine.logger)
+    return Pool(found, root, progress, engine.logger, engine.shard is None, engine.stalled).train(jobs)
 
 
-def _arrangement(
-    helper: Child | Here, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
+def faults_of(runs: Sequence[Run], worker: Worker | Inline, hints: bool = True) -> dict[str, str]:
+    """Try each activation, and build one run for each value of each grid key, before training.
+
+    Args:
+        runs: runs of one study.
+        worker: builds and tries them.
+        hints: whether to print hints about declarations, state and time.
+
+    Returns:
+        Faults by run id, for activations that can be built but not trained, or that end their process.
+
+    Raises:
+        ActlabError: if a config is invalid.
+    """
+    ended: dict[str, str] = {}
+    tried: list[tuple[str, str]] = []
+    while True:
+        try:
+            faults = worker.call(
+                requests.try_units, runs, ended, hints, on=lambda _, *unit: tried.append((unit[0], unit[1]))
+            )
+            return {run.id: fault for run in runs if (fault := faults.get(canonical(run.unit)))}
+        except EndedError as how:
+            unit, name = tried[-1] if tried else (canonical(runs[0].unit), label(runs[0].unit))
+            ended[unit] = untried(name, how)
+
+
+def untried(name: str, ended: EndedError) -> str:
+    """Return the fault of an activation whose code has ended the process that tried it."""
+    return f"{name} cannot be tried: the process {ended.how}. An activation must return, not exit or crash"
+
+
+def arranged(
+    worker: Worker | Inline, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
 ) -> Arranged:
-    """Return the result of `arrange`; without stacks if trying one has ended the helper's process."""
-    from actlab.engines.processes import EndedError
-
-    what, asked = (runs, todo, root), (engine.max_stack, engine.jobs)
+    """Return how the runs are trained; without stacks if trying one has ended the worker."""
+    jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
+    asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
     with locks.alone(root, locks.DECIDING):
         try:
-            found: Arranged = helper.call(arrange, *what, engine.stacked, *asked)
+            found: Arranged = worker.call(requests.arrange, runs, todo, root, asked)
         except EndedError as ended:
             print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-            found = helper.call(arrange, *what, False, *asked)
+            found = worker.call(requests.arrange, runs, todo, root, asked._replace(stacked=False))
     return found
+
+
+def measure(study: Study, root: Path, worker: Worker | Inline) -> int:
+    """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
+    with locks.alone(root, locks.MEASURING):
+        if not (unknown := uncosted(study, root)):
+            return 0
+        tuned = list(filter(is_rate, study.select.tune))
+        with phase("measuring the time and memory of an update"):
+            measured = measure_costs(worker, unknown, study, tuned, 1 if study.smoke else None)
+        write_sealed(root / COSTS, [*_costs(root), *measured])
+    return int(not measured)
+
+
+def measure_costs(
+    worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
+) -> list[dict[str, Any]]:
+    """Return the costs of grid points, none if measuring them ends the worker; see `cost.measure`."""
+    try:
+        found: list[dict[str, Any]] = worker.call(
+            requests.measure, runs, study.compare, study.reference, tuned, rounds
+        )
+    except EndedError as ended:
+        print(f"costs were not measured: the process that measured them {ended.how}")
+        return []
+    return found
+
+
+def evaluate(study: Study, runs: Sequence[Run], root: Path, engine: Engine, worker: Worker | Inline) -> int:
+    """Evaluate probes; return the number of evaluations that failed."""
+    if engine.shard is not None:
+        runs = runs[engine.shard.index :: engine.shard.number]
+    try:
+        failed: int = worker.call(
+            requests.evaluate, runs, root, study.probes, engine.wait, engine.shard is None
+        )
+    except EndedError as ended:
+        print(f"the process that evaluated probes {ended.how}; start the study again for the remaining probes")
+        return 1
+    return failed

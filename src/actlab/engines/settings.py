@@ -14,13 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.random import streams
-from actlab.runtime import matmul
 from actlab.storage.files import read_json, write_sealed
 from actlab.studies.stacks import Threads
 
@@ -32,7 +29,7 @@ _REMEDY = "delete it; the study then resumes with newly chosen settings"
 class _StoredSettings(TypedDict, total=False):
     """The content of ``engine.json``: the `Settings` of an earlier start."""
 
-    jobs: Annotated[int, Field(ge=1, le=10_000)]
+    jobs: Annotated[int, Field(ge=0, le=10_000)]
     threads: Threads
     compiled: bool
     products: str
@@ -43,7 +40,7 @@ class Settings:
     """Execution settings of a study's processes.
 
     Args:
-        jobs: number of training processes; 1 trains in this process.
+        jobs: number of training processes; 0 trains in the main process.
         threads: number of torch's threads in each process; 0 chooses it for each job.
         compiled: whether the functions that draw dropout masks are compiled.
         products: matmul backend for float32 on the CPU; see `actlab.runtime.matmul`.
@@ -52,22 +49,25 @@ class Settings:
     jobs: int = 1
     threads: int = 0
     compiled: bool = False
-    products: str = matmul.DEFAULT
+    products: str = "default"
 
     def apply(self) -> str | None:
-        """Apply the settings to this process; return why masks cannot be compiled, or None."""
+        """Apply the settings to this process, for good; return why masks cannot be compiled, or None."""
+        import torch
+
+        from actlab.random import streams
+        from actlab.runtime import matmul
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
         matmul.use(self.products)
         return streams.compile_masks() if self.compiled else None
 
-    def apply_to_worker(self) -> str | None:
-        """Apply the settings, with the number of threads, to a process that only works for the study."""
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        return self.apply()
 
-
-def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> tuple[Settings, list[str]]:
-    """Return the settings of a study's first start, or choose and store new ones.
+def decide(
+    root: Path, updates: int, jobs: int | None, single_device: bool, shard: bool = False
+) -> tuple[Settings, list[str]]:
+    """Return the settings of a study's first start, or choose and store new ones; called in a worker.
 
     Args:
         root: the study's folder.
@@ -75,38 +75,53 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
         jobs: number of processes requested by the user; by default that of the first start, or in a long
             study one per accelerator or core (`seats`).
         single_device: whether each run uses a single device; otherwise runs are trained one after the other.
+        shard: whether the start is a shard of several on one folder, whose settings are fixed, not measured.
 
     Returns:
         The settings, and lines to print about them.
 
     Raises:
-        ActlabError: if the number of processes is below 1 or ``engine.json`` is damaged.
+        ActlabError: if ``engine.json`` is damaged.
     """
-    if jobs is not None and jobs < 1:
-        raise ActlabError(f"--jobs {jobs}: give a whole number from 1")
+    from actlab.runtime import matmul
+
     path = root / FILE
     known: _StoredSettings = read_json(path, _StoredSettings, _REMEDY) if path.exists() else {}
     long = updates >= LONG
-    number = (jobs or known.get("jobs") or (seats() if long else 1)) if single_device else 1
+    number = 1 if jobs is None else jobs
+    if jobs is None and single_device:
+        number = known.get("jobs") or (seats() if long else 1)
     wanted = Settings(
-        jobs=number,
-        threads=known.get("threads", int(number > 1)),
-        compiled=known.get("compiled", long),
-        products=known.get("products") or (matmul.choose() if long else matmul.DEFAULT),
+        jobs=number if single_device else min(number, 1),
+        threads=known.get("threads", int(shard or number > 1)),
+        compiled=known.get("compiled", long and not shard),
+        products=known.get("products") or (matmul.choose() if long and not shard else matmul.DEFAULT),
     )
     said = []
-    if reason := wanted.apply():
+    if reason := replace(wanted, threads=0).apply():
         if known:
             reason += "; they were compiled at the first start of the study, so last digits may differ"
         said.append(reason)
         wanted = replace(wanted, compiled=False)
-    if not known:
+    if not known and not shard:
         write_sealed(path, asdict(wanted))
     return wanted, said
 
 
+def check_jobs(jobs: int | None) -> None:
+    """Check the number of processes that the user requests.
+
+    Raises:
+        ActlabError: if it is negative.
+    """
+    if jobs is not None and jobs < 0:
+        raise ActlabError(f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process")
+
+
 def seats() -> int:
     """Return the number of accelerators, or without any the number of torch's threads."""
+    import torch
+
     return torch.accelerator.device_count() or torch.get_num_threads()
 
 

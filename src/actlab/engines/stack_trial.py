@@ -44,6 +44,10 @@ _SHORT = {
 }
 
 
+class TrialError(Exception):
+    """A trial that failed and so has no verdict; the message says how."""
+
+
 class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch's metrics are logged
     """Records what a fit computes for one run, or for each member of a stack."""
 
@@ -121,6 +125,9 @@ def difference(runs: Sequence[Run]) -> str | None:
 
     Args:
         runs: runs that differ only in the config keys in which members of a stack may differ.
+
+    Raises:
+        TrialError: if a trial raised an exception, which may be an accident.
     """
     some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
     found = _compare(some, "64-true", CLOSE)
@@ -136,9 +143,9 @@ def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: 
     alone, together = [Watch() for _ in short], Watch()
     for run, watch in zip(short, alone, strict=True):
         if fault := _fault_of([run], watch):
-            return f"a trial of {run.id} alone failed: {fault}"
+            raise TrialError(f"a trial of {run.id} alone failed: {fault}")
     if fault := _fault_of(short, together):
-        return f"a trial of some runs in a stack failed: {fault}"
+        raise TrialError(f"a trial of some runs in a stack failed: {fault}")
     for r, watch in enumerate(alone):
         found = None if recorded_alone else _compare_weights(watch, together, r, close)
         if found := found or _compare_metrics(watch, together, r, close):

@@ -7,6 +7,7 @@ with its checkpoint. `actlab.engines.packing` decides which runs form a stack.
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from actlab.experiments import Experiment
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.stacking.building import build_tasks
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
+from actlab.studies import stacks
 from actlab.studies.folders import Row, RunFolder
 from actlab.studies.plan import Run
 from actlab.tasks.metrics import log_table
@@ -38,6 +40,8 @@ class StackRecorder(Recorder):
         folders: one folder per run.
         checkpoint: file of the stack's checkpoint.
         progress: called for each run after each epoch.
+
+    Attributes:
         loggers: the loggers by index of the run.
     """
 
@@ -49,12 +53,12 @@ class StackRecorder(Recorder):
         folders: Sequence[RunFolder],
         checkpoint: Path,
         progress: Progress,
-        loggers: Mapping[int, Logger],
     ) -> None:
         super().__init__(
             folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs start from scratch"
         )
-        self.job, self.loggers = job, dict(loggers)
+        self.job = job
+        self.loggers: dict[int, Logger] = {}
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         task = stacked_in(trainer)
@@ -126,20 +130,21 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     for r in unfinished:
         folders[r].open()
     checkpoint = job.checkpoint(root)
-    loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
-    recorder = StackRecorder(job, folders, checkpoint, progress, loggers)
+    recorder = StackRecorder(job, folders, checkpoint, progress)
     trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = recorder.remedy
     resume = checkpoint if checkpoint.exists() else None
+    stacks.begin(checkpoint.parent, job.names, job.threads)
     try:
+        recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
         with threads(job.threads):
             trainer.fit(task, datamodule=data, ckpt_path=resume)
         recorder.close(trainer)
     finally:  # loggers of unfinished members; a later start reopens them
         for left in recorder.loggers.values():
             left.finalize("failed")
-    checkpoint.unlink(missing_ok=True)  # each member now has its own checkpoint
+    shutil.rmtree(checkpoint.parent, ignore_errors=True)  # each member now has its own checkpoint
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
 from actlab.config.keys import canonical
-from actlab.engines.preparation import helper_for
-from actlab.engines.processes import EndedError, Report
 from actlab.engines.running import Engine, run
+from actlab.engines.workers import EndedError, Report, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
@@ -214,8 +213,8 @@ def faults_of_creation(tuning: Tuning) -> tuple[str | None, str | None]:
         None in place of each fault that it does not have.
     """
     units = [tuning.mine.unit(tuning.mine.first), tuning.mine.unit({})]
-    study = tuning.trials([tuning.point(units[0], tuning.mine.first)])
-    with helper_for(study) as helper:
+    tuning.trials([tuning.point(units[0], tuning.mine.first)])
+    with Worker() as helper:
         try:
             first, given = helper.call(_try_to_create, units)
         except EndedError as ended:

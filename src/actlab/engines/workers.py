@@ -1,122 +1,300 @@
-"""Worker processes that train the jobs of a study in parallel, one thread each; a worker that dies is replaced.
+"""Worker processes: they train, try, measure and evaluate for this process, which stays light.
 
-The threads of one process spin while they wait for each other, several times per update; processes do not. Each
-worker tries all jobs in order, and run locks ensure that a job is trained by one worker only. A worker may
-therefore be killed at any time: its job is resumed from the last epoch.
+A worker is forked from a server that has only loaded the libraries (`start_server`), and never imports the
+program that uses actlab. It answers one request at a time, a function of `actlab.engines.requests`, and sends
+messages meanwhile. This process prints a worker's output and handles signals; Ctrl-C reaches every process of a
+terminal, so workers ignore it. A worker exits with this process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import multiprocessing as mp
+import os
 import signal
-from collections import Counter
-from collections.abc import Sequence
-from multiprocessing.connection import wait
-from pathlib import Path
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from types import FrameType, ModuleType
+from typing import Any
 
-from actlab.engines import packing, queue
-from actlab.engines.jobs import Job
-from actlab.engines.processes import Child, EndedError, Report
-from actlab.engines.recording import LoggerFactory, Progress
-from actlab.engines.settings import Settings
+from actlab.engines.settings import Settings, quiet
 from actlab.errors import ActlabError
 from actlab.runtime import signals
-from actlab.studies.plan import Run
 
-MOST_DEATHS = 3  # by signals, of the workers that train one job
+Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
+PATIENCE = 5.0  # seconds that a worker may take to end
+STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
+GAPS = 10.0  # … as a multiple of its longest pause so far
+_PRELOADED = [
+    *(f"actlab.engines.{name}" for name in ("requests", "cost", "evaluation", "packing", "training")),
+    *("actlab.datamodules", "actlab.callbacks", "pandas"),
+]
 
 
-def work(
-    jobs: Sequence[Job],
-    root: Path,
-    progress: Progress,
-    settings: Settings,
-    logger: LoggerFactory | None = None,
-    worker: Child | None = None,
-) -> list[Job]:
-    """Train each job that no other process is training, several in parallel; see `queue.work`.
+class EndedError(Exception):
+    """A worker ended before it answered.
 
     Args:
-        jobs: jobs of one study.
-        root: the study's folder.
-        progress: called for each run after each epoch.
-        settings: number of workers and their execution settings.
-        logger: creates a logger for a run, in the worker.
-        worker: an existing process to use as the only worker; it keeps running unless an error is raised. By
-            default workers are started and ended.
-
-    Returns:
-        The jobs that are not over, because other starts of the study are training them.
-
-    Raises:
-        ActlabError: if the input is invalid, files cannot be written, or workers end before they start a job.
+        code: exit code of the process; ``-n`` if signal ``n`` ended it.
+        stalled: seconds without progress after which this process ended it; 0 if it ended by itself.
     """
-    left = sorted(jobs, key=duration, reverse=True)
-    runs = {run.id: run for job in jobs for run in job.runs}
-    deaths: Counter[str] = Counter()
-    seats = range(min(settings.jobs, len(jobs)))
-    workers = [worker] if worker else [Child(settings, n if settings.jobs > 1 else None) for n in seats]
-    training: dict[Child, Job | None] = dict.fromkeys(workers)
+
+    def __init__(self, code: int, stalled: float = 0.0) -> None:
+        super().__init__(code)
+        self.code, self.stalled = code, stalled
+
+    @property
+    def how(self) -> str:
+        """How the process ended, in words.
+
+        >>> EndedError(0).how, EndedError(-9).how, EndedError(-9, 600.0).how
+        ('exited with code 0', 'was ended by signal 9', 'made no progress for 600 s')
+        """
+        if self.stalled:
+            return f"made no progress for {self.stalled:.0f} s"
+        return f"exited with code {self.code}" if self.code >= 0 else f"was ended by signal {-self.code}"
+
+
+def start_server() -> None:
+    """Start loading the libraries in the process from which workers are forked; return immediately."""
+    context = _context()
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(_PRELOADED)
+        from multiprocessing import forkserver
+
+        with _without_main():
+            forkserver.ensure_running()
+
+
+def _context() -> Any:
+    """Return the start method: fork from a server if supported, because forking does not copy threads."""
+    return mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the program from `multiprocessing`, whose new processes would run it again to import it."""
+    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        for one in workers:
-            one.ask(_train, left, root, logger)
-        while training:
-            signals.check()
-            ready = {*wait([end for one in training for end in one.ends], timeout=1)}
-            for one in [one for one in training if ready.intersection(one.ends)]:
-                try:
-                    kind, *content = one.heard()
-                except EndedError as ended:
-                    left = _requeue(ended, training[one], left, root, progress, deaths)
-                    training[one] = None
-                    one.ask(_train, left, root, logger)
-                else:
-                    if kind == "begun":
-                        training[one] = content[0]
-                    elif kind == "progress":
-                        progress(runs[content[0]], content[1])
-                    elif kind == "done":
-                        del training[one]
+        yield
     finally:
-        for one in workers:
-            if one in training or one is not worker:
-                one.end(at_once=one in training)
-    return list(queue.left(jobs, root))
+        sys.modules["__main__"] = program
 
 
-def duration(job: Job) -> int:
-    """Return an estimate of a job's duration; long jobs start first, so that none runs alone at the end."""
-    return sum(run.epochs or 1 for run in job.runs)
+class Inline:
+    """Answers requests in this process, with the interface of `Worker`: for a debugger."""
+
+    def __enter__(self) -> Inline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
+        """Return the result of ``function(report, *args)``; see `Worker.call`."""
+        from actlab.runtime.denormals import flush_denormals
+
+        flush_denormals()
+        with quiet():
+            return function(on, *args)
 
 
-def _train(report: Report, jobs: Sequence[Job], root: Path, logger: LoggerFactory | None) -> None:
-    """Train jobs; called in a worker."""
+class Worker:
+    """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
-    def progress(run: Run, fraction: float) -> None:
-        report("progress", run.id, fraction)
-
-    queue.work(jobs, root, progress, logger, begun=lambda job: report("begun", job))
-
-
-def _requeue(
-    ended: EndedError, job: Job | None, jobs: list[Job], root: Path, progress: Progress, deaths: Counter[str]
-) -> list[Job]:
-    """Return the remaining jobs after a worker has ended; record the runs of its job as failed or keep them.
-
-    An exit would happen again, so the runs have failed. A signal may come from a system that ran out of memory,
-    so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
-
-    Raises:
-        ActlabError: if workers end before they start a job.
+    Args:
+        settings: execution settings of the process, applied once at its start.
+        seat: index of the process among several, which selects its accelerator; None for all accelerators.
+        stalled: least seconds without progress after which the process is ended.
     """
-    name = job.id if job else ""
-    deaths[name] += 1
-    if ended.code < 0 and deaths[name] < MOST_DEATHS:
-        return jobs
-    if job is None:
-        raise ActlabError(f"a worker process {ended.how} before it started a job")
-    if ended.code == -signal.SIGKILL and len(job.runs) > 1:
-        return [*packing.halve(job, root), *(other for other in jobs if other.id != job.id)]
-    times = f" in {deaths[name]} attempts" if deaths[name] > 1 else ""
-    for run in job.runs:
-        queue.fail(run, f"the process that trained it {ended.how}{times}", root, progress)
-    return jobs
+
+    def __init__(
+        self, settings: Settings | None = None, seat: int | None = None, stalled: float = STALLED
+    ) -> None:
+        self.settings, self.seat, self.stalled = settings or Settings(), seat, stalled
+        self.process: Any = None
+        start_server()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(at_once=kind is not None)
+
+    @property
+    def ends(self) -> list[Any]:
+        """Handles for `multiprocessing.connection.wait`: ready on a message or when the worker has ended."""
+        return [self.pipe, self.process.sentinel]
+
+    def ask(self, function: Callable[..., Any], *args: Any) -> None:
+        """Start ``function(report, *args)`` in the worker; `heard` returns its messages."""
+        if self.process is None:
+            self.pipe, theirs = _context().Pipe()
+            self.process = _context().Process(
+                target=_serve, args=(theirs, self.settings, self.seat), name=f"actlab-{self.seat or 0}"
+            )
+            with _without_main():
+                self.process.start()
+            theirs.close()
+        self._last, self._longest = time.monotonic(), 0.0
+        with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
+            self.pipe.send((function, args))
+
+    def heard(self) -> tuple[Any, ...] | None:
+        """Return the next message of the worker, None if there is none yet; print the worker's output.
+
+        Returns:
+            ``("done", result)``, or the kind and content that the function reports.
+
+        Raises:
+            ActlabError: if the function has raised it.
+            EndedError: if the worker has ended, or was ended because it made no progress.
+        """
+        signals.check()
+        try:  # read the last messages of a worker before its end
+            if not self.pipe.poll():
+                self._check()
+                return None
+            kind, *content = self.pipe.recv()
+        except (EOFError, OSError):
+            raise EndedError(self._close()) from None
+        now = time.monotonic()
+        self._longest, self._last = max(self._longest, now - self._last), now
+        if kind == "error":
+            raise ActlabError(content[0])
+        if kind == "said":
+            print(content[0], end="", flush=True)
+        return None if kind in ("said", "progress was made") else (kind, *content)
+
+    def _check(self) -> None:
+        """Raise if the worker has ended; end it if it makes no progress."""
+        if not self.process.is_alive() and not self.pipe.poll():
+            raise EOFError
+        limit = max(self.stalled, GAPS * self._longest)
+        if time.monotonic() - self._last > limit:
+            self.process.kill()
+            raise EndedError(self._close(), stalled=limit)
+
+    def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
+        """Call ``function(report, *args)`` in the worker and return its result.
+
+        Args:
+            function: a function at the top level of a module, so that it can be pickled.
+            args: its arguments; they are pickled.
+            on: called with the kind and content of each message that the function reports.
+
+        Raises:
+            ActlabError: if the function has raised it.
+            EndedError: if the worker has ended.
+        """
+        self.ask(function, *args)
+        while (message := self.heard() or self._wait()) is None or message[0] != "done":
+            if message is not None:
+                on(*message)
+        return message[1]
+
+    def _wait(self) -> None:
+        """Wait for a message, or for a second."""
+        wait(self.ends, timeout=1)
+
+    def _close(self) -> int:
+        """Close the pipe, wait for the worker and return its exit code; the next request starts another."""
+        process, self.process = self.process, None
+        self.pipe.close()
+        process.join(PATIENCE)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        return int(process.exitcode)
+
+    def end(self, at_once: bool = False) -> None:
+        """End the worker, if there is one.
+
+        Args:
+            at_once: terminate it; otherwise it exits after its current request. It is killed after `PATIENCE`.
+        """
+        if self.process is None:
+            return
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)
+        if at_once:
+            self.process.terminate()
+        self._close()
+
+
+class ReportedOutput(io.TextIOBase):
+    """Standard output of a worker: sends what is printed to the main process."""
+
+    def __init__(self, report: Report) -> None:
+        self.report, self.process = report, os.getpid()
+
+    def write(self, text: str) -> int:
+        """Report a text; print it in a process that was forked from the worker."""
+        if os.getpid() == self.process:
+            self.report("said", text)
+        elif sys.__stdout__ is not None:
+            sys.__stdout__.write(text)
+        return len(text)
+
+
+def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
+    """Run a worker: answer the requests received through the pipe, until None is received."""
+    from actlab.runtime.denormals import flush_denormals
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_by_signal)
+    threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
+    if seat is not None:
+        import torch
+
+        if number := torch.accelerator.device_count():
+            os.environ[VISIBLE] = device_of(seat, number, os.environ.get(VISIBLE))
+    one_at_a_time = threading.Lock()
+
+    def report(kind: str, *content: Any) -> None:
+        with one_at_a_time:
+            pipe.send((kind, *content))
+
+    flush_denormals()
+    signals.tell(lambda: report("progress was made"))
+    with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
+        if reason := settings.apply():
+            print(reason)
+        while (request := pipe.recv()) is not None:
+            function, args = request
+            try:
+                report("done", function(report, *args))
+            except ActlabError as error:
+                report("error", str(error))
+
+
+def _end_by_signal(number: int, frame: FrameType | None) -> None:
+    """End by the signal's default action; Lightning's handler would exit with code 0 while a Trainer runs."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def device_of(seat: int, number: int, visible: str | None) -> str:
+    """Return the accelerator of a worker, as a value of `VISIBLE`.
+
+    Args:
+        seat: index of the worker.
+        number: number of accelerators.
+        visible: value of `VISIBLE` set by the user; None if it is not set.
+
+    >>> device_of(3, 2, None), device_of(1, 2, "2,3"), device_of(2, 1, "GPU-6ca1")
+    ('1', '3', 'GPU-6ca1')
+    """
+    names = visible.split(",") if visible else list(map(str, range(number)))
+    return names[seat % min(number, len(names))]
+
+
+def _exit_with(parent: Any) -> None:
+    """Exit when the main process has ended: nothing would read the results."""
+    wait([parent.sentinel])
+    os._exit(1)

@@ -1,14 +1,21 @@
-"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception."""
+"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception.
+
+Loops call `check` at each step, so a process that watches this one is told of progress from there, too.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+EVERY = 1.0  # seconds between two reports of progress, at least
 _requested: list[int] = []  # numbers of the signals received, in order
+_listener: Callable[[], None] | None = None
+_told = 0.0  # time of the last report
 
 
 class Stopped(BaseException):
@@ -42,11 +49,21 @@ def stopping() -> Iterator[None]:
         _requested.clear()
 
 
+def tell(listener: Callable[[], None]) -> None:
+    """Report progress to ``listener`` from now on: calls of `check`, at most once in `EVERY` seconds."""
+    global _listener
+    _listener = listener
+
+
 def check() -> None:
-    """Raise if a signal has arrived.
+    """Raise if a signal has arrived, and report progress.
 
     Raises:
         Stopped: a signal has arrived; holds the number of the first signal.
     """
+    global _told
     if _requested:
         raise Stopped(_requested[0])
+    if _listener is not None and (now := time.monotonic()) - _told >= EVERY:
+        _told = now
+        _listener()

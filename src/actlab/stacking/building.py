@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning_fabric.utilities.seed import seed_everything
 
-from actlab.config import elsewhere, records, sections
+from actlab.config import records, sections
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import parser_of, run_seed, typed
 from actlab.errors import ActlabError
@@ -27,7 +27,7 @@ def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterat
         ActlabError: for an invalid key or value in a config.
     """
     digests: dict[str, str | None] = {}
-    for config in map(elsewhere.here, given):
+    for config in given:
         with one_line_errors(config):
             yield _task(config, first, digests)
 

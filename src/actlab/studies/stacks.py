@@ -1,62 +1,85 @@
-"""``stacks.json``: which runs of a study are trained together; written once and read by every process."""
+"""The stacks of a study that have begun: ``stacks/ID/stack.json`` stands beside a stack's checkpoint.
+
+A stack without a checkpoint binds nobody: its runs are arranged anew. A stack that was split, because it failed
+or did not fit into memory, names its parts; from then on its checkpoint counts no more.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable
-from functools import lru_cache
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NotRequired
+from typing import Annotated, NamedTuple, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, regular, write_sealed
+from actlab.storage.files import read_json, write_sealed
 
-FILE = "stacks.json"
+FOLDER, FILE, CHECKPOINT = "stacks", "stack.json", "last.ckpt"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
-Name = Annotated[str, Field(pattern="^[0-9a-f]+$")]  # hexadecimal, so that no path leaves the folder
 
 
-class Stack(TypedDict):
-    """An entry of ``stacks.json``. The halves of a stack keep its lock."""
+class _Record(TypedDict):
+    """The content of ``stack.json``: ids of runs."""
 
-    id: Name
     members: list[str]
     threads: Threads
-    lock: NotRequired[Name]
+    parts: NotRequired[list[list[str]]]
 
 
-def read(root: Path) -> list[Stack]:
-    """Return the stacks in a study's folder.
+class Stack(NamedTuple):
+    """A stack that has begun.
+
+    Args:
+        folder: its folder.
+        members: ids of its runs, in the order of the run axis.
+        threads: number of torch's threads.
+        parts: ids of the runs that are trained together instead, if the stack was split.
+    """
+
+    folder: Path
+    members: list[str]
+    threads: int
+    parts: list[list[str]]
+
+
+def id_of(members: Iterable[str]) -> str:
+    """Return the id of a stack, which names its folder: a digest of its runs' ids."""
+    return hashlib.sha256("\n".join(members).encode()).hexdigest()[:12]
+
+
+def begun(root: Path) -> list[Stack]:
+    """Return the stacks that have a checkpoint or were split.
 
     Raises:
-        DamagedError: if the file is damaged.
+        DamagedError: if a record is damaged.
     """
-    path, remedy = root / FILE, "delete it; finished runs stay, unfinished stacks start from scratch"
-    return read_json(path, list[Stack], remedy) if path.exists() else []
+    found = []
+    for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
+        record = read_json(path, _Record, f"delete {path.parent}; its runs start from scratch")
+        parts = record.get("parts", [])
+        if parts or (path.parent / CHECKPOINT).exists():
+            found.append(Stack(path.parent, record["members"], record["threads"], parts))
+    return found
 
 
-def write(root: Path, new: Iterable[Stack], without: Collection[str] = ()) -> None:
-    """Add stacks that are not there yet, and delete those with the ids ``without``."""
-    known = [entry for entry in read(root) if entry["id"] not in without]
-    ids = {entry["id"] for entry in known}
-    write_sealed(root / FILE, [*known, *(entry for entry in new if entry["id"] not in ids)])
+def begin(folder: Path, members: Sequence[str], threads: int) -> None:
+    """Write the record of a stack before its first checkpoint."""
+    write_sealed(folder / FILE, {"members": [*members], "threads": threads})
 
 
-def locks(root: Path, runs: Iterable[str]) -> list[str]:
-    """Return the names of the locks of some runs: one for a stack, the run's id for a run outside stacks."""
-    path = root / FILE
-    try:
-        with regular(path).open("rb") as file:  # network file systems show the newest version after opening
-            found = os.fstat(file.fileno())
-    except FileNotFoundError:
-        return list(dict.fromkeys(runs))
-    known = _locks(root, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-    return list(dict.fromkeys(known.get(run, run) for run in runs))
+def split(folder: Path, parts: Sequence[Sequence[str]]) -> None:
+    """Replace a stack by its parts, in one step; its checkpoint then counts no more."""
+    record = read_json(folder / FILE, _Record, f"delete {folder}; its runs start from scratch")
+    write_sealed(folder / FILE, {**record, "parts": [[*part] for part in parts]})
+    (folder / CHECKPOINT).unlink(missing_ok=True)
 
 
-@lru_cache(maxsize=4)
-def _locks(root: Path, version: tuple[int, ...]) -> dict[str, str]:
-    """Return the lock of each run in a stack; ``version`` identifies the content of the file."""
-    return {member: entry.get("lock", entry["id"]) for entry in read(root) for member in entry["members"]}
+def end(root: Path, finished: Iterable[str]) -> None:
+    """Delete what is left of the stacks all of whose runs are among ``finished``."""
+    done = {*finished}
+    for path in (root / FOLDER).glob(f"[!.]*/{FILE}"):
+        if done.issuperset(read_json(path, _Record, "delete it")["members"]):
+            shutil.rmtree(path.parent, ignore_errors=True)

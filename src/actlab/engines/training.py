@@ -1,11 +1,9 @@
-"""The queue of jobs: each job of a study is trained once, by the first process that locks its runs."""
+"""Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail."""
 
 from __future__ import annotations
 
 import gc
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,72 +11,39 @@ import torch
 from pytorch_lightning.utilities.memory import is_oom_error
 
 from actlab.config import identity
-from actlab.engines import packing, sequential, stacked
+from actlab.engines import sequential, stacked
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
-from actlab.runtime import signals
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import RunFolder
-from actlab.studies.locks import PAUSE, holding, is_held
+from actlab.studies.locks import holding
 from actlab.studies.plan import Run
 
 
 def work(
-    jobs: Sequence[Job],
-    root: Path,
-    progress: Progress,
-    logger: LoggerFactory | None = None,
-    begun: Callable[[Job], None] = lambda job: None,
-) -> list[Job]:
-    """Train each job that no other process is training.
+    job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None, locked: bool = True
+) -> bool:
+    """Train a job unless another process is training one of its runs.
 
     Args:
-        jobs: jobs of one study; finished and failed jobs are skipped.
+        job: the job; a run that has finished, or failed in this start of the study, is left as it is.
         root: the study's folder.
         progress: called for each run after each epoch.
         logger: creates a logger for a run; none by default.
-        begun: called with each job before it is trained.
+        locked: whether to hold the locks of the runs; a shard does not need them.
 
     Returns:
-        The jobs that are not over, because other processes are training them.
+        Whether the job is over; False if another process is training it.
 
     Raises:
         ActlabError: if the input is invalid, files cannot be written, or third-party files have changed.
     """
-    for job in left(jobs, root):
-        with holding(root, [run.id for run in job.runs]) as held:
-            if held and not is_over(job, root):
-                begun(job)
-                check_sources(job)
-                train(job, root, progress, logger)
-    return list(left(jobs, root))
-
-
-def left(jobs: Iterable[Job], root: Path) -> Iterator[Job]:
-    """Yield the jobs that are not over when the loop reaches them; checking this is faster than locking."""
-    for job in jobs:
-        signals.check()
-        if not is_over(job, root):
-            yield job
-
-
-def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
-    """Wait until a job that other processes train is over or free; return the jobs that are not over.
-
-    Args:
-        jobs: jobs of one study, each of which another process was training.
-        root: the study's folder.
-        progress: called for each run with the progress that its folder shows.
-    """
-    while True:
-        rest = list(left(jobs, root))
-        for run in (run for job in jobs for run in job.runs):
-            folder = RunFolder(root, run)
-            progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))
-        if not rest or any(not is_held(root, job.runs[0].id) for job in rest):
-            return rest
-        time.sleep(PAUSE)
+    with holding(root, job.names if locked else ()) as held:
+        if held and not job.is_over(root):
+            check_sources(job)
+            train(job, root, progress, logger)
+        return held
 
 
 def check_sources(job: Job) -> None:
@@ -96,11 +61,6 @@ def check_sources(job: Job) -> None:
             )
 
 
-def is_over(job: Job, root: Path) -> bool:
-    """Return whether all runs of a job have finished, or failed in this start of the study."""
-    return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in job.runs))
-
-
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
     """Train one job; record runs that fail.
 
@@ -110,14 +70,14 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     Raises:
         ActlabError: if the input is invalid or files cannot be written.
     """
-    too_large = False
+    parts: list[Job] = []
     try:
         _train(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
         for run in job.runs:
             fail(run, str(error), root, progress)
     except RunError as error:
-        _fail_alone(job, str(error), root, progress, logger)
+        parts = _alone(job, str(error), root, progress)
     except ActlabError:
         raise
     except OSError as error:
@@ -125,13 +85,14 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
             f"training stopped in {root}: {described(error)}; the same command resumes"
         ) from error
     except Exception as error:  # third-party activations, networks and callbacks may raise anything
-        too_large = len(job.runs) > 1 and is_out_of_memory(error)
-        if not too_large:
-            _fail_alone(job, described(error), root, progress, logger)
-    if too_large:  # here the error, whose traceback holds the stack's tensors, has been freed
-        print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
-        for half in packing.halve(job, root):
-            train(half, root, progress, logger)
+        if len(job.runs) > 1 and is_out_of_memory(error):
+            print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
+            parts = job.split(root, math.ceil(len(job.runs) / 2))
+        else:
+            parts = _alone(job, described(error), root, progress)
+    for part in parts:  # here the error, whose traceback holds the stack's tensors, has been freed
+        if not part.is_over(root):
+            train(part, root, progress, logger)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -147,15 +108,13 @@ def fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
         progress(run, 1.0)
 
 
-def _fail_alone(job: Job, reason: str, root: Path, progress: Progress, logger: LoggerFactory | None) -> None:
-    """Record a run as failed; train the members of a stack one by one, to find out which members fail."""
+def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
+    """Record a run as failed; replace a stack by its members, to find out which of them fail."""
     if len(job.runs) == 1:
         fail(job.runs[0], reason, root, progress)
-        return
+        return []
     print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
-    for run in job.runs:
-        if not RunFolder(root, run).finished:
-            train(Job(run.id, (run,), job.threads), root, progress, logger)
+    return job.split(root, 1)
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

@@ -1,0 +1,159 @@
+"""Hand out the jobs of a study to worker processes, one request a job; a worker that dies is replaced.
+
+The threads of one process spin while they wait for each other, several times per update; processes do not, so
+each worker has one thread. A worker may be killed at any time: its job is resumed from the last epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actlab.engines import requests
+from actlab.engines.jobs import Job
+from actlab.engines.requests import Arranged
+from actlab.engines.workers import STALLED, EndedError, Worker
+from actlab.runtime import signals
+from actlab.studies import locks
+from actlab.studies.folders import RunFolder
+
+if TYPE_CHECKING:
+    from actlab.engines.recording import LoggerFactory, Progress
+
+MOST_DEATHS = 3  # by signals, of the workers that train one job
+
+
+class Pool:
+    """Trains jobs in worker processes.
+
+    Args:
+        found: how runs are trained.
+        root: the study's folder.
+        progress: called for each run after each epoch.
+        logger: creates a logger for a run, in the worker.
+        locked: whether workers hold the locks of the runs that they train; see `actlab.engines.training.work`.
+        stalled: least seconds without progress after which a worker is ended.
+    """
+
+    def __init__(
+        self,
+        found: Arranged,
+        root: Path,
+        progress: Progress,
+        logger: LoggerFactory | None = None,
+        locked: bool = True,
+        stalled: float = STALLED,
+    ) -> None:
+        self.found, self.root, self.progress = found, root, progress
+        self.arguments = (root, found.apart, logger, locked)
+        self.stalled = stalled
+        self.runs = {run.id: run for job in found.jobs for run in job.runs}
+        self.deaths: Counter[str] = Counter()  # by job
+        self.held: list[Job] = []  # jobs that other starts are training
+        self.left: list[Job] = []
+
+    def train(self, jobs: Sequence[Job]) -> list[Job]:
+        """Train jobs, the longest first, so that none runs alone at the end.
+
+        Returns:
+            The jobs that other starts of the study are training.
+
+        Raises:
+            ActlabError: if the input is invalid or files cannot be written.
+        """
+        self.left = sorted(jobs, key=lambda job: job.epochs, reverse=True)
+        self.held = []
+        number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
+        workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
+        training: dict[Worker, Job] = {}
+        try:
+            while self.left or training:
+                for worker in workers:
+                    if worker not in training and self.left:
+                        training[worker] = self.left.pop(0)
+                        worker.ask(requests.train, training[worker], *self.arguments)
+                wait([end for worker in training for end in worker.ends], timeout=1)
+                for worker in [*training]:
+                    self._hear(worker, training)
+        finally:
+            for worker in workers:
+                worker.end(at_once=worker in training)
+        return self.held
+
+    def _hear(self, worker: Worker, training: dict[Worker, Job]) -> None:
+        """Act on the next message of a worker."""
+        try:
+            message = worker.heard()
+        except EndedError as ended:
+            self._requeue(ended, training.pop(worker))
+            return
+        match message:
+            case ("progress", name, fraction):
+                self.progress(self.runs[name], fraction)
+            case ("done", over):
+                job = training.pop(worker)
+                self.held += [] if over else [job]
+
+    def _requeue(self, ended: EndedError, job: Job) -> None:
+        """Try the job of a worker that has ended again, in halves or not at all.
+
+        An exit would happen again, so the runs have failed; a signal may come from a system that ran out of
+        memory, so the job is tried again. A stack whose workers are killed repeatedly is split into halves.
+        """
+        self.deaths[job.id] += 1
+        number = self.deaths[job.id]
+        if ended.code < 0 and not ended.stalled:
+            if number < MOST_DEATHS:
+                self.left.insert(0, job)
+                return
+            if ended.code == -signal.SIGKILL and len(job.runs) > 1:
+                self.left[:0] = job.split(self.root, math.ceil(len(job.runs) / 2))
+                return
+        times = f" in {number} attempts" if number > 1 else ""
+        for run in job.runs:
+            folder = RunFolder(self.root, run)
+            if not folder.finished:
+                folder.fail(f"the process that trained it {ended.how}{times}")
+                self.progress(run, 1.0)
+
+
+def train_here(
+    found: Arranged, jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFactory | None
+) -> list[Job]:
+    """Train jobs in this process, for a debugger; see `Pool.train`."""
+    runs = {run.id: run for job in jobs for run in job.runs}
+
+    def report(_: str, name: str, fraction: float) -> None:
+        progress(runs[name], fraction)
+
+    return [job for job in jobs if not requests.train(report, job, root, found.apart, logger, True)]
+
+
+def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
+    """Wait until a job that other processes train is over or free; return the jobs that are not over.
+
+    Args:
+        jobs: jobs of one study, each of which another process was training.
+        root: the study's folder.
+        progress: called for each run with the progress that its folder shows.
+    """
+    while True:
+        signals.check()
+        show(jobs, root, progress)
+        rest = [job for job in jobs if not job.is_over(root)]
+        if not rest or any(not locks.is_held(root, job.runs[0].id) for job in rest):
+            return rest
+        time.sleep(locks.PAUSE)
+
+
+def show(jobs: Sequence[Job], root: Path, progress: Progress) -> None:
+    """Report the progress of runs that other processes train, by their folders."""
+    for run in (run for job in jobs for run in job.runs):
+        folder = RunFolder(root, run)
+        progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))

@@ -1,0 +1,161 @@
+"""What a worker can be asked: each function is called in a worker with ``report``, which sends messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.config.keys import canonical, get_dotted
+from actlab.engines.jobs import Job, Shard
+from actlab.engines.settings import Settings
+from actlab.errors import ActlabError
+from actlab.studies.plan import Probe, Run, Study
+
+if TYPE_CHECKING:
+    from actlab.engines.recording import LoggerFactory
+    from actlab.engines.workers import Report
+
+_DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
+
+
+class Arranged(NamedTuple):
+    """How the runs of a study will be trained.
+
+    Args:
+        jobs: the runs and stacks, each trained by one Trainer.
+        settings: execution settings of the processes.
+        single: whether each run uses a single device.
+        said: lines to print about jobs and settings.
+    """
+
+    jobs: list[Job]
+    settings: Settings
+    single: bool
+    said: list[str]
+
+    @property
+    def apart(self) -> Settings | None:
+        """Settings of the process of each run, if it uses several devices."""
+        return None if self.single else self.settings
+
+
+class Asked(NamedTuple):
+    """What the user asks of the arrangement.
+
+    Args:
+        stacked: whether to form new stacks.
+        max_stack: largest number of runs in one stack.
+        jobs: number of processes; None for the default.
+        shard: the share of this start; None if it takes all jobs.
+    """
+
+    stacked: bool
+    max_stack: int
+    jobs: int | None
+    shard: Shard | None = None
+
+
+def check(report: Report, study: Study) -> list[str]:
+    """Check a study, and create its probes, before anything is trained; see `actlab.engines.checking.check`."""
+    from actlab.engines import checking
+    from actlab.engines.evaluation import made
+
+    lines = checking.check(study)
+    for probe in study.probes:
+        made(probe)
+    return lines
+
+
+def try_units(report: Report, runs: Sequence[Run], known: dict[str, str], hints: bool) -> dict[str, str | None]:
+    """Try each activation of some runs; see `actlab.engines.activation_trial.try_units`."""
+    from actlab.engines import activation_trial
+
+    return activation_trial.try_units(report, runs, known, hints)
+
+
+def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path, asked: Asked) -> Arranged:
+    """Decide how runs will be trained; try stacks before forming them.
+
+    Args:
+        report: unused.
+        runs: runs of the study, without those that cannot be trained.
+        todo: the unfinished runs among them.
+        root: the study's folder.
+        asked: what the user asks.
+
+    Raises:
+        ActlabError: if the runs use different devices.
+    """
+    from actlab import experiments
+    from actlab.engines import packing, settings
+
+    if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
+        raise ActlabError(
+            f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
+        )
+    first = experiments.build(todo[0].config)
+    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
+    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
+    chosen, said = settings.decide(root, updates, asked.jobs, single, asked.shard is not None)
+    packed = packing.pack(runs, root, asked.max_stack, asked.stacked, chosen, asked.shard)
+    reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
+    return Arranged(packed.jobs, chosen, single, [*said, *reasons])
+
+
+def train(
+    report: Report, job: Job, root: Path, apart: Settings | None, logger: LoggerFactory | None, locked: bool
+) -> bool:
+    """Train a job; return whether it is over, False if another start is training it.
+
+    Reports ``("progress", run id, completed fraction)`` after each epoch.
+
+    Args:
+        report: sends messages.
+        job: the job.
+        root: the study's folder.
+        apart: settings of the process that trains a run on several devices; None for a single device.
+        logger: creates a logger for a run.
+        locked: see `actlab.engines.training.work`.
+    """
+    from actlab.engines import multi_device, training
+
+    def progress(run: Run, fraction: float) -> None:
+        report("progress", run.id, fraction)
+
+    if apart is not None:
+        return multi_device.work(job, root, progress, apart, logger)
+    return training.work(job, root, progress, logger, locked)
+
+
+def measure(
+    report: Report, runs: Sequence[Run], key: str, reference: Any, tuned: Sequence[str], rounds: int | None
+) -> list[dict[str, Any]]:
+    """Measure costs; see `actlab.engines.cost.measure`."""
+    from actlab.engines import cost
+
+    return cost.measure(runs, key, reference, tuned, rounds=rounds or cost.ROUNDS)
+
+
+def evaluate(
+    report: Report, runs: Sequence[Run], root: Path, probes: Sequence[Probe], wait: bool, locked: bool
+) -> int:
+    """Evaluate probes; return the number of evaluations that failed."""
+    from actlab.engines.evaluation import execute
+
+    return execute(runs, root, probes, print, wait, locked)
+
+
+def measure_properties(report: Report, spec: Any) -> None:
+    """Report each property of an activation, as ``("measured", property)``."""
+    from actlab.engines import properties
+
+    for found in properties.measure(spec):
+        report("measured", found)
+
+
+def updates_of(report: Report, run: Run) -> int | None:
+    """Return the number of updates per epoch of a run."""
+    from actlab import experiments
+
+    return experiments.build(run.config).updates_per_epoch()
