@@ -2,11 +2,11 @@
 
 from multiprocessing.connection import Connection
 
-from actlab.engines import processes, stack_trial
+from actlab.engines import stack_trial, workers
 from actlab.engines.settings import Settings
 
 
 def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """Serve as a child of actlab does, without trials of stacks."""
+    """Serve as a worker of actlab does, without trials of stacks."""
     stack_trial.difference = lambda runs: None
-    processes._serve(pipe, settings, seat)
+    workers._serve(pipe, settings, seat)

@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +155,7 @@ def _untried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         from child_processes import serve_untried
 
         monkeypatch.setattr("actlab.engines.stack_trial.difference", lambda runs: None)
-        monkeypatch.setattr("actlab.engines.processes._serve", serve_untried)
+        monkeypatch.setattr("actlab.engines.workers._serve", serve_untried)
 
 
 @pytest.fixture
@@ -183,6 +183,12 @@ class Outcome(NamedTuple):
     err: str
 
 
+def in_this_process(words: Sequence[object]) -> list[str]:
+    """Options by which ``study run`` trains in this process, where tests patch, unless the words say how."""
+    says = {"--jobs", "--cluster", "--shard", "--help"}.intersection(words)
+    return ["--jobs", "0"] if tuple(words[:2]) == ("study", "run") and not says else []
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run ``actlab`` with some words in this process, through its public door."""
@@ -194,7 +200,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
         capsys.readouterr()
         try:
-            code = main([str(word) for word in words])
+            code = main([*map(str, words), *in_this_process(words)])
         except SystemExit as stop:  # --help of a parser
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         return Outcome(code, *capsys.readouterr())
@@ -209,7 +215,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
-HEAVY = ("actlab.engines.evaluation", "actlab.engines.queue", "matplotlib.pyplot", "torch._dynamo")  # to import
+HEAVY = (
+    "actlab.engines.evaluation",
+    "actlab.engines.training",
+    "matplotlib.pyplot",
+    "torch._dynamo",
+)  # to import
 
 
 def pytest_collection_finish() -> None:

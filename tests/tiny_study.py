@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from actlab.engines import packing, queue
+from actlab.engines import packing, training
 from actlab.studies import plan, reading
 
 STUDY = """\
@@ -36,8 +36,8 @@ def ignore(run, fraction):
 
 def execute(runs, root, stacked=True, progress=ignore, most=None):
     """Train some runs."""
-    jobs = packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs
-    assert queue.work(jobs, root, progress) == []
+    for job in packing.pack(runs, root, most or plan.MAX_STACK, stacked).jobs:
+        assert training.work(job, root, progress)
 
 
 def metrics(root, run):

@@ -107,7 +107,7 @@ def test_a_study_that_trains_in_another_process_is_stopped_and_resumes(tmp_path,
     (tmp_path / "short.yaml").write_text(
         STUDY.replace("300", "3, trainer.limit_train_batches: 4").replace("seeds: 2", "seeds: 1")
     )
-    words = ("study", "run", "short.yaml", "--activation", "./late_activations.py:Interrupts")
+    words = ("study", "run", "short.yaml", "--jobs", "1", "--activation", "./late_activations.py:Interrupts")
     outcome = cli(*words)
     assert outcome.code == 143
     assert outcome.err == "actlab: stopped; the same command resumes\n"

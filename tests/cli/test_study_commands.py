@@ -13,7 +13,7 @@ import pytest
 
 from actlab.__main__ import main
 from actlab.cli import study_new
-from actlab.engines import packing
+from actlab.engines.jobs import Job
 from actlab.storage.files import HOST, scratch, write_sealed
 from actlab.storage.resources import names_in
 from actlab.studies import reading, schema, stacks
@@ -163,7 +163,7 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     hours_ago = time.time() - 3 * 3600
     for file in first.path.rglob("*"):
         os.utime(file, (hours_ago, hours_ago))
-    with holding(root, [first.run.id]):  # and so the stack of all four
+    with holding(root, [first.run.id, second.run.id]):
         running = cli("study", "status", "tiny.yaml").out
     before = snapshot(root)
     outcome = cli("study", "status", "tiny.yaml")
@@ -300,10 +300,9 @@ def test_clean_deletes_what_killed_processes_left(cli, root):
 
 
 def test_the_state_of_an_unfinished_stack_is_kept(cli, root):
-    whole = packing.stack(study().runs(), threads=1)
-    stacks.write(root, [{"id": whole.id, "members": [run.id for run in whole.runs], "threads": 1}])
+    whole = Job(tuple(study().runs()), threads=1)
+    stacks.begin(whole.folder(root), whole.names, 1)
     state = whole.checkpoint(root)
-    state.parent.mkdir(parents=True, exist_ok=True)
     state.touch()
     assert "state of a stack whose runs have ended" in cli("study", "clean", "tiny.yaml").out
     unfinish(folders(root)[whole.runs[0].id], epochs=1, kept=False)
@@ -319,7 +318,7 @@ def test_failed_runs_are_deleted_where_asked_for(cli, root):
     listed = cli("study", "clean", "tiny.yaml", "--yes").out
     assert "failed (runs that the next start tries again, from their last checkpoint): 2 folders" in listed
     assert "kept without --failed" in listed
-    with holding(root, [second.run.id]):  # and so the stack of all four
+    with holding(root, [first.run.id, second.run.id]):
         outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
     assert "left alone: 2 folders" in outcome
     assert second.failed

@@ -11,7 +11,6 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import get_all_study_summaries, load_study
 
 from actlab.engines import running, tuning
-from actlab.engines.processes import Here
 from actlab.studies import reading
 from actlab.studies.tuning import parse_space, plan
 
@@ -183,8 +182,6 @@ def test_a_change_of_the_study_starts_another_search(tune, tmp_path, monkeypatch
 def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
     tune, tmp_path, without_page, monkeypatch
 ):
-    for module in (running, tuning):
-        monkeypatch.setattr(module, "helper_for", lambda study: Here())  # a process takes seconds to start
     text = STUDY.replace(", {metric: val/loss, at: best}]", "]")
     (tmp_path / "tiny.yaml").write_text(text)
     words = ("--search", f"{LR}=[1e-2, 1e-3]", "--reference", "gelu", "--trials", "1", "--fresh")
@@ -226,8 +223,6 @@ def test_a_trial_that_diverges_is_the_worst(tune, tmp_path, without_page):
 def test_an_own_activation_needs_no_default_and_fails_with_its_message(
     tune, tmp_path, without_page, monkeypatch
 ):
-    for module in (running, tuning):
-        monkeypatch.setattr(module, "helper_for", lambda study: Here())  # a process takes seconds to start
     (tmp_path / "mine.py").write_text(MINE)
     words = ("--search", "slope=0.5..2.0", "--trials", "1", "--fresh", "1")
     needy = tune("--activation", "./mine.py:needy", *words)

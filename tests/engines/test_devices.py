@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from actlab.engines import packing
+from actlab.studies import stacks
 from tiny_study import execute, load, metrics, result
 
 SEVEN = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
@@ -41,8 +42,8 @@ def test_a_stack_that_does_not_fit_is_halved(straight, tmp_path, monkeypatch, ca
         execute(runs, tmp_path / "halved")
     assert set(kill) == {7, 4}
     assert "7 runs in one stack do not fit into memory" in capsys.readouterr().out
-    halves = packing.read_stacks(tmp_path / "halved", runs, set())
-    assert sorted(len(job.runs) for job in halves) == [2, 2, 3]
+    split = {tuple(one.members): one.parts for one in stacks.begun(tmp_path / "halved")}
+    assert sorted(len(part) for parts in split.values() for part in parts) == [2, 2, 3, 4]
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
         assert metrics(tmp_path / "halved", run).shape == metrics(straight, run).shape

@@ -18,7 +18,7 @@ import torch
 
 from actlab import experiments
 from actlab.datamodules import MNISTDataModule
-from actlab.engines import packing, queue
+from actlab.engines import packing, training
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
 from actlab.studies import folders, reading
@@ -230,19 +230,62 @@ def test_a_run_records_the_revision_of_its_data(study, tmp_path, monkeypatch, st
     assert [result(tmp_path, run)["revisions"] for run in wanted] == [{"someone/digits": "abc"}] * 2
 
 
-def test_stacks_stay_as_they_were_decided(study, tmp_path):
+def begin(wanted, folder, most):
+    """Train the first stack until its first checkpoint; return the job."""
+    first = packing.pack(wanted, folder, max_stack=most).jobs[0]
+    with pytest.raises(KilledError):
+        training.work(first, folder, kill_after(0))
+    assert first.checkpoint(folder).exists()
+    return first
+
+
+def test_a_stack_that_has_begun_stays_as_it_was_decided(study, tmp_path):
     wanted = study().runs()
-    first = packing.pack(wanted, tmp_path, max_stack=2).jobs
-    assert first == packing.pack(wanted, tmp_path, max_stack=4).jobs
-    more = packing.pack(study(overrides=["seeds=3"]).runs(), tmp_path).jobs
-    assert more[: len(first)] == first
-    assert len(more) > len(first)
+    assert packing.pack(wanted, tmp_path, max_stack=2) == packing.pack(wanted, tmp_path, max_stack=2)
+    first = begin(wanted, tmp_path, most=2)
+    for runs in (wanted, study(overrides=["seeds=3"]).runs()):
+        jobs = packing.pack(runs, tmp_path, max_stack=4).jobs
+        assert jobs[0] == first
+        assert sorted(name for job in jobs for name in job.names) == sorted(run.id for run in runs)
+
+
+def test_what_has_finished_changes_no_other_stack(study, tmp_path):
+    wanted = study().runs()
+    before = packing.pack(wanted, tmp_path, max_stack=2).jobs
+    assert training.work(before[1], tmp_path, ignore)
+    assert packing.pack(wanted, tmp_path, max_stack=2).jobs == [before[0], *before[2:]]
 
 
 def test_a_stack_that_lost_a_member_says_so(study, tmp_path):
-    packing.pack(study().runs(), tmp_path)
+    begin(study().runs(), tmp_path, most=4)
     with pytest.raises(ActlabError, match="which this study no longer has"):
         packing.pack(study(overrides=["seeds=1"]).runs(), tmp_path)
+
+
+def test_the_members_of_a_failed_stack_stay_alone_after_a_kill(study, tmp_path, monkeypatch):
+    """With unit statistics: the stack's checkpoint was resumed, and what the members had recorded was cut."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    callbacks = "[{class_path: test_engines.FailsLate}, {class_path: actlab.callbacks.UnitStatistics}]"
+    options = [f"trainer.callbacks={callbacks}", "model.activation=relu", "model.network.dropout=0.0", EXACT]
+    wanted = study(overrides=options).runs()
+    execute(wanted, tmp_path / "straight")
+    with pytest.raises(KilledError):  # in the third epoch of the second run alone
+        execute(wanted, tmp_path / "killed", progress=kill_after(len(wanted) * 2 + 3 + 1))
+    execute(wanted, tmp_path / "killed")
+    for run in wanted:
+        assert folders.RunFolder(tmp_path / "killed", run).failure is None
+        assert result(tmp_path / "killed", run).get("stack") is None
+    assert_same(wanted, tmp_path / "killed", tmp_path / "straight")
+
+
+class FailsLate(pl.Callback):
+    """Raises in the third epoch of a stack."""
+
+    stackable = True
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 2 and isinstance(pl_module, StackedTask):
+            raise RuntimeError("no stack may pass")
 
 
 @pytest.mark.parametrize("stacked", [True, False])
@@ -320,8 +363,8 @@ def test_two_processes_share_the_runs_of_a_study(study, tmp_path):
     jobs = packing.pack(wanted, tmp_path).jobs
     with holding(tmp_path, [jobs[0].runs[0].id]) as held:
         assert held
-        left = queue.work(jobs, tmp_path, ignore)
-    assert left == jobs[:1]
+        over = [training.work(job, tmp_path, ignore) for job in jobs]
+    assert over == [job != jobs[0] for job in jobs]
     assert [folders.RunFolder(tmp_path, run).finished for run in wanted] == [
         run not in jobs[0].runs for run in wanted
     ]

@@ -57,8 +57,9 @@ def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, mon
     assert decide(tmp_path / "long", 1)[0].jobs == 4
     assert decide(tmp_path / "long", 1, jobs=1)[0] == settings.Settings(1, 1, True)
     assert decide(tmp_path / "devices", LONG, single_device=False)[0] == settings.Settings(1, 0, True)
-    with pytest.raises(ActlabError, match="--jobs 0: give a whole number from 1"):
-        decide(tmp_path / "asked", 1, jobs=0)
+    assert decide(tmp_path / "here", 1, jobs=0)[0] == settings.Settings(0, 0)
+    with pytest.raises(ActlabError, match="--jobs -1: give a whole number from 1, or 0"):
+        settings.check_jobs(-1)
 
 
 @pytest.mark.parametrize(

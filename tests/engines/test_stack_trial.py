@@ -1,15 +1,17 @@
 """The trial before stacking: whatever would make a stack's numbers others than those of runs alone is found."""
 
-import json
+import contextlib
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
 from actlab.engines import packing, stack_trial
 from actlab.networks import Dropout, initialise
+from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
 from actlab.tasks.quantities import Quantity, takes_run_axis
@@ -261,7 +263,8 @@ def faulty(request):
     "ignore:The following modules:UserWarning", "ignore:Found .* module.s. in eval mode"
 )
 def test_faulty_layers_are_found(runs, faulty):
-    assert stack_trial.difference(runs(f"model.network.middle={faulty}"))
+    with contextlib.suppress(stack_trial.TrialError):
+        assert stack_trial.difference(runs(f"model.network.middle={faulty}"))
 
 
 @pytest.mark.parametrize(
@@ -290,19 +293,42 @@ def test_what_is_found_is_said_and_nothing_else(runs, change, what):
 
 def test_a_trial_that_takes_too_long_ends(runs, monkeypatch):
     monkeypatch.setattr(stack_trial, "PATIENCE", -1.0)
-    assert "its updates take more than -1 s" in stack_trial.difference(runs())
+    with pytest.raises(stack_trial.TrialError, match="its updates take more than -1 s"):
+        stack_trial.difference(runs())
 
 
 def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, monkeypatch):
     tried = []
     difference = stack_trial.difference
     monkeypatch.setattr(stack_trial, "difference", lambda group: tried.append(group) or difference(group))
-    wanted = runs("model.network.middle=tied")
+    wanted = runs(f"model.class_path={__name__}.Penalised")
     first = packing.pack(wanted, tmp_path)
     assert [len(job.runs) for job in first.jobs] == [1] * 4
-    assert first.reasons == list(json.loads((tmp_path / "trials.json").read_text()).values())[1:]
+    (kept,) = read_json(tmp_path / "trials.json", dict, "").values()
+    assert (kept["verdict"], [kept["reason"]]) == ("differ", first.reasons)
     assert packing.pack(wanted, tmp_path) == first
     assert len(tried) == 1
+    monkeypatch.setattr(packing, "versions", lambda: {"torch": "another"})
+    assert packing.pack(wanted, tmp_path) == first
+    assert len(tried) == 2, "a verdict counts under the versions that it was found under"
+
+
+@pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
+def test_an_accident_in_a_trial_is_forgotten(runs, tmp_path, monkeypatch, error):
+    """It once unstacked the study for ever."""
+    fit, once = pl.Trainer.fit, [error]
+
+    def failing(self, *args, **options):
+        if once:
+            raise once.pop()
+        return fit(self, *args, **options)
+
+    monkeypatch.setattr(pl.Trainer, "fit", failing)
+    first = packing.pack(runs(), tmp_path)
+    assert [len(job.runs) for job in first.jobs] == [1] * 4
+    assert "failed" in first.reasons[0]
+    again = packing.pack(runs(), tmp_path)
+    assert ([len(job.runs) for job in again.jobs], again.reasons) == ([4], [])
 
 
 def test_reduced_precision_is_tried_in_that_precision(runs, monkeypatch):

@@ -45,7 +45,7 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
     units += ["--activation", "./dies.py:Unit"]
     for how in ("exit 0", "kill"):
         units += ["--activation", f"{{name: ./measured_activations.py:Ends, how: {how}}}"]
-    outcome = cli("study", "run", "tiny.yaml", *units)
+    outcome = cli("study", "run", "tiny.yaml", "--jobs", "1", *units)
     assert outcome.code == 1, outcome.err
     assert "1 of 12 runs finished" in outcome.out
     assert "activation Ends(how=exit 0) cannot be tried: the process exited with code 0. " in outcome.out

@@ -13,8 +13,10 @@ import psutil
 import pytest
 import pytorch_lightning as pl
 
-from actlab.engines import packing, workers
+from actlab.engines import packing, running, training
 from actlab.engines.jobs import Job
+from actlab.engines.pool import Pool
+from actlab.engines.requests import Arranged
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
@@ -28,23 +30,25 @@ def runs(tmp_path):
     return load(tmp_path, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
 
 
+def train(jobs, root, progress=ignore, settings=TWO, **options):
+    return Pool(Arranged(jobs, settings, True, []), root, progress, **options).train(jobs)
+
+
 def work(runs, root, stacked=True, progress=ignore, **options):
     jobs = packing.pack(runs, root, stacked=stacked, settings=TWO).jobs
     assert len(jobs) > 1
-    return workers.work(jobs, root, progress, TWO, **options)
+    return train(jobs, root, progress, **options)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """The folder of the runs, trained in this process with one thread."""
-    from actlab.engines import queue
-
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
         jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=TWO).jobs
         assert {job.threads for job in jobs} == {1}
-        queue.work(jobs, folder / str(stacked), ignore)
+        assert all(training.work(job, folder / str(stacked), ignore) for job in jobs)
     return folder
 
 
@@ -109,7 +113,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
-    assert workers.work([Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
+    assert train([Job((r,), 1) for r in (safe, deadly)], tmp_path) == []
     assert RunFolder(tmp_path, safe).finished
     assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).failure
 
@@ -122,15 +126,53 @@ def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):
     arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
     callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
     run.config["trainer"]["callbacks"].append(callback)
-    assert workers.work([Job(run.id, (run,), 1)], tmp_path, ignore, Settings()) == []
+    assert train([Job((run,), 1)], tmp_path, settings=Settings()) == []
     assert RunFolder(tmp_path, run).finished
+
+
+class NeverReturns(pl.Callback):
+    """Computes without end from the second epoch on."""
+
+    stackable = True
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        while trainer.current_epoch == 1:
+            time.sleep(0.05)
+
+
+def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    safe, endless = study.runs()
+    endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})
+    assert train([Job((r,), 1) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
+    assert RunFolder(tmp_path, safe).finished
+    assert "made no progress for " in RunFolder(tmp_path, endless).failure
+
+
+def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "endless.py").write_text("def endless(x):\n    while True:\n        pass\n")
+    study = load(
+        tmp_path,
+        overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"],
+        activations=["./endless.py:endless"],
+    )
+    assert running.run(study, tmp_path / "runs", running.Engine(stalled=10.0)) == 1
+    failed = [run for run in study.runs() if RunFolder(tmp_path / "runs", run).failure]
+    assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
+    assert (
+        "activation endless cannot be tried: the process made no progress for 10 s"
+        in RunFolder(tmp_path / "runs", failed[0]).failure
+    )
 
 
 def test_an_error_of_a_worker_is_the_studys(runs, tmp_path):
     runs[0].config["data"]["init_args"] |= {"sample": False, "dataset": "./nowhere"}
-    jobs = [Job(run.id, (run,), 1) for run in runs]
+    jobs = [Job((run,), 1) for run in runs]
     with pytest.raises(ActlabError, match="nowhere"):
-        workers.work(jobs, tmp_path, ignore, TWO)
+        train(jobs, tmp_path)
     assert _gone()
 
 

@@ -60,14 +60,15 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
     runs = reading.load("mine.yaml").runs()
     readers = {
         "engine.json": ({"jobs": 1, "threads": 0, "compiled": False, "products": "default"}, _decided),
-        "stacks.json": (
-            [{"id": "ab", "members": [runs[0].id], "threads": 1}],
-            lambda root: _stacks(root, runs),
+        "stacks/ab/stack.json": (
+            {"members": [runs[0].id], "threads": 1, "parts": [[runs[0].id]]},
+            lambda root: packing.begun(root, runs, {runs[0].id}),
         ),
         "logger.json": ({"id": "abc"}, id_in),
     }
     for name, (content, read) in readers.items():
         for case, changed, _ in retyped(content):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(json.dumps(changed))
             faults[name, case] = tried(partial(_error_of, read, root))[1]
     failed = root / runs[0].id / "failed.json"
@@ -83,10 +84,6 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
 
 def _decided(root):
     settings.decide(root, 1, None, True)
-
-
-def _stacks(runs, root):
-    packing.read_stacks(root, runs, set())
 
 
 def _error_of(read, root):

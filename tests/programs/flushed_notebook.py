@@ -30,5 +30,5 @@ denormal()  # starts torch's threads
 seen: set[int] = set()
 torch.nn.modules.module.register_module_forward_hook(note)
 with contextlib.suppress(AbortedError):
-    actlab.run_study("demo", runs_dir=FOLDER, seeds=2, reference="relu", settings=SETTINGS)
+    actlab.run_study("demo", runs_dir=FOLDER, seeds=2, reference="relu", settings=SETTINGS, jobs=0)
 print("seen", *sorted(seen), "after", denormal())

@@ -88,7 +88,7 @@ def test_broken_units_are_named_before_training_and_the_study_goes_on(study, pro
     written = dict.fromkeys(("Twice", "undeclared_function"), "hand_written_gradients")
     files = {unit: written.get(unit, "failing_activations") for unit in BROKEN}
     units = [word for unit, file in files.items() for word in ("--activation", f"./{file}.py:{unit}")]
-    outcome = study("run", *units)
+    outcome = study("run", "--jobs", "1", *units)
     assert outcome.code == 1, outcome.err
     for unit, words in BROKEN.items():
         assert f"activation {unit} {words}" in outcome.out

@@ -309,9 +309,9 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     monkeypatch.chdir(tmp_path)
     short = STUDY.replace("model.activation: [relu, elu]\n  model.optimizer.lr: [1.0e-2, 1.0e-3]", ACTIVATIONS)
     (tmp_path / "tiny.yaml").write_text(short.replace("select: {tune: [model.optimizer.lr]}\n", ""))
-    first = cli("study", "run", "tiny.yaml", "--activation", "silu").out.splitlines()
+    first = cli("study", "run", "tiny.yaml", "--activation", "silu", "--jobs", "1").out.splitlines()
     assert first[-2].startswith("Enough seeds for a verdict, about ")
-    assert first[-1] == "  actlab study run tiny.yaml --activation silu --seeds 8 --reference gelu"
+    assert first[-1] == "  actlab study run tiny.yaml --activation silu --jobs 1 --seeds 8 --reference gelu"
     broken = tmp_path / "broken.py"
     broken.write_text("def flat(x):\n    return x.mean()\n")
     alone = cli("study", "run", "tiny.yaml", "--activation", "silu", "--activation", f"{broken}:flat")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from actlab.cli import estimates, scoreboard
-from actlab.engines.processes import Here
+from actlab.engines.workers import Inline
 from actlab.studies import reading
 from actlab.studies.folders import FINISHED, RunFolder
 
@@ -87,7 +87,7 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
     monkeypatch.setattr(estimates, "measure_costs", lambda *given, rounds: [*timed.values()])
 
-    helper = Here()
+    helper = Inline()
     monkeypatch.setattr(helper, "call", lambda function, run: 10)
     # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs each.
     assert estimates.remaining(study, tmp_path, helper, 1) == 4 * 2 * (3 * 5 + 15) * 50 * 10

@@ -200,7 +200,7 @@ def _add_run_options(sub: ArgumentParser) -> None:
         "--shard",
         type=shard,
         metavar="I/N",
-        help="train jobs I, I+N, … only, without locks: for an array of N starts on a folder without file locks",
+        help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do not work",
     )
 
 

@@ -130,12 +130,9 @@ def _partial(root: Path) -> Iterator[Item]:
 
 def _stacks(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
     """Yield the states of stacks that no unfinished run of the plan needs."""
-    kept = [path for path in sorted((root / "stacks").glob("[!.]*")) if any(path.glob("*"))]
-    if not kept:
-        return
-    members = {entry["id"]: entry["members"] for entry in stacks.read(root)}
-    for path in kept:
-        runs = tuple(members.get(path.name, ()))
+    members = {one.folder.name: tuple(one.members) for one in stacks.begun(root)}
+    for path in sorted((root / stacks.FOLDER).glob("[!.]*")):
+        runs = members.get(path.name, ())
         if all((root / name / "result.json").exists() for name in runs):
             about = "state of a stack whose runs have ended" if runs else "state of a stack that is not in use"
             yield Item(LEFT_OVER, path, about, size_of(path), runs)

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import actlab
+from actlab import engines
 from actlab.engines import pool
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, described, one_line
@@ -239,7 +239,7 @@ class Home(NamedTuple):
 @cache
 def facts() -> dict[str, str]:
     """Return versions, and a digest of actlab's source, by name."""
-    folder, code = Path(actlab.__file__).parent, hashlib.sha256()
+    folder, code = Path(engines.__file__).parents[1], hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         code.update(str(file.relative_to(folder)).encode() + file.read_bytes())
     return {**versions(), "actlab's source": code.hexdigest()[:12]}

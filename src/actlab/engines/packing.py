@@ -138,7 +138,7 @@ def form_stacks(
             reasons[reason] = None
             continue
         samples = getattr(experiment.data, "batch_size", SMALL)
-        size = for_all(len(group), max_stack, settings.jobs, len(groups))
+        size = for_all(len(group), max_stack, max(1, settings.jobs), len(groups))
         for part in even_parts(group, size):
             found.append(Job(tuple(part), settings.threads or threads_for(len(part) * samples)))
     return found, list(reasons)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from actlab.engines import requests
 from actlab.engines.jobs import Job
 from actlab.engines.requests import Arranged
-from actlab.engines.workers import STALLED, EndedError, Worker
+from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.runtime import signals
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder
@@ -132,7 +132,10 @@ def train_here(
     def report(_: str, name: str, fraction: float) -> None:
         progress(runs[name], fraction)
 
-    return [job for job in jobs if not requests.train(report, job, root, found.apart, logger, True)]
+    here = Inline()
+    found.settings.apply()
+    arguments = (root, found.apart, logger, True)
+    return [job for job in jobs if not here.call(requests.train, job, *arguments, on=report)]
 
 
 def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:

@@ -115,9 +115,7 @@ def run_stage(study: Study, root: Path, engine: Engine, worker: Worker | Inline,
         Number of runs and evaluations that failed.
     """
     runs = study.runs()
-    for run in runs:
-        RunFolder(root, run).tidy()
-    stacks.end(root, (run.id for run in runs if RunFolder(root, run).finished))
+    _tidy(runs, root)
     todo = unfinished(runs, root)
     if todo and engine.shard is None:
         with locks.alone(root, locks.DECIDING):
@@ -131,12 +129,21 @@ def run_stage(study: Study, root: Path, engine: Engine, worker: Worker | Inline,
     if line := ignored(runs, root):
         print(line)
     failed = train(study, todo, root, engine, worker) if todo else 0
+    _tidy(runs, root)
     if engine.shard is None:
         failed += measure(study, root, worker)
     if study.probes:
         with phase("evaluating probes"):
             failed += evaluate(study, runs, root, engine, worker)
     return failed
+
+
+def _tidy(runs: Sequence[Run], root: Path) -> None:
+    """Delete what runs that have finished no longer need, also what a killed process left."""
+    finished = [run for run in runs if RunFolder(root, run).finished]
+    for run in finished:
+        RunFolder(root, run).tidy()
+    stacks.end(root, (run.id for run in finished))
 
 
 def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from actlab import experiments
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.recording import LoggerFactory, Progress, Recorder
-from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.storage.checkpoints import AtomicCheckpointIO, is_resumable
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
@@ -36,7 +36,7 @@ def train(
         trainer.logger = logger(run)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
-    resume = folder.checkpoint if folder.started else None
+    resume = folder.checkpoint if folder.started and is_resumable(folder.checkpoint, folder.remedy) else None
     with threads(number or threads_for(getattr(data, "batch_size", None) or SMALL)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:

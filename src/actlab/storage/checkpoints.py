@@ -85,6 +85,15 @@ def write_weights(
     writer.save_checkpoint(checkpoint, path)
 
 
+def is_resumable(path: Path, remedy: str) -> bool:
+    """Return whether training can resume from a checkpoint: it holds more than the weights of an ended run.
+
+    Raises:
+        ActlabError: if the file is damaged.
+    """
+    return "optimizer_states" in read(path, remedy=remedy)
+
+
 def epochs_of(checkpoint: Mapping[str, Any]) -> int:
     """Return the number of trained epochs of a checkpoint of `write_weights`."""
     return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)

@@ -36,9 +36,9 @@ def check(root: Path) -> None:
         reason = f"mounted with {', '.join(sorted(options))}"
     else:
         try:
-            with FileLock(path, fallback_to_soft=False), suppress(Timeout):
-                with FileLock(path, timeout=0, fallback_to_soft=False):  # another open file, as in a process
-                    reason = "two processes would hold the same lock"
+            again = FileLock(path, timeout=0, fallback_to_soft=False)  # another open file, as of a process
+            with FileLock(path, fallback_to_soft=False), suppress(Timeout), again:
+                reason = "two processes would hold the same lock"
         except (OSError, NotImplementedError) as error:
             reason = str(error)
     if reason:
