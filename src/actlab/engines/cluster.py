@@ -255,9 +255,9 @@ def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, st
     from actlab.engines.settings import quiet
     from actlab.runtime.denormals import flush_denormals
 
-    os.chdir(home.folder)
-    sys.path[:] = home.path
     home.check()
+    os.chdir(home.folder)
+    sys.path += [folder for folder in home.path if folder not in sys.path]  # for the user's own modules
     flush_denormals()
     said = io.StringIO()
     with quiet(), redirect_stdout(said):
