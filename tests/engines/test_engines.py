@@ -257,7 +257,7 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
     given = ("-c", folder / "config.yaml") if with_config else ()
     outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
     assert outcome.code == 0, outcome.err
-    final = result(tmp_path, run)["final"]["test/error"]
+    final = result(tmp_path, run)["summary"]["test/error"][""]["last"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == counted(final)
     for path in checkpoint.parent.glob("*.ckpt"):
         task = ClassificationTask.load_from_checkpoint(path)

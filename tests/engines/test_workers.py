@@ -18,6 +18,7 @@ from actlab.engines.jobs import Job
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from actlab.studies.states import state_of
 from tiny_study import KilledError, ignore, load, metrics, result
 
 TWO = Settings(jobs=2, threads=1)
@@ -111,7 +112,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
     assert workers.work([Job(r.id, (r,), 1) for r in (safe, deadly)], tmp_path, ignore, TWO) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).failure
+    assert "ended by signal 9 in 3 attempts" in state_of(RunFolder(tmp_path, deadly)).reason
 
 
 def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):

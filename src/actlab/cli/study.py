@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
-from actlab.cli.study_clean import clean, unlock
+from actlab.cli.study_clean import LEFT_OVER, OTHERS, clean, unlock
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import stages
 from actlab.engines.checking import check
-from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
 from actlab.engines.running import Engine, ignored, run
 from actlab.errors import ActlabError, Parser
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.states import FAILED
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster

@@ -26,7 +26,7 @@ from actlab.random.seeding import own_generators
 from actlab.random.streams import seeded
 from actlab.runtime import signals
 from actlab.runtime.modules import evaluating
-from actlab.storage.files import write_sealed
+from actlab.storage.files import write_json
 from actlab.studies.folders import COSTS
 from actlab.studies.plan import Run
 from actlab.tasks import Batch, Task
@@ -283,4 +283,4 @@ def write(costs: Sequence[dict[str, Any]], root: Path, kept: Iterable[Mapping[st
         root: the study's folder.
         kept: earlier entries, such as those of an earlier stage.
     """
-    write_sealed(root / COSTS, [*kept, *costs])
+    write_json(root / COSTS, [*kept, *costs])

@@ -24,7 +24,7 @@ from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.stacking import task as stacking
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 from actlab.studies import locks, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import MAX_STACK, Run
@@ -71,7 +71,7 @@ def pack(
     known = read_stacks(root, runs, unfinished)
     placed = {run.id for job in known for run in job.runs}
     unplaced = unfinished - placed
-    free = [run for run in runs if run.id in unplaced and not folders[run.id].started]
+    free = [run for run in runs if run.id in unplaced and not folders[run.id].checkpoint.exists()]
     settings = settings or Settings()
     new, reasons = form_stacks(free, root, max_stack, settings) if stacked else ([], [])
     stacks.write(root, map(_entry, new))
@@ -98,7 +98,7 @@ def form_stacks(
         if (reason := reason_against(experiment)) is None:
             if key not in tried:
                 tried[key] = stack_trial.difference(group) or ""
-                write_sealed(root / TRIALS, tried)
+                write_json(root / TRIALS, tried)
             reason = tried[key]
         if reason:
             reasons[reason] = None

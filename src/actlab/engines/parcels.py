@@ -16,7 +16,7 @@ from typing import NamedTuple
 from actlab.errors import ActlabError, one_line
 from actlab.storage.files import regular, write_atomically
 
-_PARTIAL = re.compile(r"\..*\.partial")  # hidden folders of `actlab.storage.files.scratch`
+_PARTIAL = re.compile(r"\..*\.partial")  # hidden folders of `actlab.storage.files.temporary`
 # Training writes in this order, so a killed process leaves a prefix. The last pattern that matches counts.
 _ORDER = (
     ".*",  # config, rows, unit statistics

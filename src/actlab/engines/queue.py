@@ -98,7 +98,8 @@ def check_sources(job: Job) -> None:
 
 def is_over(job: Job, root: Path) -> bool:
     """Return whether all runs of a job have finished, or failed in this start of the study."""
-    return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in job.runs))
+    folders = [RunFolder(root, run) for run in job.runs]
+    return all(folder.finished or folder.failure_file.exists() for folder in folders)
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

@@ -24,11 +24,11 @@ from actlab.engines.preparation import (
 from actlab.engines.progress import Display, phase
 from actlab.storage.files import DamagedError
 from actlab.studies import locks
-from actlab.studies.ended import finished_in
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
@@ -178,7 +178,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
     """Return the ids of finished runs that share a name with ``runs``, but not settings, data or code."""
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
-    return finished_in(root, lambda name: name not in names and name.rpartition("-")[0] in alike)
+    return [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:
@@ -223,7 +223,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, helper:
             f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; start "
             "the study again when it has ended, or wait for it with --wait"
         )
-    failed = {run.id: failure for run in todo if (failure := RunFolder(root, run).failure)}
+    states = {run.id: state_of(RunFolder(root, run)) for run in todo}
+    failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     for name, failure in failed.items():
         print(f"{name} failed: {failure}")
     return len(faults) + len(failed)

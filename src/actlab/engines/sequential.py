@@ -36,7 +36,7 @@ def train(
         trainer.logger = logger(run)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
-    resume = folder.checkpoint if folder.started else None
+    resume = folder.checkpoint if folder.checkpoint.exists() else None
     with threads(number or threads_for(getattr(data, "batch_size", None) or SMALL)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from actlab.errors import ActlabError
 from actlab.random import streams
 from actlab.runtime import matmul
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
@@ -101,7 +101,7 @@ def decide(root: Path, updates: int, jobs: int | None, single_device: bool) -> t
         said.append(reason)
         wanted = replace(wanted, compiled=False)
     if not known:
-        write_sealed(path, asdict(wanted))
+        write_json(path, asdict(wanted))
     return wanted, said
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from actlab.engines.parcels import packed, unpacked
 from actlab.errors import ActlabError
 from actlab.storage import contents
-from actlab.storage.files import at_home, cache_folder, replacing, resolved
+from actlab.storage.files import at_home, cache_folder, resolved, temporary
 from actlab.studies.plan import Run
 
 DATA = "ACTLAB_DATA"  # environment variable: a folder of data on this machine
@@ -114,10 +114,11 @@ def receive(source: Source, content: bytes) -> None:
     files = unpacked(content, (_CODE, _DATA))
     shutil.rmtree(source.kept, ignore_errors=True)
     try:
-        with replacing(source.kept) as partial:
+        with temporary(source.kept.parent, source.kept.name, folder=True) as partial:
             for name, data in files.items():
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)
                 (partial / name).write_bytes(data)
+            partial.replace(source.kept)
     except OSError:
         if not source.kept.exists():  # else another process of this machine has written it meanwhile
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ import pyarrow.parquet as pq
 
 from actlab.errors import reason
 from actlab.storage.files import DamagedError, regular
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = npt.NDArray[np.float64]
 Key = tuple[str, str]
@@ -127,8 +130,25 @@ def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Serie
         DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
     """
     table = table_of(file, needed)
-    keys, numbers = _keys(table, prefix)
-    return _series(keys, numbers, _numbers(table, "epoch"), _numbers(table, "value"))
+    texts = [table[column].to_pylist() for column in _TEXTS if column in table.column_names]
+    epochs, values = _numbers(table, "epoch").round(_DIGITS).tolist(), _numbers(table, "value").tolist()
+    found: dict[Key, dict[float, float]] = {}
+    for epoch, value, split, metric, *condition in zip(epochs, values, *texts, strict=True):
+        name = f"{split}/{metric}" if split else metric or ""
+        found.setdefault((prefix + name, (condition and condition[0]) or ""), {})[epoch] = value
+    ordered = sorted(found.items(), key=lambda item: min(item[1]))
+    return {key: _series(by_epoch) for key, by_epoch in ordered}
+
+
+def _series(by_epoch: Mapping[float, float]) -> Series:
+    epochs = np.array([*by_epoch])
+    values, order = np.array([*by_epoch.values()]), np.argsort(epochs, kind="stable")
+    return Series(epochs[order], values[order])
+
+
+def write(frame: pd.DataFrame, file: Path) -> None:
+    """Write a data frame to a parquet file whose pages have checksums, which `table_of` verifies."""
+    frame.to_parquet(file, index=False, write_page_checksum=True)
 
 
 def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) -> Any:
@@ -146,21 +166,26 @@ def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) 
         DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
     """
     try:
-        with pq.ParquetFile(regular(file)) as opened:
-            schema = opened.schema_arrow
-            _check(schema, needed)
-            table = opened.read([name for name in columns if name in schema.names], use_threads=False)
-            table.validate(full=True)
-            return table
+        content = regular(file).read_bytes()
+        opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        schema = opened.schema_arrow
+        _check(schema, needed)
+        table = opened.read([name for name in columns if name in schema.names], use_threads=False)
+        table.validate(full=True)
+        if len(table) != opened.metadata.num_rows:  # no checksum covers the numbers of rows
+            raise ValueError(f"{len(table)} rows, not {opened.metadata.num_rows}")
+        return table
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
 
 
 def _check(schema: Any, needed: Sequence[str]) -> None:
-    """Raise a ValueError if a column is missing, occurs twice or has a wrong type."""
+    """Raise a ValueError if a column is missing, unknown, occurs twice or has a wrong type."""
     if missing := [name for name in needed if name not in (*schema.names, "condition")]:
         raise ValueError(f"missing columns {', '.join(missing)}; required are {', '.join(needed)}")
-    for name in (name for name in schema.names if name in _ROW):
+    if unknown := [name for name in schema.names if name not in _ROW]:  # no checksum covers names of columns
+        raise ValueError(f"unknown column {unknown[0][:40]!r}; known are {', '.join(_ROW)}")
+    for name in schema.names:
         field = schema.field(name) if schema.names.count(name) == 1 else None
         if field is None or not any(is_kind(field.type) for is_kind in _ROW[name]):
             found = f"has type {field.type}" if field else "occurs twice"
@@ -169,44 +194,3 @@ def _check(schema: Any, needed: Sequence[str]) -> None:
 
 def _numbers(table: Any, column: str) -> Array:
     return np.asarray(table[column].cast(pa.float64(), safe=False).to_numpy(), float)
-
-
-def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:
-    """Return the keys in a table, and for each row the index of its key; shape ``[rows]``."""
-    codes, words = np.zeros(len(table), np.intp), []
-    for column in _TEXTS:
-        texts, own = _encoded(table[column]) if column in table.column_names else ([""], 0)
-        codes = codes * len(texts) + own
-        words.append(texts)
-    used, rows = np.unique(codes, return_inverse=True)
-    splits, metrics, conditions = np.unravel_index(used, [len(texts) for texts in words])
-    named = [
-        (prefix + f"{words[0][s]}/{words[1][m]}".removeprefix("/"), words[2][c])
-        for s, m, c in zip(splits, metrics, conditions, strict=True)
-    ]
-    places = {key: place for place, key in enumerate(dict.fromkeys(named))}
-    return list(places), np.array([places[key] for key in named], np.intp)[rows]
-
-
-def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return the distinct texts of a column, at least one, and for each row the index of its text."""
-    texts = column.cast(pa.string())
-    encoded = (texts.fill_null("") if texts.null_count else texts).combine_chunks().dictionary_encode()
-    return encoded.dictionary.to_pylist() or [""], encoded.indices.to_numpy().astype(np.intp)
-
-
-def _series(
-    keys: Sequence[Key], numbers: npt.NDArray[np.intp], epochs: Array, values: Array
-) -> dict[Key, Series]:
-    """Group rows into series; ``numbers`` holds the index of each row's key."""
-    epochs = epochs.round(_DIGITS)
-    order = np.lexsort((epochs, numbers))  # stable: rows at one epoch stay in the order of the file
-    numbers, epochs = numbers[order], epochs[order]
-    other = np.diff(numbers, append=-1) != 0
-    kept = np.flatnonzero(other | (np.diff(epochs, append=math.inf) != 0))
-    order, numbers, epochs = order[kept], numbers[kept], epochs[kept]
-    values = values[order]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    ends = [*starts[1:], len(numbers)]
-    first = np.lexsort((order[starts], epochs[starts]))
-    return {keys[numbers[s := starts[i]]]: Series(epochs[s : ends[i]], values[s : ends[i]]) for i in first}

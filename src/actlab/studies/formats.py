@@ -20,7 +20,6 @@ class Result(TypedDict):
     point: NotRequired[Point]
     sources: NotRequired[dict[str, str]]
     identity: NotRequired[str]
-    final: NotRequired[dict[str, float]]
     summary: NotRequired[dict[str, dict[str, Summed]]]
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
@@ -29,7 +28,6 @@ class Result(TypedDict):
     seconds: NotRequired[float]
     versions: NotRequired[dict[str, str]]
     hardware: NotRequired[str]
-    files: NotRequired[dict[str, str]]
 
 
 class Summed(TypedDict):
@@ -40,14 +38,6 @@ class Summed(TypedDict):
     lowest_epoch: float
     highest: float
     highest_epoch: float
-
-
-class Placed(TypedDict):
-    """``point.json``: which run a folder belongs to."""
-
-    id: str
-    seed: int
-    point: Point
 
 
 class Failure(TypedDict):

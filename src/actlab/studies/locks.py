@@ -20,7 +20,7 @@ from filelock import BaseFileLock, FileLock, StrictSoftFileLock, Timeout
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.storage.files import read_json, regular, write_sealed
+from actlab.storage.files import read_json, regular, write_json
 from actlab.studies import stacks
 
 FOLDER, KIND, PROBE = ".locks", "kind.json", "probe"
@@ -74,7 +74,7 @@ def settle(root: Path) -> str:
                 f"file locks do not work in {root} on {socket.gethostname()} ({reason}), but other processes "
                 f"have used them there: wait until none trains there and delete {folder}"
             )
-        write_sealed(folder / KIND, {"kind": "soft"})
+        write_json(folder / KIND, {"kind": "soft"})
     return f"{root} uses lock files; after a process was killed, `actlab study unlock` frees its runs"
 
 

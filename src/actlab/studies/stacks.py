@@ -11,7 +11,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, regular, write_sealed
+from actlab.storage.files import read_json, regular, write_json
 
 FILE = "stacks.json"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
@@ -41,7 +41,7 @@ def write(root: Path, new: Iterable[Stack], without: Collection[str] = ()) -> No
     """Add stacks that are not there yet, and delete those with the ids ``without``."""
     known = [entry for entry in read(root) if entry["id"] not in without]
     ids = {entry["id"] for entry in known}
-    write_sealed(root / FILE, [*known, *(entry for entry in new if entry["id"] not in ids)])
+    write_json(root / FILE, [*known, *(entry for entry in new if entry["id"] not in ids)])
 
 
 def locks(root: Path, runs: Iterable[str]) -> list[str]:
