@@ -300,7 +300,7 @@ def test_runs_that_differ_are_trained_one_by_one_and_tried_once(runs, tmp_path, 
     wanted = runs("model.network.middle=tied")
     first = packing.pack(wanted, tmp_path)
     assert [len(job.runs) for job in first.jobs] == [1] * 4
-    assert first.reasons == list(json.loads((tmp_path / "trials.json").read_text()).values())[1:]
+    assert first.reasons == list(json.loads((tmp_path / "trials.json").read_text()).values())
     assert packing.pack(wanted, tmp_path) == first
     assert len(tried) == 1
 

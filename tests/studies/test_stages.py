@@ -311,7 +311,7 @@ def test_a_probe_is_added_to_a_finished_study(study, tmp_path, kept):
 
 def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study, tmp_path, probed):
     shutil.copytree(probed, tmp_path / "runs")
-    probes = sorted(tmp_path.glob("runs/mine/*/probes/noise.parquet"))
+    probes = sorted(tmp_path.glob("runs/mine/*/probes/noise-*.parquet"))
     times = {p: p.stat().st_mtime_ns for p in probes}
     probes[0].unlink()
     probes[1].write_bytes(probes[1].read_bytes()[:100])
@@ -319,7 +319,8 @@ def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study,
     changed = [p.stat().st_mtime_ns != times[p] for p in probes]
     assert changed == [True, True, False, False]
     study(PROBED + NOISE.replace("1.0]", "1.0, 2.0]"), "run")
-    assert all("noise=2" in set(pd.read_parquet(p)["condition"]) for p in probes)
+    assert all("noise=2" in set(pd.read_parquet(p.parent)["condition"]) for p in probes)
+    assert not any(p.exists() for p in probes)
 
 
 def test_a_run_without_its_probe_is_named_below_the_table(study, tmp_path, probed):
@@ -344,7 +345,7 @@ def test_probes_of_kept_checkpoints(study, tmp_path, kept):
     for folder in (tmp_path / "runs/mine").glob("*-seed*"):
         names = {p.name for p in (folder / "checkpoints").iterdir()}
         assert names == {"last.ckpt", "best.ckpt", "epoch=0.ckpt", "epoch=1.ckpt"}
-        rows = pd.read_parquet(folder / "probes/noise.parquet")
+        rows = pd.read_parquet(folder / "probes")
         assert set(rows["epoch"]) >= {0, 1}
         losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index("epoch")["value"]
         assert losses[0].max() > losses[1].max()  # learning

@@ -1,9 +1,9 @@
 """Files of probe results in run folders: ``probes/<name>-<digest>.parquet``.
 
 The digest is that of the request. It follows from the study file alone, so stale results are detected before
-anything is evaluated. The digest of the ``version`` of the probe's class follows, if it has one. A file of this
-name is the answer; a run has one file for each probe. Older archives hold ``<name>.parquet``, with the digests
-in a record ``<name>.json``.
+anything is evaluated. The digest of the ``version`` of the probe's class follows, if it has one. An undamaged
+file of this name is the answer; a run has one file for each probe. Older archives hold ``<name>.parquet``, with
+the digests in a record ``<name>.json``.
 """
 
 from __future__ import annotations
@@ -76,14 +76,15 @@ def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
 
 
 def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any]) -> bool:
-    """Return whether a run's folder has the answer to a request; arguments as for `file_of`."""
-    if file_of(folder, name, questions, version).exists():
-        return True
+    """Return whether a run's folder has the undamaged answer to a request; arguments as for `file_of`."""
     try:
-        found = read_json(folder / "probes" / f"{name}.json", _Record, _REMEDY)
+        if (file := file_of(folder, name, questions, version)).exists():
+            series.table_of(file, Row._fields)
+            return True
+        found = read_json((old := folder / "probes" / f"{name}.json"), _Record, _REMEDY)
+        return found["answered"] == digest_of([*questions, *version]) and old.with_suffix(".parquet").exists()
     except DamagedError:
         return False
-    return found["answered"] == digest_of([*questions, *version])
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
