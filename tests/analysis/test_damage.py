@@ -104,4 +104,4 @@ def test_no_bit_of_a_file_of_rows_changes_what_is_read(tmp_path: Path) -> None:
 
 def listed(file: Path) -> Any:
     """What a file of rows holds, in order."""
-    return [(key, *(part.tolist() for part in found)) for key, found in series.read(file, Row._fields).items()]
+    return [(key, *(part.tolist() for part in found)) for key, found in series.read(file).items()]

@@ -66,20 +66,12 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     assert [values.tolist() for values in loaded.series[run.id, "both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
 
 
-def test_files_without_conditions_are_read_as_having_none(tmp_path: Path) -> None:
-    plan, run, folder = written(tmp_path)
-    file = folder / "metrics.parquet"
-    pd.read_parquet(file).drop(columns="condition").to_parquet(file)
-    (folder / "result.json").write_text(json.dumps({"id": run.id, "status": FINISHED}))  # as it was then
-    assert (run.id, "test/error", "") in results.load(plan, tmp_path).series
-
-
 def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
     (line,) = results.load(plan, tmp_path).left_out
-    assert f"{file} is damaged (missing columns step, value" in line
+    assert f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
     file.unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
     with pytest.raises(ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"):

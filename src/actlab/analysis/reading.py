@@ -15,7 +15,7 @@ from actlab.storage import series
 from actlab.storage.files import DamagedError, read_json
 from actlab.storage.series import Key, Series, Summary
 from actlab.studies import probe_files
-from actlab.studies.folders import COSTS, Row, RunFolder
+from actlab.studies.folders import COSTS, RunFolder
 from actlab.studies.formats import Cost, Result
 from actlab.studies.plan import Run
 
@@ -41,7 +41,7 @@ class Recorded:
         Raises:
             DamagedError: if their file is damaged.
         """
-        return series.read(self.metrics, Row._fields)
+        return series.read(self.metrics)
 
     def __getitem__(self, key: Key) -> Series:
         return self.probed[key] if key in self.probed else self.trained[key]
@@ -93,7 +93,7 @@ class Read(NamedTuple):
     Args:
         series: series of training and probes. A name is ``split/metric``, or the metric alone if it has no
             split; for a probe, the name is prefixed with the name of the probe's file and a slash.
-        results: ``result.json`` of each run, without the summaries.
+        results: ``result.json`` of each run.
         left_out: one line, with the remedy, for each run that is left out because of a damaged file, and for
             each probe whose definition has changed.
     """
@@ -122,7 +122,7 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
         if folder.finished:
             try:
                 result = folder.result()
-                recorded[folder.run.id], old = _recorded(folder, result.pop("summary", None), wanted)
+                recorded[folder.run.id], old = _recorded(folder, result["summary"], wanted)
             except DamagedError as error:
                 left_out.append(str(error))
                 continue
@@ -137,7 +137,7 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
 
 
 def _recorded(
-    folder: RunFolder, summary: Mapping[str, Any] | None, wanted: Mapping[str, str]
+    folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> tuple[Recorded, list[str]]:
     """Return what a run recorded, and the names of its probes whose measurements answer another request.
 
@@ -145,17 +145,14 @@ def _recorded(
         DamagedError: if a file is damaged.
         ActlabError: if a probe measured a name recorded in training.
     """
-    if summary is None:  # a result of a very old version
-        trained = series.summaries(series.read(folder.metrics, Row._fields))
-    else:
-        trained = series.from_entry(summary)
+    trained = series.from_entry(summary)
     names = {name for name, _ in trained}
     probed, old = dict[Key, Series](), []
     for probe, (question, file) in probe_files.found_in(folder.path).items():
         if wanted.get(probe, question) != question:
             old.append(probe)
             continue
-        found = probe_files.read(file, probe)
+        found = series.read(file, f"{probe}/")
         if both := [name for name, _ in found if name in names]:
             raise ActlabError(f"{file} holds {min(both)}, which training recorded too; rename the probe")
         probed.update(found)

@@ -33,7 +33,7 @@ from actlab.stacking.task import stacked_quantity
 from actlab.storage import checkpoints, series
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
-from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Probe, Run
 from actlab.studies.states import state_of
@@ -175,8 +175,8 @@ def _has_checkpoint(folder: RunFolder, name: str) -> bool:
     path, keep = folder.kept(name), folder.run.keep
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
-    rows = series.table_of(folder.metrics, Row._fields, Row._fields).to_pylist()
-    best = best_of(keep, (Row(**{**row, "condition": row.get("condition") or ""}) for row in rows))
+    recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
+    best = best_of(keep, (Row(e, 0, *split_name(keep.best), "", v) for e, v in zip(*recorded, strict=True)))
     return best is not None and best[0] == checkpoints.epochs_of(checkpoints.read(path))
 
 

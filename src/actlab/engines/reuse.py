@@ -15,7 +15,7 @@ from pathlib import Path
 from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import damaged_part, regular, temporary, write_json
-from actlab.studies.folders import Row, RunFolder
+from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
 
@@ -66,7 +66,7 @@ def _complete(folder: RunFolder) -> bool:
         return False
     try:
         found = folder.result()
-        series.read(folder.metrics, Row._fields)
+        series.read(folder.metrics)
         names = ("last", *(f"epoch={epoch}" for epoch in keep.epochs)) if found["last_good_epoch"] else ()
         return found["seed"] == folder.run.seed and not any(damaged_part(folder.kept(name)) for name in names)
     except (ActlabError, KeyError):

@@ -7,7 +7,7 @@ that name an epoch, need the series.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,6 @@ Key = tuple[str, str]
 """Name and condition. The name is ``split/metric``, or only the metric if there is no split."""
 
 _TEXTS = ("split", "metric", "condition")
-_READ = ("epoch", "value", *_TEXTS)
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),
@@ -36,7 +35,6 @@ _TEXT = (
 )
 # Column → predicates of the allowed types.
 _ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys(_TEXTS, _TEXT)
-_ROW_WORDS = ("numbers", "text")
 _REMEDY = "delete it, and run the study again"
 _DIGITS = 6  # fractions of an epoch come from divisions; rounding makes equal epochs identical
 
@@ -115,27 +113,29 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
     }
 
 
-def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Series]:
+def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     """Read the series in a parquet file of rows; the last of several rows at one epoch counts.
 
     Args:
         file: path of the parquet file.
-        needed: required columns; ``condition`` may be missing, because old files lack it.
         prefix: prefix of the names of the series.
 
     Returns:
         The series by name and condition, in the order in which the run first recorded them.
 
     Raises:
-        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
+        DamagedError: if the file cannot be read, or its columns are not those of rows.
     """
-    table = table_of(file, needed)
-    texts = [table[column].to_pylist() for column in _TEXTS if column in table.column_names]
+    try:
+        table = _table(regular(file).read_bytes())
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
     epochs, values = _numbers(table, "epoch").round(_DIGITS).tolist(), _numbers(table, "value").tolist()
+    texts = (table[column].to_pylist() for column in _TEXTS)
     found: dict[Key, dict[float, float]] = {}
-    for epoch, value, split, metric, *condition in zip(epochs, values, *texts, strict=True):
+    for epoch, value, split, metric, condition in zip(epochs, values, *texts, strict=True):
         name = f"{split}/{metric}" if split else metric or ""
-        found.setdefault((prefix + name, (condition and condition[0]) or ""), {})[epoch] = value
+        found.setdefault((prefix + name, condition or ""), {})[epoch] = value
     ordered = sorted(found.items(), key=lambda item: min(item[1]))
     return {key: _series(by_epoch) for key, by_epoch in ordered}
 
@@ -147,49 +147,30 @@ def _series(by_epoch: Mapping[float, float]) -> Series:
 
 
 def write(frame: pd.DataFrame, file: Path) -> None:
-    """Write a data frame to a parquet file whose pages have checksums, which `table_of` verifies."""
+    """Write a data frame to a parquet file whose pages have checksums, which `read` verifies."""
     frame.to_parquet(file, index=False, write_page_checksum=True)
 
 
-def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) -> Any:
-    """Read columns of a parquet file of rows and check their types; all such files are read by this function.
-
-    Args:
-        file: file that training or a probe recorded.
-        needed: required columns, as for `read`.
-        columns: columns to return if the file has them.
-
-    Returns:
-        A pyarrow table.
+def _table(content: bytes) -> Any:
+    """Return the rows in a parquet file.
 
     Raises:
-        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
+        ValueError: if columns or types are not those of rows, or rows are missing; no checksum covers these.
+        OSError: if a page does not match its checksum.
     """
-    try:
-        content = regular(file).read_bytes()
-        opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        schema = opened.schema_arrow
-        _check(schema, needed)
-        table = opened.read([name for name in columns if name in schema.names], use_threads=False)
-        table.validate(full=True)
-        if len(table) != opened.metadata.num_rows:  # no checksum covers the numbers of rows
-            raise ValueError(f"{len(table)} rows, not {opened.metadata.num_rows}")
-        return table
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
-
-
-def _check(schema: Any, needed: Sequence[str]) -> None:
-    """Raise a ValueError if a column is missing, unknown, occurs twice or has a wrong type."""
-    if missing := [name for name in needed if name not in (*schema.names, "condition")]:
-        raise ValueError(f"missing columns {', '.join(missing)}; required are {', '.join(needed)}")
-    if unknown := [name for name in schema.names if name not in _ROW]:  # no checksum covers names of columns
-        raise ValueError(f"unknown column {unknown[0][:40]!r}; known are {', '.join(_ROW)}")
-    for name in schema.names:
-        field = schema.field(name) if schema.names.count(name) == 1 else None
-        if field is None or not any(is_kind(field.type) for is_kind in _ROW[name]):
-            found = f"has type {field.type}" if field else "occurs twice"
-            raise ValueError(f"the column {name} {found}; it must hold {_ROW_WORDS[name in _TEXTS]}")
+    opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    if sorted(opened.schema_arrow.names) != sorted(_ROW):
+        found = ", ".join(opened.schema_arrow.names)[:100]
+        raise ValueError(f"the columns are {found or 'missing'}; they must be {', '.join(_ROW)}")
+    for field in opened.schema_arrow:
+        if not any(is_kind(field.type) for is_kind in _ROW[field.name]):
+            words = "text" if field.name in _TEXTS else "numbers"
+            raise ValueError(f"the column {field.name} has type {field.type}; it must hold {words}")
+    table = opened.read(use_threads=False)
+    table.validate(full=True)
+    if len(table) != opened.metadata.num_rows:
+        raise ValueError(f"{len(table)} rows, not {opened.metadata.num_rows}")
+    return table
 
 
 def _numbers(table: Any, column: str) -> Array:

@@ -154,7 +154,7 @@ class RunFolder:
             DamagedError: if the file is damaged, or belongs to another run.
         """
         found = read_json(self._result, Result, self.remedy)
-        if found["id"] != self.run.id or found.get("identity", self.run.identity) != self.run.identity:
+        if (found["id"], found["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         return found
 
@@ -230,7 +230,7 @@ class RunFolder:
         """
         with replacing(self.metrics) as partial:
             series.write(frame_of(rows), partial)
-            recorded = series.read(partial, Row._fields)
+            recorded = series.read(partial)
         result = {
             "status": status,
             "id": self.run.id,

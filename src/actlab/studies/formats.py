@@ -1,4 +1,4 @@
-"""Types of the JSON files of a study, checked by `read_json`. Older files may lack optional keys."""
+"""Types of the JSON files of a study, checked by `read_json`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Result(TypedDict):
 
     status: Literal["finished", "diverged"]
     id: str
-    seed: NotRequired[int]
-    point: NotRequired[Point]
-    sources: NotRequired[dict[str, str]]
-    identity: NotRequired[str]
-    summary: NotRequired[dict[str, dict[str, Summed]]]
+    seed: int
+    point: Point
+    sources: dict[str, str]
+    identity: str
+    summary: dict[str, dict[str, Summed]]
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     last_good_epoch: NotRequired[float]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
-    versions: NotRequired[dict[str, str]]
-    hardware: NotRequired[str]
+    versions: dict[str, str]
+    hardware: str
 
 
 class Summed(TypedDict):

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence
     """Return whether a run's folder has the undamaged answer to a request; arguments as for `file_of`."""
     try:
         if (file := file_of(folder, name, questions, version)).exists():
-            series.table_of(file, Row._fields)
+            series.read(file)
             return True
         found = read_json((old := folder / "probes" / f"{name}.json"), _Record, _REMEDY)
         return found["answered"] == digest_of([*questions, *version]) and old.with_suffix(".parquet").exists()
@@ -97,12 +97,3 @@ def write(file: Path, rows: Sequence[Row]) -> None:
             old.unlink()
     with replacing(file) as partial:
         series.write(frame_of(rows), partial)
-
-
-def read(file: Path, name: str) -> Mapping[series.Key, series.Series]:
-    """Return the series that a probe measured in a run, under its name.
-
-    Raises:
-        DamagedError: if the file is damaged.
-    """
-    return series.read(file, Row._fields, f"{name}/")
