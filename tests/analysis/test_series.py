@@ -16,7 +16,7 @@ from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
 from actlab.storage import series
 from actlab.storage.files import write_json
-from actlab.studies.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Study
 from written_runs import ACT, LR, one_unit, probe, study, write
 
@@ -150,7 +150,7 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path, entry: Any) -> None:
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5]})
     folder = RunFolder(tmp_path, plan.runs()[0])
-    write_json(folder.path / "result.json", {**folder.result(), SUMMARY: entry})
+    write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
     loaded = results.load(plan, tmp_path)
     assert loaded.missing == 1
     assert str(folder.path) in loaded.left_out[0]

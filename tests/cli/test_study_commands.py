@@ -324,7 +324,8 @@ def test_failed_runs_are_deleted_where_asked_for(cli, root):
     assert "kept without --failed" in listed
     with holding(root, [second.run.id]):  # and so the stack of all four
         outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert "left alone: 2 items" in outcome
+    assert f"left alone: {second.path}, which another process trains\n" in outcome
+    assert "deleted 0 items" in outcome
     assert state_of(second).kind == "failed"
     second.try_again()
     outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out

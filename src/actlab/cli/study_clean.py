@@ -37,14 +37,7 @@ class Item(NamedTuple):
 
 
 def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: str) -> None:
-    """List what can be deleted in a study's folder, and delete it if ``sure``; no finished run of the plan.
-
-    Args:
-        study: the study with the options of the command line.
-        root: the study's folder.
-        kinds: which kinds to delete; the others are counted.
-        sure: whether to delete.
-        again: the command without ``--yes``.
+    """List what can be deleted in a study's folder, and delete items of some kinds if ``sure``.
 
     Raises:
         ActlabError: if runs outside the plan are to be deleted, but the plan is not that of the folder.
@@ -54,16 +47,13 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
     found = [*_found(root, planned)]
     if OTHERS in kinds and any(item.kind == OTHERS for item in found):
         _check_plan(study, root, len(ready), planned)
-    free = [item for item in found if not any(locks.is_held(root, name) for name in item.runs)]
     for kind, meaning in _MEANING.items():
-        if items := [item for item in free if item.kind == kind]:
-            keep = "" if kind in kinds else f"; kept without --{kind}"
-            print(f"{kind} ({meaning}): {_in_words(items)}{keep}")
-            for item in items if kind in kinds else ():
-                print(f"  {_bytes([item]):>9}  {item.path.relative_to(root)}")
-    if busy := len(found) - len(free):
-        print(f"left alone: {plural(busy, 'item')} of runs that another process trains")
-    chosen = [item for item in free if item.kind in kinds]
+        if items := [item for item in found if item.kind == kind]:
+            print(f"{kind} ({meaning}): {_in_words(items)}", end="")
+            print("" if kind in kinds else f"; kept without --{kind}")
+        for item in items if kind in kinds else ():
+            print(f"  {_bytes([item]):>9}  {item.path.relative_to(root)}")
+    chosen = [item for item in found if item.kind in kinds]
     if not chosen:
         print("nothing to delete")
     elif not sure:
@@ -95,10 +85,8 @@ def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
 def _check_plan(study: Study, root: Path, opened: int, planned: Mapping[str, Run]) -> None:
     """Raise an ActlabError if the plan is incomplete, or contains no run of the folder."""
     if opened < len(study.stages):
-        name = study.stages[opened].name
-        raise ActlabError(
-            f"--others: the runs of stage {name} are not known before it opens: run the study first"
-        )
+        stage = study.stages[opened].name
+        raise ActlabError(f"--others: the runs of stage {stage} are not known before it opens: run it first")
     if not any((root / name).exists() for name in planned):
         raise ActlabError(
             f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of the "

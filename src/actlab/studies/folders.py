@@ -55,7 +55,6 @@ COSTS = "cost.json"  # file name in a study's folder
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
-SUMMARY: Final = "summary"  # key in result.json: summaries by name and condition
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
@@ -90,9 +89,10 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """Return rows as a data frame, sorted by step, split, metric and condition."""
     import pandas as pd  # takes 0.2 s to import, and only writers need it
 
-    types = {
-        **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
-        **{"condition": "str", "value": "float64"},
+    types = dict.fromkeys(("split", "metric", "condition"), "str") | {
+        "epoch": "f8",
+        "step": "i8",
+        "value": "f8",
     }
     ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition))
     return pd.DataFrame(ordered, columns=Row._fields).astype(types)
@@ -106,32 +106,14 @@ class RunFolder:
         run: the run.
     """
 
-    def __init__(self, root: Path, run: Run) -> None:  # large studies make many: each path is built on demand
+    def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-
-    @property
-    def checkpoint(self) -> Path:
-        """Path of the checkpoint from which an unfinished run resumes."""
-        return self.kept("last")
-
-    @property
-    def metrics(self) -> Path:
-        """Path of all rows of a finished run."""
-        return self.path / METRICS
-
-    @property
-    def _so_far(self) -> Path:
-        return self.path / "metrics.csv"
-
-    @property
-    def _result(self) -> Path:
-        return self.path / RESULT
-
-    @property
-    def failure_file(self) -> Path:
-        """Path of the error of the last attempt at a run that failed."""
-        return self.path / "failed.json"
+        self.checkpoint = self.kept("last")  # from which an unfinished run resumes
+        self.metrics = self.path / METRICS  # all rows of a finished run
+        self.failure_file = self.path / "failed.json"  # the error of the last attempt at a run that failed
+        self._result = self.path / RESULT
+        self._so_far = self.path / "metrics.csv"
 
     @property
     def remedy(self) -> str:
@@ -238,7 +220,7 @@ class RunFolder:
             "point": self.run.point,
             "sources": self.run.sources,
             "identity": self.run.identity,
-            SUMMARY: series.as_entry(series.summaries(recorded)),
+            "summary": series.as_entry(series.summaries(recorded)),
             **facts,
             "versions": versions(),
             "hardware": hardware(),
