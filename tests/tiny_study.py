@@ -46,8 +46,7 @@ def metrics(root, run):
 
 def result(root, run):
     entries = json.loads((root / run.id / "result.json").read_text())
-    # Digests are of bytes, and of the time that was taken: what counts is the content.
-    return {name: value for name, value in entries.items() if name not in ("seconds", "digest", "files")}
+    return {name: value for name, value in entries.items() if name != "seconds"}
 
 
 class KilledError(BaseException):

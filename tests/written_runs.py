@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from actlab.studies import probe_files
 from actlab.studies.folders import FINISHED, Row, RunFolder
 from actlab.studies.plan import Block, Run, Selection, Study
@@ -59,11 +57,9 @@ def write(
 def probe(root: Path, run: Run, name: str, values: dict[tuple[str, str], float], epoch: float = 3.0) -> Path:
     """A probe's file: values by ``split/metric`` and condition, at one epoch."""
     rows = [
-        (epoch, 10 * int(epoch), *metric.rpartition("/")[::2], condition, value)
+        Row(epoch, 10 * int(epoch), *metric.rpartition("/")[::2], condition, value)
         for (metric, condition), value in values.items()
     ]
-    file = RunFolder(root, run).path / "probes" / f"{name}.parquet"
-    file.parent.mkdir(exist_ok=True)
-    pd.DataFrame(rows, columns=Row._fields).to_parquet(file)
-    probe_files.sign(file, [], [])
+    file = probe_files.file_of(root / run.id, name, [])
+    probe_files.write(file, rows)
     return file

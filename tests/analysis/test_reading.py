@@ -10,7 +10,7 @@ from actlab.analysis import results
 from actlab.errors import ActlabError
 from actlab.studies import probe_files
 from actlab.studies.folders import FINISHED, Row, RunFolder
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import Probe, Run, Study
 from written_runs import one_unit, probe, write
 
 
@@ -23,14 +23,14 @@ def written(tmp_path: Path) -> tuple[Study, Run, Path]:
 
 
 def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
-    plan, run, folder = written(tmp_path)
+    plan, run, _ = written(tmp_path)
     loaded = results.load(plan, tmp_path)
     assert set(loaded.series) == {(run.id, "test/error", ""), (run.id, "my_score", "")}
     assert [values.tolist() for values in loaded.series[run.id, "my_score", ""]] == [[1, 2], [1, 2]]
-    assert json.loads((folder / "result.json").read_text())["final"] == {"my_score": 2.0, "test/error": 0.4}
+    assert loaded.series.summary(run.id, "test/error", "") == (0.4, 0.4, 2.0, 0.5, 1.0)
 
 
-def test_rows_under_a_condition_are_a_series_of_their_own_and_never_final(tmp_path: Path) -> None:
+def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> None:
     plan = one_unit()
     (run,) = plan.runs()
     folder = RunFolder(tmp_path, run)
@@ -40,7 +40,6 @@ def test_rows_under_a_condition_are_a_series_of_their_own_and_never_final(tmp_pa
     frame = pd.read_parquet(folder.path / "metrics.parquet")
     assert list(frame.columns) == ["epoch", "step", "split", "metric", "condition", "value"]
     assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]
-    assert json.loads((folder.path / "result.json").read_text())["final"] == {"val/dead": 0.5}
     loaded = results.load(plan, tmp_path)
     assert loaded.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
     assert loaded.series[run.id, "val/dead", "layer=2"][1].tolist() == [0.2]
@@ -61,32 +60,54 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     plan, run, folder = written(tmp_path)
     late = probe(tmp_path, run, "late", {("test/error", ""): 0.2}, epoch=2)
     early = probe(tmp_path, run, "early", {("test/error", ""): 0.1}, epoch=1)
-    both = folder / "probes" / "both.parquet"
-    pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both)
-    probe_files.sign(both, [], [])
+    both = probe_files.file_of(folder, "both", [])
+    pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both, index=False)
     loaded = results.load(plan, tmp_path)
     assert [values.tolist() for values in loaded.series[run.id, "both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
-
-
-def test_files_without_conditions_are_read_as_having_none(tmp_path: Path) -> None:
-    plan, run, folder = written(tmp_path)
-    file = folder / "metrics.parquet"
-    pd.read_parquet(file).drop(columns="condition").to_parquet(file)
-    (folder / "result.json").write_text(json.dumps({"id": run.id, "status": FINISHED}))  # as it was then
-    assert (run.id, "test/error", "") in results.load(plan, tmp_path).series
 
 
 def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     file = probe(tmp_path, run, "noise", {("test/error", ""): 0.1})
     pd.read_parquet(file).drop(columns=["step", "value"]).to_parquet(file)
-    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
-    assert "noise.parquet is damaged (missing columns step, value" in line
-    probe_files.record_of(file).unlink()
+    assert f"{file} is damaged (the columns are epoch, split, metric, condition; they must be" in line
+    file.unlink()
     probe(tmp_path, run, "test", {("error", ""): 0.1})
-    with pytest.raises(ActlabError, match=r"test\.parquet holds test/error, which training recorded too"):
+    with pytest.raises(ActlabError, match=r"test-\w+\.parquet holds test/error, which training recorded too"):
         results.load(plan, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["noise-v2", "noise"])
+def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
+    """They lie beside a record with the digest of what was asked."""
+    asking = one_unit(probes=(Probe(name, "actlab.probes.InputNoise"),))
+    (run,) = asking.runs()
+    write(tmp_path, run, {"test/error": [0.5]})
+    question = probe_files.asked(asking.probes[0], asking.keep)
+    new = probe(tmp_path, run, name, {("test/error", "noise=1"): 0.7})
+    old = new.with_name(f"{name}.parquet")
+    pd.read_parquet(new).to_parquet(old)
+    new.unlink()
+    record = {"run": run.id, "rows": "?", "answered": probe_files.digest_of([*question, 4])}
+    for digest, values in ((probe_files.digest_of(question), [0.7]), ("0" * 64, [])):
+        old.with_suffix(".json").write_text(json.dumps({"digest": "?", **record, "asked": digest}))
+        loaded = results.load(asking, tmp_path)
+        assert [v for key, s in loaded.series.items() if key[1] == f"{name}/test/error" for v in s[1]] == values
+        assert len(loaded.left_out) == 1 - len(values)
+    assert probe_files.answers(tmp_path / run.id, name, question, [4])
+    assert not probe_files.answers(tmp_path / run.id, name, question, [5])
+    probe_files.write(probe_files.file_of(tmp_path / run.id, name, question, [5]), [])
+    assert len([*old.parent.iterdir()]) == 1
+
+
+def test_a_probe_that_now_asks_something_else_is_left_out(tmp_path: Path) -> None:
+    plan, run, _ = written(tmp_path)
+    probe(tmp_path, run, "noise", {("test/error", "noise=1"): 0.7})
+    assert "noise/test/error" in results.load(plan, tmp_path).conditions
+    loaded = results.load(one_unit(probes=(Probe("noise", "actlab.probes.InputNoise"),)), tmp_path)
+    assert ["1 runs" in line for line in loaded.left_out] == [True]
+    assert "noise/test/error" not in loaded.conditions
 
 
 def test_what_an_unfinished_run_left_is_not_read(tmp_path: Path) -> None:

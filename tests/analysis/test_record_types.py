@@ -17,7 +17,6 @@ from actlab.engines import stages
 from actlab.reports import curve_table, notes, stored, table_files, terminal
 from actlab.reports.pages import index
 from actlab.storage.files import DamagedError
-from actlab.studies import probe_files
 from actlab.studies.folders import COSTS
 from fuzzing import OTHER_TYPES, listed, retyped, tried, within
 from written_runs import curves_of, probe, study, write
@@ -161,7 +160,6 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path: Path, change: dict[s
         write(tmp_path, one, curves_of(one))
     file = probe(tmp_path, run, "noise", {("test/loss", ""): 0.5})
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
-    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")
     assert results.load(plan, tmp_path).missing == 1
@@ -180,7 +178,6 @@ def test_rows_of_a_probe_with_other_columns_are_named(tmp_path: Path, change: st
         pq.write_table(table.drop_columns(["step"]), file)
     else:
         file.write_text("epoch,value\n1,2\n")
-    probe_files.sign(file, [], [])
     (line,) = results.load(plan, tmp_path).left_out
     assert line.startswith(f"{file} is damaged (")
 

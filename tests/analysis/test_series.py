@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from actlab.analysis import comparison, curves, results
 from actlab.analysis.columns import Column, read_at
-from actlab.reports import table_files
 from actlab.storage import series
-from actlab.storage.files import write_sealed
-from actlab.studies.folders import DIVERGED, FINISHED, SUMMARY, Row, RunFolder
-from actlab.studies.plan import Run, Study
+from actlab.storage.files import write_json
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
+from actlab.studies.plan import Study
 from written_runs import ACT, LR, one_unit, probe, study, write
 
 PLACES = ("last", "best", "best_epoch", "selected", 0.5, 1, 2)
@@ -34,15 +33,6 @@ ROWS = st.builds(
     st.sampled_from(["", "layer=1"]),
     VALUES,
 )
-
-
-def without_summary(root: Path, runs: Iterable[Run]) -> None:
-    """Make results as they were before they had summaries."""
-    for run in runs:
-        folder = RunFolder(root, run)
-        result = folder.result()
-        del result[SUMMARY]
-        write_sealed(folder.path / "result.json", result)
 
 
 def by_hand(rows: Iterable[Row], name: str, condition: str) -> list[tuple[float, float]]:
@@ -80,21 +70,15 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
         folder = RunFolder(Path(root), run)
         folder.open()
         folder.finish(FINISHED, rows)
-        summed = results.load(plan, Path(root))
-        without_summary(Path(root), [run])
-        read = results.load(plan, Path(root))
-        assert set(summed.series) == set(read.series)
-        assert summed.conditions == read.conditions
-        assert repr(sorted(summed.series.runs[run.id].summaries.items())) == repr(
-            sorted(read.series.runs[run.id].summaries.items())
-        )
+        loaded = results.load(plan, Path(root))
+        read = series.summaries(loaded.series.runs[run.id].trained)
+        assert repr(sorted(loaded.series.runs[run.id].summaries.items())) == repr(sorted(read.items()))
         for column in columns_of(rows):
-            value = summed.value(run, column)
-            assert value == read.value(run, column)
+            value = loaded.value(run, column)
             points = by_hand(rows, column.metric, column.condition)
             if column.at != "selected":
                 assert value == value_by_hand(points, column.at, column.mode)
-                epochs, values = read.series[run.id, column.metric, column.condition]
+                epochs, values = loaded.series[run.id, column.metric, column.condition]
                 np.testing.assert_array_equal(np.stack([epochs, values], axis=1), np.array(points))
                 assert value == read_at(epochs, values, column.at, column)
 
@@ -127,29 +111,6 @@ def every_kind(root: Path) -> Study:
         if number % 2 == 0 and status == FINISHED:
             probe(root, run, "noise", {("test/error", f"noise={n}"): n * run.seed for n in (0, 0.5)})
     return plan
-
-
-def test_older_runs_are_shown_as_those_with_summaries(tmp_path: Path) -> None:
-    plan = every_kind(tmp_path)
-
-    def shown() -> list[Any]:
-        loaded = results.load(plan, tmp_path)
-        assert not loaded.left_out
-        drawn = []
-        for group in loaded.groups:
-            for metric in ("val/loss", "test/error"):
-                curve = curves.over_epochs(loaded, group, Column(metric), {LR: 0.1})
-                assert curve is not None
-                drawn += [curve.x.tolist(), curve.band.median.tolist(), curve.n]
-            noisy = curves.over_conditions(loaded, group, Column("noise/test/error"), "noise", {LR: 0.01})
-            drawn += [noisy.band.low.tolist()] if noisy else []
-        return [table_files.to_json(loaded), table_files.to_csv(loaded), table_files.to_markdown(loaded), drawn]
-
-    summed = shown()
-    without_summary(tmp_path, plan.runs()[:5])
-    assert shown() == summed
-    without_summary(tmp_path, plan.runs()[5:-1])
-    assert shown() == summed
 
 
 def test_a_table_of_last_and_best_values_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +150,7 @@ def test_a_summary_of_unknown_form_is_named(tmp_path: Path, entry: Any) -> None:
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5]})
     folder = RunFolder(tmp_path, plan.runs()[0])
-    write_sealed(folder.path / "result.json", {**folder.result(), SUMMARY: entry})
+    write_json(folder.path / "result.json", {**folder.result(), "summary": entry})
     loaded = results.load(plan, tmp_path)
     assert loaded.missing == 1
     assert str(folder.path) in loaded.left_out[0]
@@ -202,13 +163,13 @@ def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
     write(tmp_path, run, {}, DIVERGED)
     loaded = results.load(plan, tmp_path)
     assert (len(loaded.series), loaded.diverged) == (0, 1)
-    assert series.read(RunFolder(tmp_path, run).metrics, Row._fields) == {}
+    assert series.read(RunFolder(tmp_path, run).metrics) == {}
 
 
 def test_texts_of_any_type_are_read(tmp_path: Path) -> None:
     rows = pd.DataFrame([(1, 4, None, "a/b", None, 2), (2, 8, "a", "b", "", 3)], columns=Row._fields)
     rows["metric"] = rows["metric"].astype("category")
     rows.to_parquet(tmp_path / "x.parquet", row_group_size=1)
-    ((key, found),) = series.read(tmp_path / "x.parquet", Row._fields, "p/").items()
+    ((key, found),) = series.read(tmp_path / "x.parquet", "p/").items()
     assert key == ("p/a/b", "")
     assert (found.epochs.tolist(), found.values.tolist()) == ([1, 2], [2, 3])

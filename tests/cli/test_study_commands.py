@@ -1,6 +1,5 @@
 """``actlab study new``, ``status`` and ``clean``: a first file, what has been done, what may be deleted."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,11 +13,12 @@ import pytest
 from actlab.__main__ import main
 from actlab.cli import study_new
 from actlab.engines.jobs import Job
-from actlab.storage.files import HOST, scratch, write_sealed
+from actlab.storage.files import leftovers, temporary, write_json
 from actlab.storage.resources import names_in
 from actlab.studies import reading, schema, stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
+from actlab.studies.states import state_of
 
 TINY = """\
 base: mnist_classifier
@@ -148,7 +148,7 @@ def test_status_of_a_study_that_has_not_started(cli, tmp_path, monkeypatch):
     Path("tiny.yaml").write_text(TINY)
     outcome = cli("study", "status", "tiny.yaml", "--set", "seeds=3")
     assert outcome.code == 0, outcome.err
-    assert counts(outcome.out)["all"] | {"missing": "6", "runs": "6"} == counts(outcome.out)["all"]
+    assert counts(outcome.out)["all"] | {"waiting": "6", "runs": "6"} == counts(outcome.out)["all"]
     assert outcome.out.endswith("next: `actlab study run tiny.yaml --set seeds=3` starts 6 runs\n")
     assert not Path("runs").exists()
 
@@ -159,7 +159,7 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     unfinish(second, kept=False)
     third.fail("returned float64 for float32")
     (third.path / "result.json").unlink()
-    write_sealed(fourth.path / "result.json", {**fourth.record, "status": "diverged"})
+    write_json(fourth.path / "result.json", {**fourth.result(), "status": "diverged"})
     hours_ago = time.time() - 3 * 3600
     for file in first.path.rglob("*"):
         os.utime(file, (hours_ago, hours_ago))
@@ -168,13 +168,13 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     before = snapshot(root)
     outcome = cli("study", "status", "tiny.yaml")
     assert snapshot(root) == before
-    one = {"diverged": "1", "failed": "1", "interrupted": "1", "missing": "1", "finished": "0", "running": "0"}
+    one = {"diverged": "1", "failed": "1", "started": "1", "waiting": "1", "finished": "0", "running": "0"}
     assert one.items() <= counts(outcome.out)["all"].items()
-    assert f"interrupted at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in outcome.out
+    assert f"started at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in outcome.out
     assert f"failed (returned float64 for float32): {third.run.id}\n" in outcome.out
     assert f"diverged: {fourth.run.id}\n" in outcome.out
     assert "resumes 1 run, starts 1 run, retries 1 failed run" in outcome.out
-    assert {"running": "2", "interrupted": "0", "missing": "0"}.items() <= counts(running)["all"].items()
+    assert {"running": "2", "started": "0", "waiting": "0"}.items() <= counts(running)["all"].items()
     assert f"running at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in running
     assert "next: wait for 2 runs in training" in running
     plan = cli("study", "plan", "tiny.yaml").out
@@ -207,7 +207,7 @@ def test_status_of_stages_stores_no_selection(cli, root):
     (root / "selection.json").unlink()
     outcome = cli("study", "status", "tiny.yaml")
     assert counts(outcome.out)["choose"]["finished"] == "4"
-    assert counts(outcome.out)["compare"] | {"runs": "3", "missing": "3"} == counts(outcome.out)["compare"]
+    assert counts(outcome.out)["compare"] | {"runs": "3", "waiting": "3"} == counts(outcome.out)["compare"]
     assert "`actlab study run tiny.yaml` starts 3 runs" in outcome.out
     assert not (root / "selection.json").exists()
     alone = cli("study", "status", "tiny.yaml", "--stage", "choose")
@@ -272,27 +272,30 @@ def test_a_finished_study_has_nothing_to_delete(cli, root):
     assert snapshot(root) == before
 
 
-def test_clean_deletes_what_killed_processes_left(cli, root):
+def test_clean_deletes_what_killed_processes_left(cli, root, programs):
     first = next(iter(folders(root).values()))
-    half = first.path / f".metrics.parquet.{HOST}.0123abcd.partial"
-    half.mkdir()
-    (half / "content").write_bytes(bytes(5_000))
+    words = [sys.executable, programs / "partial_writer.py", first.path / "metrics.parquet"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout
+        writer.stdout.readline()
+        writer.kill()
+    (half,) = leftovers(first.path)
+    half.write_bytes(bytes(5_000))
     state = root / "stacks" / "0123abcd"
     state.mkdir(parents=True)
     (state / "last.ckpt").write_bytes(bytes(1_000_000))
     of_another_host = root / ".table.json.node-7.0123abcd.partial"
-    of_another_host.mkdir()
-    with scratch(root, "table.json") as written:
-        (written / "content").touch()
+    of_another_host.touch()
+    with temporary(root, "table.json") as written:
         listed = cli("study", "clean", "tiny.yaml").out
         assert listed.splitlines()[0].startswith("left over")
-        assert "1.0 MB  stacks/0123abcd: state of a stack that is not in use" in listed
+        assert "1.0 MB  stacks/0123abcd" in listed
         assert "5.0 kB" in listed
-        assert "`actlab study clean tiny.yaml --yes` deletes 2 folders, 1.0 MB" in listed
+        assert "`actlab study clean tiny.yaml --yes` deletes 2 items, 1.0 MB" in listed
         assert half.exists()
         assert state.exists()
-        assert "deleted 2 folders" in cli("study", "clean", "tiny.yaml", "--yes").out
-        assert (written / "content").exists()
+        assert "deleted 2 items" in cli("study", "clean", "tiny.yaml", "--yes").out
+        assert written.exists()
     assert not half.exists()
     assert of_another_host.exists()
     assert not state.exists()
@@ -304,7 +307,7 @@ def test_the_state_of_an_unfinished_stack_is_kept(cli, root):
     stacks.begin(whole.folder(root), whole.names, 1)
     state = whole.checkpoint(root)
     state.touch()
-    assert "state of a stack whose runs have ended" in cli("study", "clean", "tiny.yaml").out
+    assert f"stacks/{whole.id}" in cli("study", "clean", "tiny.yaml").out
     unfinish(folders(root)[whole.runs[0].id], epochs=1, kept=False)
     assert cli("study", "clean", "tiny.yaml", "--yes").out == "nothing to delete\n"
     assert state.exists()
@@ -316,46 +319,33 @@ def test_failed_runs_are_deleted_where_asked_for(cli, root):
         unfinish(folder, epochs=1)
         folder.fail("no memory")
     listed = cli("study", "clean", "tiny.yaml", "--yes").out
-    assert "failed (runs that the next start tries again, from their last checkpoint): 2 folders" in listed
+    assert "failed (runs that the next start tries again, from their last checkpoint): 2 items" in listed
     assert "kept without --failed" in listed
     with holding(root, [first.run.id, second.run.id]):
         outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert "left alone: 2 folders" in outcome
-    assert second.failed
+    assert f"left alone: {second.path}, which another process trains\n" in outcome
+    assert "deleted 0 items" in outcome
+    assert state_of(second).kind == "failed"
     second.try_again()
     outcome = cli("study", "clean", "tiny.yaml", "--failed", "--yes").out
-    assert f"{first.run.id}: failed after epoch 1" in outcome
+    assert f"  {first.run.id}\n" in outcome
     assert not first.path.exists()
     assert second.path.exists()
     assert all(folder.finished for folder in others)
 
 
-def test_runs_outside_the_plan_are_named_by_their_settings(cli, root):
+def test_runs_outside_the_plan_are_listed_and_deleted_where_asked_for(cli, root):
     inside = folders(root, "seeds=1")
     listed = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others").out
-    assert "relu: 1 run with seed 1, 1 finished" in listed
-    assert "elu: 1 run with seed 1, 1 finished" in listed
+    assert all((name in listed) == (name not in inside) for name in folders(root))
+    assert "2 finished runs among them" in listed
     assert len(list(root.glob("*/result.json"))) == 4
     (root / "notes").mkdir()  # not a run
     done = cli("study", "clean", "tiny.yaml", "--seeds", "1", "--others", "--yes")
-    assert "deleted 2 folders" in done.out
+    assert "deleted 2 items" in done.out
     assert {path.parent.name for path in root.glob("*/result.json")} == inside.keys()
     assert (root / "notes").is_dir()
     assert not list(root.glob(".*.partial"))
-
-
-def test_other_settings_are_named_beside_those_of_the_plan(cli, root):
-    first = next(iter(folders(root).values()))
-    run = next(iter(study("trainer.max_epochs=1").runs()))
-    other = RunFolder(root, run)
-    shutil.copytree(first.path, other.path)
-    other.open()
-    listed = cli("study", "clean", "tiny.yaml", "--others").out
-    assert "relu, trainer.max_epochs 1 (plan: 2): 1 run with seed 0, 1 finished" in listed
-    shutil.copy(first.path / "config.yaml", other.path / "config.yaml")
-    assert "relu, other data or code: 1 run with seed 0" in cli("study", "clean", "tiny.yaml", "--others").out
-    (other.path / "point.json").write_text(json.dumps({"id": "another", "seed": 0, "point": {}}))
-    assert cli("study", "clean", "tiny.yaml", "--others").out == "nothing to delete\n"
 
 
 def test_runs_of_forgotten_options_are_not_deleted(cli, root):

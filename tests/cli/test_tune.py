@@ -78,7 +78,7 @@ def results_of(tmp_path):
 
 
 def validation_loss(result):
-    return result["final"]["val/loss"]  # of one epoch, so also the best
+    return result["summary"]["val/loss"][""]["last"]  # of one epoch, so also the best
 
 
 def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tune, tmp_path):

@@ -10,6 +10,7 @@ import torch
 from actlab.errors import ActlabError
 from actlab.storage import checkpoints
 from actlab.studies.folders import RunFolder
+from actlab.studies.states import state_of
 from damaging import WAYS, damaged
 from tiny_study import KilledError, execute, kill_after, load, metrics, result
 
@@ -46,8 +47,9 @@ def assert_named_or_as_before(runs, root, straight):
     for run in runs:
         folder = RunFolder(root, run)
         if not folder.finished:
-            assert "damaged" in folder.failure or "checkpoint" in folder.failure
-            assert f"delete {root}" in folder.failure
+            reason = state_of(folder).reason
+            assert "damaged" in reason or "checkpoint" in reason
+            assert f"delete {root}" in reason
         else:
             assert metrics(root, run).equals(metrics(straight, run))
 
@@ -62,7 +64,7 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed):
         file.write_bytes(damaged(file.read_bytes(), way, source))
         execute(runs, root, stacked)
         assert_named_or_as_before(runs, root, folder / "straight")
-    lost = [run for run in runs if RunFolder(root, run).failure]
+    lost = [run for run in runs if state_of(RunFolder(root, run)).reason]
     assert lost
     shutil.rmtree(root / "stacks", ignore_errors=True)
     for run in lost:
@@ -116,7 +118,7 @@ def test_the_checkpoint_of_another_run_is_not_taken_up(tmp_path):
             execute([run], tmp_path, stacked=False, progress=kill_after(1))
     shutil.copy(RunFolder(tmp_path, one).checkpoint, RunFolder(tmp_path, other).checkpoint)
     execute([other], tmp_path, stacked=False)
-    assert f"it belongs to {one.id}" in RunFolder(tmp_path, other).failure
+    assert f"it belongs to {one.id}" in state_of(RunFolder(tmp_path, other)).reason
 
 
 def test_every_flipped_bit_of_a_checkpoint_shows(tmp_path):

@@ -273,7 +273,7 @@ def test_the_members_of_a_failed_stack_stay_alone_after_a_kill(study, tmp_path, 
         execute(wanted, tmp_path / "killed", progress=kill_after(len(wanted) * 2 + 3 + 1))
     execute(wanted, tmp_path / "killed")
     for run in wanted:
-        assert folders.RunFolder(tmp_path / "killed", run).failure is None
+        assert not folders.RunFolder(tmp_path / "killed", run).failure_file.exists()
         assert result(tmp_path / "killed", run).get("stack") is None
     assert_same(wanted, tmp_path / "killed", tmp_path / "straight")
 
@@ -300,7 +300,7 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
     given = ("-c", folder / "config.yaml") if with_config else ()
     outcome = cli("test", *given, "--ckpt_path", checkpoint, "--trainer.logger", "false")
     assert outcome.code == 0, outcome.err
-    final = result(tmp_path, run)["final"]["test/error"]
+    final = result(tmp_path, run)["summary"]["test/error"][""]["last"]
     assert float(outcome.out.split("test/error")[1].split()[1]) == counted(final)
     for path in checkpoint.parent.glob("*.ckpt"):
         task = ClassificationTask.load_from_checkpoint(path)

@@ -7,6 +7,7 @@ import pytest
 
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from actlab.studies.states import state_of
 from tiny_study import execute, load, metrics, result
 
 
@@ -29,7 +30,7 @@ def test_a_full_disk_is_one_line_and_everything_resumes(tmp_path, stacked):
     root = tmp_path / "full"
     with files_end_at(30_000), pytest.raises(ActlabError, match=r"File too large.*the same command resumes"):
         execute(runs, root, stacked)
-    assert not any(RunFolder(root, run).failure for run in runs)
+    assert not any(state_of(RunFolder(root, run)).reason for run in runs)
     execute(runs, root, stacked)
     for run in runs:
         assert metrics(root, run).equals(metrics(tmp_path / "straight", run))

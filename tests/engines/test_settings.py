@@ -9,7 +9,7 @@ from actlab.engines import settings
 from actlab.errors import ActlabError
 from actlab.random import streams
 from actlab.runtime import matmul
-from actlab.storage.files import DamagedError, read_json, write_sealed
+from actlab.storage.files import DamagedError, read_json, write_json
 
 LONG = settings.LONG
 
@@ -66,7 +66,7 @@ def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, mon
     "content", [[], {"jobs": "two"}, {"compiled": 1}], ids=["a list", "a word", "a number"]
 )
 def test_what_is_no_record_of_settings_is_named(tmp_path, compiled, content):
-    write_sealed(tmp_path / settings.FILE, content)
+    write_json(tmp_path / settings.FILE, content)
     with pytest.raises(DamagedError, match=r"engine\.json is damaged .*: delete it"):
         decide(tmp_path, 1)
 

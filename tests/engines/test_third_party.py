@@ -56,7 +56,7 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
         assert reason in json.loads(failed.read_text())["error"]
         assert reason in outcome.out
     (result,) = tmp_path.glob("runs/tiny/relu-*/result.json")
-    assert json.loads(result.read_text())["ended"] == "planned"
+    assert json.loads(result.read_text())["status"] == "finished"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_activation_that_fails_in_a_probe_alone_is_one_line(cli, program, tmp
     assert "2 of 2 runs finished" in outcome.out
     assert "probe strict failed on 1 runs such as Touchy-seed0" in outcome.out
     assert "KeyError: 'not here'" in outcome.out
-    assert len(list(tmp_path.glob("runs/tiny/*/probes/strict.parquet"))) == 1
+    assert len(list(tmp_path.glob("runs/tiny/*/probes/strict-*.parquet"))) == 1
 
 
 @pytest.mark.parametrize("where", ["--set", "grid", "nested"])

@@ -233,7 +233,7 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
     execute(runs, tmp_path, stacked=False)
     evaluation.execute(runs, tmp_path, study.probes, print)
     for run in runs:
-        rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes/noise.parquet")
+        rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
         assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(last, rel=1e-5)
 
@@ -311,6 +311,6 @@ def check_best(root, run, name, said):
     rows = metrics(root, run)
     values = rows[(rows["split"] == "val") & (rows["metric"] == name)]
     best = math.ceil(values["epoch"].iloc[values["value"].argmin()])
-    probed = pd.read_parquet(root / run.id / "probes/noise.parquet")
+    probed = pd.read_parquet(root / run.id / "probes")
     assert set(probed["epoch"]) <= {best}
     assert len(probed) or any(f"{run.id} kept no checkpoint 'best'" in line for line in said)

@@ -20,6 +20,7 @@ from actlab.engines.requests import Arranged
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
+from actlab.studies.states import state_of
 from tiny_study import KilledError, ignore, load, metrics, result
 
 TWO = Settings(jobs=2, threads=1)
@@ -115,7 +116,7 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
     assert train([Job((r,), 1) for r in (safe, deadly)], tmp_path) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "ended by signal 9 in 3 attempts" in RunFolder(tmp_path, deadly).failure
+    assert "ended by signal 9 in 3 attempts" in state_of(RunFolder(tmp_path, deadly)).reason
 
 
 def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):
@@ -148,7 +149,7 @@ def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path, monke
     endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})
     assert train([Job((r,), 1) for r in (endless, safe)], tmp_path, settings=Settings(), stalled=8.0) == []
     assert RunFolder(tmp_path, safe).finished
-    assert "made no progress for " in RunFolder(tmp_path, endless).failure
+    assert "made no progress for " in state_of(RunFolder(tmp_path, endless)).reason
 
 
 def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tmp_path, monkeypatch):
@@ -160,11 +161,11 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(tm
         activations=["./endless.py:endless"],
     )
     assert running.run(study, tmp_path / "runs", running.Engine(stalled=10.0)) == 1
-    failed = [run for run in study.runs() if RunFolder(tmp_path / "runs", run).failure]
+    failed = [run for run in study.runs() if state_of(RunFolder(tmp_path / "runs", run)).kind == "failed"]
     assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
     assert (
         "activation endless cannot be tried: the process made no progress for 10 s"
-        in RunFolder(tmp_path / "runs", failed[0]).failure
+        in state_of(RunFolder(tmp_path / "runs", failed[0])).reason
     )
 
 

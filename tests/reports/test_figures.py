@@ -286,8 +286,7 @@ def noisy(written: Any, *changes: tuple[str, str]) -> Any:
                 ("test", "dead", f"noise=1,layer={noise + 1}"),
             )
         ]
-        folder = RunFolder(loaded.root, run).path / "probes"
-        probe_files.write(folder / "noise.parquet", rows, [], [])
+        probe_files.write(probe_files.file_of(loaded.root / run.id, "noise", []), rows)
     return results.load(loaded.study, loaded.root)
 
 

@@ -14,7 +14,7 @@ from actlab.reports import output, style, table_files
 from actlab.reports.pages import index, study
 from actlab.reports.pages.heat import heat_map
 from actlab.reports.plots import read
-from actlab.studies.probe_files import write as write_probe
+from actlab.studies import probe_files
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -301,8 +301,8 @@ def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> No
     curves.write_text("old")
     output.keep([loaded], loaded.root)
     assert curves.read_text() == "old"
-    probe = loaded.root / loaded.runs[0].id / "probes" / "noise.parquet"
-    write_probe(probe, [], ["asked"], [])
+    probe = probe_files.file_of(loaded.root / loaded.runs[0].id, "noise", ["asked"])
+    probe_files.write(probe, [])
     os.utime(probe, (1e10, 1e10))
     output.keep([loaded], loaded.root)
     assert curves.read_text() != "old"

@@ -17,8 +17,8 @@ from actlab.analysis import results
 from actlab.analysis.columns import Column
 from actlab.reports import notes, table_files, tables, terminal
 from actlab.reports.notes import footnotes
-from actlab.studies.folders import Row, RunFolder
-from actlab.studies.probe_files import write as write_probe
+from actlab.studies import probe_files
+from actlab.studies.folders import Row
 
 
 @pytest.fixture(autouse=True)
@@ -388,8 +388,8 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
     assert "Not measured: noise test error (noise=1, last) for 12 of 12 runs." in printed(loaded)
     for run in loaded.runs:
         if run.seed == 0:
-            file = RunFolder(loaded.root, run).path / "probes" / "noise.parquet"
-            write_probe(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)], [], [])
+            file = probe_files.file_of(loaded.root / run.id, "noise", [])
+            probe_files.write(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)])
     probed = results.load(loaded.study, loaded.root)
     gap = r"Not measured: noise test error \(noise=1, last\) for 6 of 12 runs \((.*) and 3 more\): the medians"
     (lacking,) = re.findall(gap, printed(probed))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from actlab.datamodules.cache import Cached, write_cache
-from actlab.storage.files import replacing, write_atomically
+from actlab.storage.files import leftovers, replacing, temporary, write_atomically
 
 
 @pytest.fixture
@@ -23,6 +23,8 @@ def writer(programs, tmp_path):
 
 def test_the_file_of_a_live_writer_stays(writer, tmp_path):
     process, partial = writer
+    assert not [*leftovers(tmp_path)]
+    write_atomically(tmp_path / "a.safetensors", "of another")
     write_cache(tmp_path / "b.safetensors", Cached({"x": torch.zeros(1)}, {}))
     assert partial.read_text() == "half"
     process.communicate()
@@ -30,13 +32,15 @@ def test_the_file_of_a_live_writer_stays(writer, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "b.safetensors"}
 
 
-def test_the_file_of_a_killed_writer_is_removed(writer, tmp_path):
+def test_the_file_of_a_killed_writer_is_removed_by_the_next(writer, tmp_path):
     process, partial = writer
     process.kill()
     process.wait()
     assert partial.exists()
     write_atomically(tmp_path / "table.json", "{}")
-    assert [path.name for path in tmp_path.iterdir()] == ["table.json"]
+    assert [*leftovers(tmp_path)] == [partial]
+    write_atomically(tmp_path / "a.safetensors", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "table.json"]
 
 
 def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
@@ -48,9 +52,9 @@ def test_a_writer_that_fails_leaves_the_old_file(tmp_path):
 
 
 def test_a_folder_takes_its_place_in_one_step(tmp_path):
-    with replacing(tmp_path / "run") as copy:
-        copy.mkdir()
+    with temporary(tmp_path, "run", folder=True) as copy:
         write_atomically(copy / "inside", "text")
         assert not (tmp_path / "run").exists()
+        copy.replace(tmp_path / "run")
     assert (tmp_path / "run" / "inside").read_text() == "text"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

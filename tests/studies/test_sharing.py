@@ -59,7 +59,7 @@ def test_a_run_of_another_study_is_taken_over(second, tmp_path):
     assert ours.name.rpartition("-")[2] == theirs.name.rpartition("-")[2]
     assert (ours / "metrics.parquet").read_bytes() == (theirs / "metrics.parquet").read_bytes()
     assert not (theirs / "probes").exists()
-    rows = pd.read_parquet(ours / "probes/noise.parquet").set_index(["metric", "condition"])["value"]
+    rows = pd.read_parquet(ours / "probes").set_index(["metric", "condition"])["value"]
     final = pd.read_parquet(ours / "metrics.parquet")
     error = final[(final["split"] == "test") & (final["metric"] == "error")]["value"].iloc[-1]
     assert rows["error", "noise=0"] == counted(error)
@@ -80,7 +80,7 @@ def test_a_damaged_run_is_not_taken_over(trained, tmp_path, name):
 
 
 def test_what_never_ends_beside_a_run_is_not_copied(trained, tmp_path):
-    """A run is what its result names; whatever else lies in its folder stays there."""
+    """A run is its known files; whatever else lies in its folder stays there."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     runs, root = reading.load(str(tmp_path / "second.yaml")).runs(), tmp_path / "runs/second"
     theirs = the(tmp_path, "first/elu-dropout0-seed1-*")
@@ -90,7 +90,7 @@ def test_what_never_ends_beside_a_run_is_not_copied(trained, tmp_path):
         assert reuse.take(runs, root) == {"first": 1}
     ours = the(tmp_path, "second/elu-seed1-*")
     copied = sorted(path.name for path in ours.rglob("*") if path.is_file())
-    assert copied == ["config.yaml", "last.ckpt", "metrics.parquet", "point.json", "result.json"]
+    assert copied == ["config.yaml", "last.ckpt", "metrics.parquet", "result.json"]
 
 
 def test_what_is_shown_for_machines(trained, cli):

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from actlab import experiments
 from actlab.__main__ import main
 from actlab.engines import stages
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
@@ -117,7 +117,7 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
     assert {entry["chosen"]["model.optimizer.lr"] for entry in stored["compare"].values()} == {0.03}
     entry = next(e for e in stored["compare"].values() if e["point"]["model.activation"] == "elu")
     entry["chosen"]["model.optimizer.lr"] = 1e-5  # as if other runs had decided
-    write_sealed(path, stored)
+    write_json(path, stored)
     outcome = study(STAGED, "run")
     assert outcome.code == 0, outcome.err
     rates = {
@@ -292,14 +292,16 @@ def test_a_probe_is_added_to_a_finished_study(study, tmp_path, kept):
     assert "noise=1" in outcome.out
     assert files(tmp_path) == before, "what is finished stays untouched"
     for folder in (tmp_path / "runs/mine").glob("*-seed*"):
-        rows = pd.read_parquet(folder / "probes/noise.parquet").set_index(["metric", "condition"])
+        rows = pd.read_parquet(folder / "probes").set_index(["metric", "condition"])
         assert set(rows.index) == {
             (m, f"noise={a}") for m in ("loss", "error", "accuracy") for a in ("0", "0.5", "1")
         }
-        final = json.loads((folder / "result.json").read_text())["final"]
+        final = json.loads((folder / "result.json").read_text())["summary"]
         # Without noise it is the test error, SOI's evaluation included.
-        assert rows.loc[("error", "noise=0"), "value"] == counted(final["test/error"])
-        assert rows.loc[("loss", "noise=0"), "value"] == pytest.approx(final["test/loss"], rel=ROUNDED)
+        assert rows.loc[("error", "noise=0"), "value"] == counted(final["test/error"][""]["last"])
+        assert rows.loc[("loss", "noise=0"), "value"] == pytest.approx(
+            final["test/loss"][""]["last"], rel=ROUNDED
+        )
         assert rows.loc[("loss", "noise=1"), "value"] != rows.loc[("loss", "noise=0"), "value"]
         assert rows["epoch"].unique().tolist() == [1]
     probes = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/mine/*/probes/*")}
@@ -309,7 +311,7 @@ def test_a_probe_is_added_to_a_finished_study(study, tmp_path, kept):
 
 def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study, tmp_path, probed):
     shutil.copytree(probed, tmp_path / "runs")
-    probes = sorted(tmp_path.glob("runs/mine/*/probes/noise.parquet"))
+    probes = sorted(tmp_path.glob("runs/mine/*/probes/noise-*.parquet"))
     times = {p: p.stat().st_mtime_ns for p in probes}
     probes[0].unlink()
     probes[1].write_bytes(probes[1].read_bytes()[:100])
@@ -317,7 +319,8 @@ def test_an_interrupted_or_changed_probe_is_evaluated_where_it_is_missing(study,
     changed = [p.stat().st_mtime_ns != times[p] for p in probes]
     assert changed == [True, True, False, False]
     study(PROBED + NOISE.replace("1.0]", "1.0, 2.0]"), "run")
-    assert all("noise=2" in set(pd.read_parquet(p)["condition"]) for p in probes)
+    assert all("noise=2" in set(pd.read_parquet(p.parent)["condition"]) for p in probes)
+    assert not any(p.exists() for p in probes)
 
 
 def test_a_run_without_its_probe_is_named_below_the_table(study, tmp_path, probed):
@@ -342,7 +345,7 @@ def test_probes_of_kept_checkpoints(study, tmp_path, kept):
     for folder in (tmp_path / "runs/mine").glob("*-seed*"):
         names = {p.name for p in (folder / "checkpoints").iterdir()}
         assert names == {"last.ckpt", "best.ckpt", "epoch=0.ckpt", "epoch=1.ckpt"}
-        rows = pd.read_parquet(folder / "probes/noise.parquet")
+        rows = pd.read_parquet(folder / "probes")
         assert set(rows["epoch"]) >= {0, 1}
         losses = rows[(rows["metric"] == "loss") & (rows["condition"] == "noise=0")].set_index("epoch")["value"]
         assert losses[0].max() > losses[1].max()  # learning

@@ -123,7 +123,7 @@ def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tm
     root = tmp_path / "runs/mine"
     results = [json.loads(path.read_text()) for path in sorted(root.glob("*/result.json"))]
     assert {result["engine"] for result in results} == {"stacked"}
-    assert all("matrices.json" in result["files"] for result in results)
+    assert all((root / result["id"] / "matrices.json").exists() for result in results)
     best: dict[str, dict[float, list[float]]] = {}
     for result in results:
         rows = pd.read_parquet(root / result["id"] / "metrics.parquet")
@@ -133,7 +133,7 @@ def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tm
         key = tuple(result["point"].values())
         best.setdefault(key[0], {}).setdefault(key[1], []).append(values.max())
         matrix = torch.tensor(json.loads((root / result["id"] / "matrices.json").read_text())["test/confusion"])
-        assert 1 - matrix.trace() / matrix.sum() == pytest.approx(result["final"]["test/error"])
+        assert 1 - matrix.trace() / matrix.sum() == pytest.approx(result["summary"]["test/error"][""]["last"])
     table = json.loads((root / "table.json").read_text())
     for row in table["rows"]:
         assert (row["columns"][0]["metric"], row["columns"][0]["mode"]) == ("test/f1", "max")

@@ -14,7 +14,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from actlab.storage.files import DamagedError, read_json, write_sealed
+from actlab.storage.files import DamagedError, read_json, write_json
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Study
 
@@ -119,4 +119,4 @@ def record(study: Study, root: Path) -> None:
 def _add(root: Path, look: Look) -> None:
     known = read(root)
     if look not in known:
-        write_sealed(root / FILE, [*known, look])
+        write_json(root / FILE, [*known, look])

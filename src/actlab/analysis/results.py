@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ class Results:
             ActlabError: for a malformed column, or for a metric that is not declared or was not measured under
                 the column's condition.
         """
-        columns = [c for c in self._planned if not self._unrecorded(c)]
+        columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
             if where := watched(c.at, self.study):
@@ -116,12 +116,12 @@ class Results:
     @cached_property
     def unrecorded(self) -> list[str]:
         """One line for each metric of the study's table that no finished run recorded, with the remedy."""
-        metrics = dict.fromkeys(metric for c in self._planned for metric in self._unrecorded(c))
+        metrics = dict.fromkeys(metric for c in self.planned for metric in self._unrecorded(c))
         errors = [unknown_metric(metric, self.conditions, _RECORDED) for metric in metrics]
         return [f"The table leaves out what no finished run recorded: {error}" for error in errors]
 
     @cached_property
-    def _planned(self) -> list[Column]:
+    def planned(self) -> list[Column]:
         """The columns given in the study file."""
         return [column(entry, self.study) for entry in self.study.table]
 
@@ -163,6 +163,18 @@ class Results:
                 raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
             remedy = "" if any(known) else "It was measured without a condition: leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
+
+    def with_rows(self) -> Results:
+        """Read all rows, as figures need them; return results without the runs whose rows are damaged."""
+        damaged = self.series.damaged()
+        if not damaged:
+            return self
+        return replace(
+            self,
+            results={name: result for name, result in self.results.items() if name not in damaged},
+            series=reading.AllSeries({n: own for n, own in self.series.runs.items() if n not in damaged}),
+            left_out=(*self.left_out, *map(str, damaged.values())),
+        )
 
     def has_diverged(self, run: Run) -> bool:
         """Return whether a run diverged."""
@@ -329,11 +341,12 @@ def load(study: Study, root: Path) -> Results:
     results = {result["id"]: result for result in found.results}
     states = {run.id: state_of(RunFolder(root, run)) for run in runs if run.id not in results}
     failures = {name: state.reason for name, state in states.items() if state.kind == FAILED}
-    return Results(
+    loaded = Results(
         *(study, root, results, found.series, measured, costed, tuple(left_out)),
         looks=looked,
         failures=failures,
     )
+    return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from actlab.cli import study_new, study_output
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
-from actlab.cli.study_clean import clean
+from actlab.cli.study_clean import LEFT_OVER, OTHERS, clean
 from actlab.cli.study_state import show_plan, show_status
 from actlab.engines import requests, stages
-from actlab.engines.cleaning import FAILED, LEFT_OVER, OTHERS
 from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, ignored, run
 from actlab.engines.workers import Worker
@@ -24,6 +23,7 @@ from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
 from actlab.studies.plan import MAX_STACK, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.states import FAILED
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster

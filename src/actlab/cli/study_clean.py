@@ -1,89 +1,124 @@
-"""Text of ``actlab study clean`` and ``unlock``: what a study's folder no longer needs."""
+"""``actlab study clean``: list what a study's folder no longer needs, and delete it with ``--yes``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from actlab.analysis.points import plural
-from actlab.engines import cleaning
-from actlab.engines.cleaning import FAILED, KINDS, LEFT_OVER, OTHERS, Item
-from actlab.reports.captions import spans
-from actlab.studies import locks
-from actlab.studies.plan import Study
+from actlab.engines import stages
+from actlab.errors import ActlabError
+from actlab.storage.files import leftovers, temporary
+from actlab.studies import locks, stacks
+from actlab.studies.folders import RunFolder
+from actlab.studies.plan import Run, Study
+from actlab.studies.states import FAILED, OVER, state_of
 
+LEFT_OVER, OTHERS = "left over", "others"
 _MEANING = {
     LEFT_OVER: "files of processes that have ended",
     FAILED: "runs that the next start tries again, from their last checkpoint",
     OTHERS: "runs that this plan lacks: other seeds, settings, data or code",
 }
+_RUN = re.compile(r".+-[0-9a-f]{16}")
 _STEPS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
 
 
-def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: str) -> None:
-    """List what can be deleted in a study's folder, and delete it if ``sure``.
+class Item(NamedTuple):
+    """A file or folder that can be deleted, and the runs that no process may train meanwhile."""
 
-    Args:
-        study: the study.
-        root: the study's folder.
-        kinds: which kinds of `actlab.engines.cleaning.KINDS` to delete; the others are counted.
-        sure: whether to delete.
-        again: the command without ``--yes``.
+    kind: str
+    path: Path
+    runs: tuple[str, ...] = ()
+
+
+def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: str) -> None:
+    """List what can be deleted in a study's folder, and delete items of some kinds if ``sure``.
 
     Raises:
         ActlabError: if runs outside the plan are to be deleted, but the plan is not that of the folder.
     """
-    found = cleaning.find(study, root)
-    if OTHERS in kinds:
-        cleaning.check_others(study, root, found)
-    busy = {item.path for item in found if any(locks.is_held(root, name) for name in item.runs)}
-    free = [item for item in found if item.path not in busy]
-    for kind in KINDS:
-        for line in _listing(kind, [item for item in free if item.kind == kind], kind in kinds, root):
-            print(line)
-    if busy:
-        print(f"left alone: {_count(busy)} of runs that another process trains")
-    chosen = [item for item in free if item.kind in kinds]
+    ready = stages.opened(study, root, False)
+    planned = {run.id: run for stage in ready for run in stage.runs()}
+    found = [*_found(root, planned)]
+    if OTHERS in kinds and any(item.kind == OTHERS for item in found):
+        _check_plan(study, root, len(ready), planned)
+    for kind, meaning in _MEANING.items():
+        if items := [item for item in found if item.kind == kind]:
+            print(f"{kind} ({meaning}): {_in_words(items)}", end="")
+            print("" if kind in kinds else f"; kept without --{kind}")
+        for item in items if kind in kinds else ():
+            print(f"  {_bytes([item]):>9}  {item.path.relative_to(root)}")
+    chosen = [item for item in found if item.kind in kinds]
     if not chosen:
         print("nothing to delete")
     elif not sure:
-        print(f"nothing has been deleted: `{again} --yes` deletes {_count(chosen)}, {_bytes(chosen)}")
+        print(f"nothing has been deleted: `{again} --yes` deletes {_in_words(chosen)}")
     else:
-        left = cleaning.delete(chosen, root)
-        gone = [item for item in chosen if item not in left]
-        print(f"deleted {_count(gone)}, {_bytes(gone)}")
-        for item in left:
-            print(f"left alone: {item.path}, which another process trains")
+        for path in (left := _delete(chosen, root, planned)):
+            print(f"left alone: {path}, which another process trains")
+        print(f"deleted {plural(len(chosen) - len(left), 'item')}")
 
 
-def _listing(kind: str, items: Sequence[Item], chosen: bool, root: Path) -> Iterator[str]:
-    """Yield a line for the items of a kind, and if they are chosen one for each item or group of runs."""
-    if not items:
-        return
-    keep = "" if chosen else f"; kept without --{kind}"
-    yield f"{kind} ({_MEANING[kind]}): {_count(items)}, {_bytes(items)}{keep}"
-    alike: dict[str, list[Item]] = {}
-    for item in items if chosen else ():
-        alike.setdefault(str(item.path) if item.seed is None else item.about, []).append(item)
-    for own in alike.values():
-        yield f"  {_bytes(own):>9}  {_about(own, root)}"
+def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
+    """Yield what can be deleted."""
+    for pattern in ("*", "*/*", "*/*/*"):  # of the study, its runs and their checkpoints
+        yield from (Item(LEFT_OVER, path) for path in sorted(leftovers(root, pattern)))
+    over = {name: state_of(RunFolder(root, run)).kind for name, run in planned.items()}
+    members = {one.folder.name: tuple(one.members) for one in stacks.begun(root)}
+    for path in sorted((root / "stacks").glob("[!.]*/")):
+        runs = members.get(path.name, ())
+        ended = all((root / name / "result.json").exists() for name in runs)
+        if any(path.iterdir()) and not any(over.get(name, OVER[0]) not in OVER for name in runs):
+            yield Item(LEFT_OVER if ended else OTHERS, path, runs)
+    yield from (Item(FAILED, root / name, (name,)) for name, kind in over.items() if kind == FAILED)
+    for path in sorted(root.glob("[!.]*/config.yaml")):
+        name = path.parent.name
+        if _RUN.fullmatch(name) and name not in planned:
+            yield Item(OTHERS, path.parent, (name,))
 
 
-def _about(items: Sequence[Item], root: Path) -> str:
-    first = items[0]
-    if first.seed is None:
-        return f"{first.path.relative_to(root)}: {first.about}"
-    seeds = spans([item.seed for item in items if item.seed is not None])
-    finished = sum(item.finished for item in items)
-    return f"{first.about}: {plural(len(items), 'run')} with seed {seeds}, {finished} finished"
+def _check_plan(study: Study, root: Path, opened: int, planned: Mapping[str, Run]) -> None:
+    """Raise an ActlabError if the plan is incomplete, or contains no run of the folder."""
+    if opened < len(study.stages):
+        stage = study.stages[opened].name
+        raise ActlabError(f"--others: the runs of stage {stage} are not known before it opens: run it first")
+    if not any((root / name).exists() for name in planned):
+        raise ActlabError(
+            f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of the "
+            "command that trained them, or delete the folder yourself"
+        )
 
 
-def _count(items: Collection[object]) -> str:
-    return plural(len(items), "folder")
+def _delete(items: Sequence[Item], root: Path, planned: Mapping[str, Run]) -> list[Path]:
+    """Delete items, each moved away first, so that a kill leaves no half; return those that are trained now."""
+    left = []
+    with locks.alone(root, locks.DECIDING):
+        for kind, path, runs in items:
+            with locks.holding(root, runs) as held:
+                if not held or (kind == FAILED and state_of(RunFolder(root, planned[runs[0]])).kind != FAILED):
+                    left.append(path)
+                    continue
+                with temporary(root, path.name, folder=True) as gone, suppress(FileNotFoundError):
+                    path.replace(gone / path.name)
+    return left
+
+
+def _in_words(items: Sequence[Item]) -> str:
+    """Return number and size of items: ``3 items, 12.4 MB``, with the number of finished runs among them."""
+    finished = sum(item.kind == OTHERS and (item.path / "result.json").exists() for item in items)
+    some = f", {plural(finished, 'finished run')} among them" if finished else ""
+    return f"{plural(len(items), 'item')}, {_bytes(items)}{some}"
 
 
 def _bytes(items: Sequence[Item]) -> str:
-    """Return the size of items in words: ``12.4 MB``."""
-    size = sum(item.size for item in items)
+    """Return the size of files and folders in words; links are not followed."""
+    size = 0
+    for file in (file for item in items for file in (item.path, *item.path.rglob("*"))):
+        with suppress(OSError):  # deleted meanwhile
+            size += 0 if file.is_dir() else file.lstat().st_size
     scale, unit = next((step for step in _STEPS if size >= step[0]), _STEPS[-1])
     return f"{size / scale:.{0 if scale == 1 else 1}f} {unit}"

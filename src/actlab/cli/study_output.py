@@ -105,7 +105,7 @@ def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
     from actlab.reports import figures, plots
 
     captions = {plot.name: plot.caption for plot in plots.read(shown)}
-    for path in figures.draw(shown, folder / "figures", paper):
+    for path in figures.draw(shown.with_rows(), folder / "figures", paper):
         print(path)
         print(f"  caption: {captions[path.stem]}")
 

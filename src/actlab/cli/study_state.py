@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from actlab.analysis.points import few, plural
@@ -14,13 +15,17 @@ from actlab.cli.study_output import folder_of
 from actlab.engines import stages
 from actlab.engines.running import ignored, uncosted
 from actlab.reports.notes import duration
-from actlab.studies.folders import DIVERGED, FINISHED, VALUES
+from actlab.storage.files import DamagedError
+from actlab.studies import probe_files
+from actlab.studies.folders import DIVERGED, FINISHED, VALUES, RunFolder
 from actlab.studies.groups import groups
+from actlab.studies.locks import is_held
 from actlab.studies.plan import Run, Study
-from actlab.studies.probe_files import file_of, record_of
-from actlab.studies.states import DAMAGED, FAILED, INTERRUPTED, KINDS, MISSING, OVER, RUNNING, State, states_of
+from actlab.studies.states import DAMAGED, FAILED, OVER, STARTED, WAITING, State, state_of
 
 _DAY = 24 * 3600
+RUNNING = "running"  # printed of a run that a process holds
+KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 States = Mapping[str, State]  # by run id
 
 
@@ -49,14 +54,25 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
         print(costs(ready[-1], todo))
 
 
+def states_of(runs: Iterable[Run], root: Path) -> States:
+    """Return the states of runs by id; an unfinished run that a process holds is running."""
+    found = {run.id: state_of(RunFolder(root, run)) for run in runs}
+    return {
+        name: state._replace(kind=RUNNING)
+        if state.kind in (STARTED, WAITING) and is_held(root, name)
+        else state
+        for name, state in found.items()
+    }
+
+
 def in_words(state: State, run: Run) -> str:
     """Return the state of a run: ``finished``, ``failed``, ``running, epoch 9 of 25`` or ``to run``."""
     of = f" of {run.epochs}" if run.epochs else ""
     if state.kind == RUNNING:
         return f"running, epoch {state.epochs}{of}"
-    if state.kind == INTERRUPTED:
+    if state.kind == STARTED:
         return f"epoch {state.epochs}{of}"
-    return "to run" if state.kind == MISSING else state.kind
+    return "to run" if state.kind == WAITING else state.kind
 
 
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
@@ -147,7 +163,7 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
     """Yield a line for the runs with equal details: epoch and age, or the reason of a failure."""
     alike: dict[tuple[str, str], list[str]] = {}
     for name, state in states.items():
-        if state.kind not in (FINISHED, MISSING):
+        if state.kind not in (FINISHED, WAITING):
             alike.setdefault((state.kind, _detail(state, runs[name], now)), []).append(name)
     for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
         yield f"{kind}{detail}: {few(alike[kind, detail])}"
@@ -155,7 +171,7 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
 
 def _detail(state: State, run: Run, now: float) -> str:
     """Return what a line of `_details` says after the kind of its runs."""
-    if state.kind in (RUNNING, INTERRUPTED):
+    if state.kind in (RUNNING, STARTED):
         return f" at epoch {state.epochs}{f' of {run.epochs}' if run.epochs else ''}, {age(state.changed, now)}"
     return f" ({textwrap.shorten(state.reason, 300)})" if state.reason else ""
 
@@ -163,12 +179,14 @@ def _detail(state: State, run: Run, now: float) -> str:
 def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
     """Return how many finished runs have results, for each probe that lacks some."""
     finished = [name for name, state in states.items() if state.kind == FINISHED]
-    done = {
-        probe.name: sum(record_of(file_of(root / name, probe.name)).exists() for name in finished)
-        for probe in study.probes
-    }
+    wanted = {probe.name: probe_files.digest_of(probe_files.asked(probe, study.keep)) for probe in study.probes}
+    done = dict.fromkeys(wanted, 0)
+    for name in finished if wanted else ():
+        with suppress(DamagedError):  # named by `show`
+            for probe, (question, _) in probe_files.found_in(root / name).items():
+                done[probe] = done.get(probe, 0) + wanted.get(probe, "").startswith(question)
     of = f"of {len(finished)} finished runs"
-    return {name: f"{number} {of}" for name, number in done.items() if number < len(finished)}
+    return {name: f"{done[name]} {of}" for name in wanted if done[name] < len(finished)}
 
 
 def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
@@ -182,7 +200,7 @@ def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn:
         drawn: whether the figures are drawn.
     """
     count = Counter(state.kind for state in states.values())
-    verbs = {INTERRUPTED: "resumes", MISSING: "starts"}
+    verbs = {STARTED: "resumes", WAITING: "starts"}
     left = [f"{verb} {plural(count[kind], 'run')}" for kind, verb in verbs.items() if count[kind]]
     left += [f"retries {plural(count[FAILED], 'failed run')}"] if left and count[FAILED] else []
     if count[RUNNING]:

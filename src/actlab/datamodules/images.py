@@ -31,7 +31,7 @@ from actlab.datamodules.sources import (
 from actlab.datamodules.steps import Unit
 from actlab.errors import ActlabError, unknown
 from actlab.random.positions import Position
-from actlab.storage.files import cache_folder, scratch
+from actlab.storage.files import cache_folder, temporary
 
 FORMAT = 5  # version of the cache; increased when decoding changes
 SORTED = 50  # this many images of one class in a row are not due to chance
@@ -88,7 +88,8 @@ def load_images(
     cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
 
     def _make() -> Cached:
-        with scratch(cache.parent, "reading") as place:  # the reader's copy would double the disk space
+        # Removed at the end, because the reader's copy would double the disk space.
+        with temporary(cache.parent, "reading", folder=True) as place:
             tables = (
                 mixed(open_class_folders(folder, splits.values()))
                 if as_pictures

@@ -32,10 +32,12 @@ from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import stacked_quantity
 from actlab.storage import checkpoints, series
+from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
-from actlab.studies.folders import Row, RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.locks import PAUSE, holding
 from actlab.studies.plan import Probe, Run
+from actlab.studies.states import state_of
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
@@ -45,15 +47,14 @@ _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_
 
 def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
     """Return each probe with the finished runs on which it has not been evaluated yet."""
-    finished = [run for run in runs if RunFolder(root, run).finished]
+    finished = [run for run in runs if state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED)]
     found = ((probe, _without(probe, finished, root)) for probe in probes)
     return [(probe, left) for probe, left in found if left]
 
 
 def _without(probe: Probe, runs: Iterable[Run], root: Path) -> list[Run]:
     """Return the runs on which a probe has not been evaluated yet."""
-    files = ((run, probe_files.file_of(root / run.id, probe.name)) for run in runs)
-    return [run for run, file in files if not probe_files.answers(file, *_request(probe, run))]
+    return [run for run in runs if not probe_files.answers(root / run.id, *_request(probe, run))]
 
 
 def execute(
@@ -80,7 +81,7 @@ def execute(
     Raises:
         ActlabError: if a probe cannot be created.
     """
-    failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run of a failed evaluation
+    failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
         busy = False
         for probe, left in missing(runs, root, probes):
@@ -88,8 +89,8 @@ def execute(
             for part in _parts((run for run in left if (probe.name, run.id) not in tried), root):
                 with holding(root, [run.id for run in part if locked]) as held:
                     busy = busy or not held
-                    if held and not _succeeds(probe, evaluate, part, root, say):
-                        failed += 1
+                    if held:
+                        failed += _failures(probe, evaluate, part, root, say)
                         tried.update((probe.name, run.id) for run in part)
         if not busy or not wait:
             return failed
@@ -103,29 +104,22 @@ def _parts(runs: Iterable[Run], root: Path) -> Iterator[Sequence[Run]]:
         yield from even_parts(group, TOGETHER)
 
 
-def _succeeds(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> bool:
-    """Evaluate a probe on some runs, whose locks are held; say why if that fails."""
+def _failures(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> int:
+    """Evaluate a probe on some runs, whose locks are held; say what failed, and return how often."""
     signals.check()
     runs = _without(probe, part, root)  # others may have been evaluated meanwhile
-    fault = _fault_of(probe, evaluate, runs, root, say) if runs else None
-    if fault:
-        say(f"probe {probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
-    return not fault
-
-
-def _fault_of(
-    probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]
-) -> str | None:
-    """Evaluate one probe on some runs; return the error raised by third-party code, or None."""
+    if not runs:
+        return 0
     try:
-        _measure(probe, evaluate, runs, root, say)
+        return _measure(probe, evaluate, runs, root, say)
     except RunError as error:
-        return str(error)
+        fault = str(error)
     except (ActlabError, OSError):
         raise
     except Exception as error:  # third-party activations and probes may raise anything
-        return described(error)
-    return None
+        fault = described(error)
+    say(f"probe {probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
+    return 1
 
 
 def made(probe: Probe) -> Any:
@@ -148,29 +142,39 @@ def made(probe: Probe) -> Any:
 
 def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
     """Group runs that were trained in stacks, and so passed the trial; each other run is a group of its own."""
-    stacked = [run for run in runs if RunFolder(root, run).result()["engine"] == "stacked"]
+    stacked = [run for run in runs if RunFolder(root, run).result().get("engine") == "stacked"]
     together = [*compatibility.similar(stacked).values()]
     placed = {run.id for group in together for run in group}
     return [*together, *([run] for run in runs if run.id not in placed)]
 
 
-def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> None:
-    """Evaluate one probe on runs of one group and write a file for each run."""
+def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> int:
+    """Evaluate one probe on runs of one group and write a file for each run; return how many are damaged."""
     built = [experiments.build(run.config) for run in runs]
     rows: dict[str, list[Row]] = {run.id: [] for run in runs}
+    damaged = set[int]()
     for at in probe.at:
         name = checkpoint_name(at) if isinstance(at, int) else at
-        there = [r for r, run in enumerate(runs) if _has_checkpoint(RunFolder(root, run), name)]
-        for r in set(range(len(runs))) - set(there):
-            say(f"probe {probe.name}: {runs[r].id} kept no checkpoint {name!r}; train the run again to get it")
+        there, moments = list[int](), list[tuple[float, int]]()
+        for r, run in enumerate(runs):
+            try:
+                moment = _load(built[r], RunFolder(root, run), name)
+            except DamagedError as error:
+                damaged.add(r)
+                say(f"probe {probe.name} failed on {run.id}: {error}")
+                continue
+            if moment is None:
+                say(f"probe {probe.name}: {run.id} kept no checkpoint {name!r}; train the run again to get it")
+            else:
+                there.append(r)
+                moments.append(moment)
         if there:
-            folders = [RunFolder(root, runs[r]) for r in there]
-            paths = [f.checked(f.kept(name)) for f in folders]
-            moments = [_load(built[r], path) for r, path in zip(there, paths, strict=True)]
             for measured in _evaluated(evaluate, [built[r] for r in there]):
                 _add_rows(rows, [runs[r].id for r in there], moments, measured)
-    for run in runs:
-        probe_files.write(probe_files.file_of(root / run.id, probe.name), rows[run.id], *_request(probe, run))
+    for r, run in enumerate(runs):
+        if r not in damaged:
+            probe_files.write(probe_files.file_of(root / run.id, *_request(probe, run)), rows[run.id])
+    return len(damaged)
 
 
 def _has_checkpoint(folder: RunFolder, name: str) -> bool:
@@ -178,8 +182,8 @@ def _has_checkpoint(folder: RunFolder, name: str) -> bool:
     path, keep = folder.kept(name), folder.run.keep
     if not path.exists() or name != "best" or keep.best is None:
         return path.exists()
-    rows = series.table_of(folder.metrics, Row._fields, Row._fields).to_pylist()
-    best = best_of(keep, (Row(**{**row, "condition": row.get("condition") or ""}) for row in rows))
+    recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
+    best = best_of(keep, (Row(e, 0, *split_name(keep.best), "", v) for e, v in zip(*recorded, strict=True)))
     return best is not None and best[0] == checkpoints.epochs_of(checkpoints.read(path))
 
 
@@ -256,9 +260,18 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
     return StackedTask(ours) if len(ours) > 1 else Apart(ours)
 
 
-def _load(experiment: Experiment, path: Path) -> tuple[float, int]:
-    """Load the weights of a checkpoint into a task; return its numbers of epochs and updates."""
-    checkpoint = checkpoints.read(path)
+def _load(experiment: Experiment, folder: RunFolder, name: str) -> tuple[float, int] | None:
+    """Load the weights of a checkpoint into a task.
+
+    Returns:
+        The checkpoint's numbers of epochs and updates; None if the run did not keep it.
+
+    Raises:
+        DamagedError: if the checkpoint is damaged.
+    """
+    if not _has_checkpoint(folder, name):
+        return None
+    checkpoint = checkpoints.read(folder.kept(name), remedy=folder.remedy)
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(checkpoints.epochs_of(checkpoint)), int(checkpoint["global_step"])
@@ -274,7 +287,7 @@ def _add_rows(
         rows[run].append(Row(epoch, step, measured.split, measured.metric, measured.condition, value))
 
 
-def _request(probe: Probe, run: Run) -> tuple[list[Any], list[Any]]:
-    """Return what a probe is to measure on a run, and the ``version`` of its class; empty if it has none."""
+def _request(probe: Probe, run: Run) -> tuple[str, list[Any], list[Any]]:
+    """Return a probe's name, what it shall measure on a run, and the ``version`` of its class, if any."""
     version = getattr(find(probe.class_path, (object,), "probe"), "version", None)
-    return probe_files.asked(probe, run.keep), [] if version is None else [version]
+    return probe.name, probe_files.asked(probe, run.keep), [] if version is None else [version]

@@ -53,7 +53,8 @@ class Job:
 
     def is_over(self, root: Path) -> bool:
         """Return whether all runs have finished, or failed in this start of the study."""
-        return all(folder.finished or folder.failed for folder in (RunFolder(root, run) for run in self.runs))
+        folders = [RunFolder(root, run) for run in self.runs]
+        return all(folder.finished or folder.failure_file.exists() for folder in folders)
 
     def split(self, root: Path, size: int) -> list[Job]:
         """Replace a stack by parts of at most ``size`` runs, also for later starts; return the parts."""

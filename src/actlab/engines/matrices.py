@@ -8,7 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
-from actlab.storage.files import update_sealed
+from actlab.storage.files import update_json
 from actlab.tasks.training import Training
 
 
@@ -35,6 +35,6 @@ class MatrixFile(Callback):
         """Write the file; test data may have been evaluated after the epoch."""
         (found,) = taken_matrices(trainer, 1)
         if trainer.is_global_zero:
-            update_sealed(self.path, found, "delete it")
+            update_json(self.path, found, "delete it")
 
     on_validation_end = on_test_end = on_train_epoch_end

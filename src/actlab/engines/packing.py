@@ -24,10 +24,11 @@ from actlab.errors import ActlabError
 from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.stacking import task as stacking
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 from actlab.studies import stacks
-from actlab.studies.folders import FINISHED, RunFolder, versions
+from actlab.studies.folders import DIVERGED, FINISHED, RunFolder, versions
 from actlab.studies.plan import MAX_STACK, Run
+from actlab.studies.states import DAMAGED, state_of
 
 TRIALS = "trials.json"
 AGREE, DIFFER = "agree", "differ"
@@ -97,7 +98,8 @@ def pack(
 
 def _is_over_or_alone(folder: RunFolder) -> bool:
     """Whether a run needs no stack. One that diverged is trained again if the stack has no checkpoint."""
-    return folder.started or (folder.finished and folder.record["status"] == FINISHED)
+    kind = state_of(folder).kind
+    return kind in (FINISHED, DAMAGED) or (kind != DIVERGED and folder.checkpoint.exists())
 
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
@@ -166,7 +168,7 @@ class _Trials:
                 return str(error)
             known = {"verdict": DIFFER if reason else AGREE, "reason": reason, "versions": versions()}
             self.known[key] = known
-            write_sealed(self.path, self.known)
+            write_json(self.path, self.known)
         return known["reason"]
 
 

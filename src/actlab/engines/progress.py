@@ -131,7 +131,7 @@ class Display:
             result = folder.result()
         except DamagedError:
             return  # reported when the table is read
-        summed = series.from_entry(result.get("summary", {})).get((self.select.metric, ""))
+        summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
         if result["status"] != FINISHED or summed is None:
             return
         value, sign = summed.read("best", self.select.mode), -1 if self.select.mode == "max" else 1

@@ -17,7 +17,6 @@ from torch import Tensor
 from actlab import activations
 from actlab.engines import unit_records
 from actlab.engines.matrices import taken_matrices
-from actlab.runtime.guards import ended
 from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
@@ -211,7 +210,6 @@ class Recorder(Checkpoint):
             DIVERGED if r in self.diverged else FINISHED,
             [*self.rows[r], *unit_records.close(folder, epoch, updates, self.remedy)],
             engine=self.engine,
-            ended=DIVERGED if r in self.diverged else ended(trainer),
             last_good_epoch=epoch,
             updates=updates,
             revisions=dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]

@@ -6,14 +6,15 @@ before the digest names the grid point within one study.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from actlab.storage.files import DamagedError, regular, replacing, write_atomically, write_sealed
+from actlab.errors import ActlabError
+from actlab.storage import series
+from actlab.storage.files import damaged_part, regular, temporary, write_json
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
@@ -59,28 +60,26 @@ def _copy_first(run: Run, sources: Iterable[RunFolder], root: Path) -> list[str]
 
 
 def _complete(folder: RunFolder) -> bool:
-    """Whether the folder holds, undamaged, all checkpoints that its run keeps."""
+    """Whether the folder holds, undamaged, the rows and all checkpoints that its run keeps."""
     keep = folder.run.keep
     if keep.best is not None:  # best.ckpt does not record the metric by which it was selected
         return False
     try:
         found = folder.result()
-        if found["last_good_epoch"]:  # otherwise there are no weights
-            for name in ("last", *(f"epoch={epoch}" for epoch in keep.epochs)):
-                folder.checked(folder.kept(name))
-        return "files" in found and found["seed"] == folder.run.seed
-    except (DamagedError, KeyError):
+        series.read(folder.metrics)
+        names = ("last", *(f"epoch={epoch}" for epoch in keep.epochs)) if found["last_good_epoch"] else ()
+        return found["seed"] == folder.run.seed and not any(damaged_part(folder.kept(name)) for name in names)
+    except (ActlabError, KeyError):
         return False
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    """Copy the files of a run that its result lists."""
-    found = source.result()
+    """Copy the files of a run, under its id in this study."""
     about = {"id": run.id, "seed": run.seed, "point": run.point}
-    with replacing(root / run.id) as copy:
-        for name in found.get("files", {}):
-            if (file := source.path / name).exists():  # units.parquet may be missing
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(regular(file), copy / name)
-        write_atomically(copy / "point.json", json.dumps(about, indent=1))
-        write_sealed(copy / "result.json", {**found, **about})
+    with temporary(root, run.id, folder=True) as copy:
+        for file in filter(Path.is_file, source.parts()):  # there may be no units.parquet
+            target = copy / file.relative_to(source.path)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(regular(file), target)
+        write_json(copy / "result.json", {**source.result(), **about})
+        copy.replace(root / run.id)

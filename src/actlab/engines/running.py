@@ -21,13 +21,13 @@ from actlab.engines.progress import Display, phase
 from actlab.engines.requests import Arranged, Asked
 from actlab.engines.settings import check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
-from actlab.storage.files import DamagedError, write_sealed
+from actlab.storage.files import DamagedError, write_json
 from actlab.studies import locks, stacks
-from actlab.studies.ended import finished_in
-from actlab.studies.folders import COSTS, RunFolder
+from actlab.studies.folders import COSTS, RunFolder, finished_in
 from actlab.studies.formats import Cost
 from actlab.studies.groups import groups
 from actlab.studies.plan import MAX_STACK, Run, Study
+from actlab.studies.states import FAILED, state_of
 
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
@@ -183,7 +183,7 @@ def unlike(runs: Sequence[Run], root: Path) -> list[str]:
     """Return the ids of finished runs that share a name with ``runs``, but not settings, data or code."""
     names = {run.id for run in runs}
     alike = {name.rpartition("-")[0] for name in names}
-    return finished_in(root, lambda name: name not in names and name.rpartition("-")[0] in alike)
+    return [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:
@@ -226,7 +226,8 @@ def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, worker:
             f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; start "
             "the study again when it has ended, or wait for it with --wait"
         )
-    failed = {run.id: failure for run in todo if (failure := RunFolder(root, run).failure)}
+    states = {run.id: state_of(RunFolder(root, run)) for run in todo}
+    failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
     for name, failure in failed.items():
         print(f"{name} failed: {failure}")
     return len(faults) + len(failed)
@@ -296,7 +297,7 @@ def measure(study: Study, root: Path, worker: Worker | Inline) -> int:
         tuned = list(filter(is_rate, study.select.tune))
         with phase("measuring the time and memory of an update"):
             measured = measure_costs(worker, unknown, study, tuned, 1 if study.smoke else None)
-        write_sealed(root / COSTS, [*_costs(root), *measured])
+        write_json(root / COSTS, [*_costs(root), *measured])
     return int(not measured)
 
 

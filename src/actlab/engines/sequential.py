@@ -36,8 +36,14 @@ def train(
         trainer.logger = logger(run)
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
-    resume = folder.checkpoint if folder.started and is_resumable(folder.checkpoint, folder.remedy) else None
+    resume = _resumable(folder)
     with threads(number or threads_for(getattr(data, "batch_size", None) or SMALL)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:
         recorder.close(trainer)
+
+
+def _resumable(folder: RunFolder) -> Path | None:
+    """Return the checkpoint of an unfinished run; None for the weights of one whose result was deleted."""
+    there = not folder.finished and folder.checkpoint.exists()
+    return folder.checkpoint if there and is_resumable(folder.checkpoint, folder.remedy) else None

@@ -18,7 +18,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
@@ -104,7 +104,7 @@ def decide(
         said.append(reason)
         wanted = replace(wanted, compiled=False)
     if not known and not shard:
-        write_sealed(path, asdict(wanted))
+        write_json(path, asdict(wanted))
     return wanted, said
 
 

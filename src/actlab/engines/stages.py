@@ -17,8 +17,8 @@ from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.config.keys import canonical
 from actlab.errors import ActlabError, unknown
-from actlab.storage.files import DamagedError, read_json, write_sealed
-from actlab.studies.ended import finished_in
+from actlab.storage.files import DamagedError, read_json, write_json
+from actlab.studies.folders import finished_in
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
 
@@ -94,7 +94,7 @@ def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
     if len(opened) >= len(study.stages):
         return None
     planned = {run.id for stage in opened for run in stage.runs()}
-    there = set(finished_in(root, lambda _: True))
+    there = set(finished_in(root))
     for stage in study.stages[len(opened) :]:
         seeds = {f"seed{seed}" for seed in stage.seeds}
         mine = [name for name in there - planned if seeds & set(name.split("-"))]
@@ -227,7 +227,7 @@ def _selected(before: Study, stage: Stage, root: Path, store: bool) -> Chosen | 
         for group in missing:
             chosen[canonical(group.point)] = _entry(loaded, group)
         if store:
-            write_sealed(root / FILE, stored)
+            write_json(root / FILE, stored)
     return chosen
 
 

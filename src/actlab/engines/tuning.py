@@ -15,8 +15,9 @@ from actlab.engines.running import Engine, run
 from actlab.engines.workers import EndedError, Report, Worker
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import RunFolder
+from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.plan import Study
+from actlab.studies.states import state_of
 from actlab.studies.tuning import Choices, Range, Side, Tuning
 
 if TYPE_CHECKING:
@@ -194,12 +195,11 @@ def train(tuning: Tuning, searches: Sequence[Search], trials: int, root: Path) -
 def _value(study: Study, root: Path) -> float:
     """Return the median over seeds of the best value of the selection metric at the only setting of a study."""
     for one in study.runs():
-        folder = RunFolder(root, one)
-        if failure := folder.failure:
-            raise ActlabError(failure)
-        if not folder.finished:
+        state = state_of(RunFolder(root, one))
+        if state.kind not in (FINISHED, DIVERGED):
             raise ActlabError(
-                f"{one.id} is being trained by another process: repeat the command when it has ended"
+                state.reason
+                or f"{one.id} is being trained by another process: repeat the command when it has ended"
             )
     loaded = results.load(study, root)
     (group,) = loaded.groups

@@ -106,7 +106,7 @@ def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
         **{name: array.reshape(-1) for name, array in values.items()},
     }
     with replacing(path) as partial:
-        pq.write_table(pa.table(columns), partial, compression="zstd")
+        pq.write_table(pa.table(columns), partial, compression="zstd", write_page_checksum=True)
 
 
 def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:

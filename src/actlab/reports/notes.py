@@ -284,7 +284,7 @@ def facts(results: Results) -> dict[str, Any]:
     """Return counts, seeds, versions and hardware of the runs, without duplicates."""
     versions: dict[str, list[str]] = {}
     for result in results.results.values():
-        for name, version in result.get("versions", {}).items():
+        for name, version in result["versions"].items():
             found = versions.setdefault(name, [])
             found += [version] if version not in found else []
     return {

@@ -11,11 +11,13 @@ from actlab.reports import curve_table, figures, table_files
 from actlab.reports.pages import study as page
 from actlab.storage.files import regular
 from actlab.studies.folders import VALUES
-from actlab.studies.probe_files import file_of
 
 
 def write(opened: Sequence[Results], folder: Path, html: bool = False) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
+    known, opened = {line for one in opened for line in one.left_out}, [one.with_rows() for one in opened]
+    for line in dict.fromkeys(line for one in opened for line in one.left_out if line not in known):
+        print(line)
     last = opened[-1]
     written = [
         *table_files.write(last, folder),
@@ -48,6 +50,5 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
 def _probed_since(shown: Results, file: Path) -> bool:
     """Return whether a probe ran after a file was written; figures may show it even if no table does."""
     written = file.stat().st_mtime if file.exists() else math.inf
-    probes = [probe.name for probe in shown.study.probes]
-    files = (file_of(shown.root / run.id, name) for run in shown.runs for name in probes)
-    return any(probed.stat().st_mtime > written for probed in files if probed.exists())
+    files = (file for run in shown.runs for file in (shown.root / run.id / "probes").glob("[!.]*.parquet"))
+    return any(file.stat().st_mtime > written for file in files)

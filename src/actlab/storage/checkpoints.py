@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
 
-from actlab.errors import ActlabError
-from actlab.storage.files import DamagedError, replacing
+from actlab.errors import one_line
+from actlab.storage.files import DamagedError, damaged_part, replacing
 
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
 
@@ -142,46 +141,18 @@ def read(
     """
     if isinstance(path, str | Path) and Path(path).exists() and not Path(path).is_file():
         raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
-    if (part := _damaged_part(path)) is not None:
+    if (part := damaged_part(path)) is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
     try:
         found = torch.load(path, map_location=map_location, weights_only=weights_only)
     except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
-            f"({_first_line(error)[:100]}): {remedy}"
+            f"({one_line(error, 100)}): {remedy}"
         ) from error
     if not isinstance(found, dict) or "state_dict" not in found:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}")
     return found
-
-
-def _damaged_part(path: str | Path | IO[Any]) -> str | None:
-    """Return the damaged part of a ``torch.save`` file; None if all checksums match or the file is no zip."""
-    try:
-        with zipfile.ZipFile(path) as parts:
-            return parts.testzip()
-    except zipfile.BadZipFile as error:
-        return str(error) if _is_zip(path) else None
-    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
-        return _first_line(error)
-    finally:
-        if not isinstance(path, str | Path):
-            path.seek(0)
-
-
-def _is_zip(path: str | Path | IO[Any]) -> bool:
-    if not isinstance(path, str | Path):
-        path.seek(0)
-        return bool(path.read(2) == b"PK")
-    with Path(path).open("rb") as file:
-        return file.read(2) == b"PK"
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def config_of(trainer: pl.Trainer) -> Mapping[str, Any] | None:

@@ -1,9 +1,10 @@
-"""Atomic file writes, and JSON records with a digest that reveals damage."""
+"""Atomic file writes, and the one reader of JSON records."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
+import fcntl
+import glob
 import json
 import os
 import re
@@ -11,13 +12,13 @@ import secrets
 import shutil
 import socket
 import stat
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
-from filelock import FileLock, Timeout
 from typing_extensions import TypedDict  # before Python 3.12 pydantic rejects typing.TypedDict
 
 from actlab.errors import ActlabError, one_line, reason
@@ -33,10 +34,8 @@ class _Logger(TypedDict):
     id: str
 
 
-HOST = re.sub(r"[^\w-]", "_", socket.gethostname())  # part of names of temporary folders
-_PARTIAL = f".*.{HOST}.????????.partial"
+_HOST = re.sub(r"[^\w-]", "_", socket.gethostname())  # only this host can tell that its processes have ended
 _LOGGER = "logger.json"
-_LOCK = "lock"  # name of the lock file in a writer's scratch folder
 _MAX_DIGITS = 300  # of an integer; a float holds 308
 
 
@@ -67,95 +66,91 @@ def cache_folder(cache_dir: str | None = None) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path for a file or folder; rename it to ``path`` atomically when the block succeeds."""
-    with scratch(path.parent, path.name) as folder:
-        yield (partial := folder / "content")
+    """Yield an empty temporary file; rename it to ``path`` atomically when the block succeeds."""
+    with temporary(path.parent, path.name) as partial:
+        yield partial
         partial.replace(path)
 
 
 @contextmanager
-def scratch(parent: Path, name: str) -> Iterator[Path]:
-    """Yield a hidden temporary folder in ``parent``, and remove it at the end.
+def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
+    """Yield a new hidden file or folder in ``parent``, and remove it at the end.
 
-    Folders that killed processes of this host left in ``parent`` are removed first. Each process holds a lock
-    in its folder, and the kernel releases the lock when the process ends for any reason. A folder of this host
-    whose lock is free therefore has no writer, also if the file system does not share locks between hosts.
+    It is locked, and the kernel frees the lock when its process ends for any reason. What killed processes left
+    for the same name is removed first.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(parent)
-    folder, lock = _locked_folder(parent, name)
+    for path in leftovers(parent, glob.escape(name)):
+        remove(path)
+    path, lock = _locked(parent, name, folder)
     try:
-        yield folder
+        yield path
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+        remove(path)
+        os.close(lock)
 
 
-def _locked_folder(parent: Path, name: str) -> tuple[Path, FileLock]:
-    """Return a new folder and its held lock; retry if a cleanup process locked the folder first."""
+def leftovers(parent: Path, name: str = "*") -> Iterator[Path]:
+    """Yield the temporary files and folders of processes of this host that have ended.
+
+    Args:
+        parent: a folder.
+        name: pattern of what was being written, below ``parent``, such as ``*/table.json``.
+    """
+    before, slash, last = name.rpartition("/")
+    for path in parent.glob(f"{before}{slash}.{last}.{_HOST}.????????.partial"):
+        with suppress(OSError):  # removed meanwhile, of another user, or on a file system without locks
+            lock = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield path
+            finally:
+                os.close(lock)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a folder with all it holds, if it exists and may be deleted."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _locked(parent: Path, name: str, folder: bool) -> tuple[Path, int]:
+    """Create a temporary file or folder; return it and its lock."""
     while True:
-        folder = parent / f".{name}.{HOST}.{secrets.token_hex(4)}.partial"
-        folder.mkdir()
+        path = parent / f".{name}.{_HOST}.{secrets.token_hex(4)}.partial"
+        path.mkdir() if folder else path.touch(exist_ok=False)
         with suppress(FileNotFoundError):
-            if lock := _lock(folder):
-                return folder, lock
-
-
-def _lock(folder: Path) -> FileLock | None:
-    """Acquire the lock of a scratch folder; return None if another process holds or removed it."""
-    lock = FileLock(folder / _LOCK, timeout=0)
-    with suppress(Timeout):
-        lock.acquire()
-        if (folder / _LOCK).exists():
-            return lock
-        lock.release()
-    return None
-
-
-def is_abandoned(folder: Path) -> bool:
-    """Return whether a temporary folder of `scratch` belongs to a process of this host that has ended."""
-    if not folder.match(_PARTIAL):
-        return False
-    with suppress(OSError):  # removed meanwhile, or owned by another user
-        if lock := _lock(folder):
-            lock.release()
-            return True
-    return False
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Remove the scratch folders whose processes have ended."""
-    for folder in parent.glob(f"{_PARTIAL}/"):
-        with suppress(OSError):  # removed meanwhile, or owned by another user
-            if lock := _lock(folder):
-                shutil.rmtree(folder, ignore_errors=True)
-                lock.release()
+            lock = os.open(path, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():  # else another process found it before it was locked
+                return path, lock
+            os.close(lock)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file atomically, a text as UTF-8: a kill leaves either the old or the new content."""
     with replacing(path) as partial:
-        if isinstance(content, bytes):
-            partial.write_bytes(content)
-        else:
-            partial.write_text(content, encoding="utf-8")
+        partial.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def write_sealed(path: Path, content: Any) -> None:
-    """Write nested values as JSON together with a digest, by which `read_json` detects damage."""
-    plain = json.loads(json.dumps(content, default=str, ensure_ascii=False).encode(errors="replace"))
-    entries = plain if isinstance(plain, dict) else {"content": plain}
-    write_atomically(path, json.dumps({"digest": _digest(entries), **entries}, indent=1) + "\n")
+def write_json(path: Path, content: Any) -> None:
+    """Write nested values as JSON, atomically; other objects and half surrogate pairs become text."""
+    text = json.dumps(content, indent=1, default=str, ensure_ascii=False)
+    write_atomically(path, text.encode(errors="replace") + b"\n")
 
 
-def update_sealed(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
-    """Add entries to a JSON file of `write_sealed`, or replace them; nothing is written without entries.
+def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
+    """Add entries to a JSON file, or replace them; nothing is written without entries.
 
     Raises:
         DamagedError: if the file is damaged.
     """
     if entries:
-        write_sealed(path, {**(read_json(path, dict[str, Any], remedy) if path.exists() else {}), **entries})
+        write_json(path, {**(read_json(path, dict[str, Any], remedy) if path.exists() else {}), **entries})
 
 
 def regular(path: Path) -> Path:
@@ -172,8 +167,36 @@ def regular(path: Path) -> Path:
     return path
 
 
+def damaged_part(path: str | Path | IO[Any]) -> str | None:
+    """Return the damaged part of a zip file, such as a checkpoint; None if all checksums match or it is no zip.
+
+    Raises:
+        ActlabError: if the file does not exist.
+    """
+    try:
+        with zipfile.ZipFile(path) as parts:
+            return parts.testzip()
+    except zipfile.BadZipFile as error:
+        return str(error) if _is_zip(path) else None
+    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
+        return one_line(error)
+    finally:
+        if not isinstance(path, str | Path):
+            path.seek(0)
+
+
+def _is_zip(path: str | Path | IO[Any]) -> bool:
+    if not isinstance(path, str | Path):
+        path.seek(0)
+        return bool(path.read(2) == b"PK")
+    with Path(path).open("rb") as file:
+        return file.read(2) == b"PK"
+
+
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return the type-checked values of a JSON file, with or without a digest of `write_sealed`.
+    """Return the type-checked values of a JSON file.
 
     All JSON records are read by this function. Entries that ``kind`` does not declare are kept, so that actlab
     can read files of other versions.
@@ -184,22 +207,19 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
         remedy: what to do about a damaged file, for the error message.
 
     Raises:
-        DamagedError: if the file cannot be read, does not match its digest or holds values of other types.
+        DamagedError: if the file cannot be read or holds values of other types.
     """
     try:
-        found = _unseal(parsed(regular(path).read_text(encoding="utf-8")))
-        return checked(found, kind)
+        return checked(_without_digest(parsed(regular(path).read_text(encoding="utf-8"))), kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
 
 
-def _unseal(found: Any) -> Any:
-    """Check and remove the digest of `write_sealed`; return values without a digest unchanged."""
-    if not isinstance(found, dict) or "digest" not in found:
-        return found
-    if found.pop("digest") != _digest(found):
-        raise ValueError("its content does not match its digest")
-    return found["content"] if found.keys() == {"content"} else found
+def _without_digest(found: Any) -> Any:
+    """Return what older versions wrote beside a digest, which is not checked any more."""
+    if isinstance(found, dict) and found.pop("digest", None) is not None and found.keys() == {"content"}:
+        return found["content"]
+    return found
 
 
 def parsed(text: str) -> Any:
@@ -247,11 +267,6 @@ def _type_adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _digest(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def id_in(folder: Path) -> str:
     """Return the id of a folder's run for loggers; create and store it on first use.
 
@@ -260,7 +275,7 @@ def id_in(folder: Path) -> str:
     """
     path = folder / _LOGGER
     if not path.exists():
-        write_sealed(path, {"id": secrets.token_hex(8)})
+        write_json(path, {"id": secrets.token_hex(8)})
     return read_json(path, _Logger, "delete it; loggers then start a new history")["id"]
 
 
@@ -272,17 +287,3 @@ def has_id(folder: Path) -> bool:
 def forget_id(folder: Path) -> None:
     """Delete the id of a folder's run, so that loggers start a new run."""
     (folder / _LOGGER).unlink(missing_ok=True)
-
-
-def is_whole(path: Path, digest: str) -> bool:
-    """Return whether a file can be read and its bytes have a SHA-256 digest."""
-    try:
-        return digest_of(path) == digest
-    except OSError:
-        return False
-
-
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 digest of a file's bytes."""
-    with regular(path).open("rb", buffering=0) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -7,9 +7,9 @@ that name an epoch, need the series.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,14 @@ import pyarrow.parquet as pq
 from actlab.errors import reason
 from actlab.storage.files import DamagedError, regular
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Array = npt.NDArray[np.float64]
 Key = tuple[str, str]
 """Name and condition. The name is ``split/metric``, or only the metric if there is no split."""
 
 _TEXTS = ("split", "metric", "condition")
-_READ = ("epoch", "value", *_TEXTS)
 _NUMBER = (pa.types.is_floating, pa.types.is_integer)
 _TEXT = (
     *(pa.types.is_string, pa.types.is_large_string),
@@ -33,7 +35,6 @@ _TEXT = (
 )
 # Column → predicates of the allowed types.
 _ROW = dict.fromkeys(("epoch", "step", "value"), _NUMBER) | dict.fromkeys(_TEXTS, _TEXT)
-_ROW_WORDS = ("numbers", "text")
 _REMEDY = "delete it, and run the study again"
 _DIGITS = 6  # fractions of an epoch come from divisions; rounding makes equal epochs identical
 
@@ -112,101 +113,65 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
     }
 
 
-def read(file: Path, needed: Sequence[str], prefix: str = "") -> dict[Key, Series]:
+def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     """Read the series in a parquet file of rows; the last of several rows at one epoch counts.
 
     Args:
         file: path of the parquet file.
-        needed: required columns; ``condition`` may be missing, because old files lack it.
         prefix: prefix of the names of the series.
 
     Returns:
         The series by name and condition, in the order in which the run first recorded them.
 
     Raises:
-        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
-    """
-    table = table_of(file, needed)
-    keys, numbers = _keys(table, prefix)
-    return _series(keys, numbers, _numbers(table, "epoch"), _numbers(table, "value"))
-
-
-def table_of(file: Path, needed: Sequence[str], columns: Sequence[str] = _READ) -> Any:
-    """Read columns of a parquet file of rows and check their types; all such files are read by this function.
-
-    Args:
-        file: file that training or a probe recorded.
-        needed: required columns, as for `read`.
-        columns: columns to return if the file has them.
-
-    Returns:
-        A pyarrow table.
-
-    Raises:
-        DamagedError: if the file cannot be read, or a column is missing or has a wrong type.
+        DamagedError: if the file cannot be read, or its columns are not those of rows.
     """
     try:
-        with pq.ParquetFile(regular(file)) as opened:
-            schema = opened.schema_arrow
-            _check(schema, needed)
-            table = opened.read([name for name in columns if name in schema.names], use_threads=False)
-            table.validate(full=True)
-            return table
+        table = _table(regular(file).read_bytes())
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
+    epochs, values = _numbers(table, "epoch").round(_DIGITS).tolist(), _numbers(table, "value").tolist()
+    texts = (table[column].to_pylist() for column in _TEXTS)
+    found: dict[Key, dict[float, float]] = {}
+    for epoch, value, split, metric, condition in zip(epochs, values, *texts, strict=True):
+        name = f"{split}/{metric}" if split else metric or ""
+        found.setdefault((prefix + name, condition or ""), {})[epoch] = value
+    ordered = sorted(found.items(), key=lambda item: min(item[1]))
+    return {key: _series(by_epoch) for key, by_epoch in ordered}
 
 
-def _check(schema: Any, needed: Sequence[str]) -> None:
-    """Raise a ValueError if a column is missing, occurs twice or has a wrong type."""
-    if missing := [name for name in needed if name not in (*schema.names, "condition")]:
-        raise ValueError(f"missing columns {', '.join(missing)}; required are {', '.join(needed)}")
-    for name in (name for name in schema.names if name in _ROW):
-        field = schema.field(name) if schema.names.count(name) == 1 else None
-        if field is None or not any(is_kind(field.type) for is_kind in _ROW[name]):
-            found = f"has type {field.type}" if field else "occurs twice"
-            raise ValueError(f"the column {name} {found}; it must hold {_ROW_WORDS[name in _TEXTS]}")
+def _series(by_epoch: Mapping[float, float]) -> Series:
+    epochs = np.array([*by_epoch])
+    values, order = np.array([*by_epoch.values()]), np.argsort(epochs, kind="stable")
+    return Series(epochs[order], values[order])
+
+
+def write(frame: pd.DataFrame, file: Path) -> None:
+    """Write a data frame to a parquet file whose pages have checksums, which `read` verifies."""
+    frame.to_parquet(file, index=False, write_page_checksum=True)
+
+
+def _table(content: bytes) -> Any:
+    """Return the rows in a parquet file.
+
+    Raises:
+        ValueError: if columns or types are not those of rows, or rows are missing; no checksum covers these.
+        OSError: if a page does not match its checksum.
+    """
+    opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    if sorted(opened.schema_arrow.names) != sorted(_ROW):
+        found = ", ".join(opened.schema_arrow.names)[:100]
+        raise ValueError(f"the columns are {found or 'missing'}; they must be {', '.join(_ROW)}")
+    for field in opened.schema_arrow:
+        if not any(is_kind(field.type) for is_kind in _ROW[field.name]):
+            words = "text" if field.name in _TEXTS else "numbers"
+            raise ValueError(f"the column {field.name} has type {field.type}; it must hold {words}")
+    table = opened.read(use_threads=False)
+    table.validate(full=True)
+    if len(table) != opened.metadata.num_rows:
+        raise ValueError(f"{len(table)} rows, not {opened.metadata.num_rows}")
+    return table
 
 
 def _numbers(table: Any, column: str) -> Array:
     return np.asarray(table[column].cast(pa.float64(), safe=False).to_numpy(), float)
-
-
-def _keys(table: Any, prefix: str) -> tuple[list[Key], npt.NDArray[np.intp]]:
-    """Return the keys in a table, and for each row the index of its key; shape ``[rows]``."""
-    codes, words = np.zeros(len(table), np.intp), []
-    for column in _TEXTS:
-        texts, own = _encoded(table[column]) if column in table.column_names else ([""], 0)
-        codes = codes * len(texts) + own
-        words.append(texts)
-    used, rows = np.unique(codes, return_inverse=True)
-    splits, metrics, conditions = np.unravel_index(used, [len(texts) for texts in words])
-    named = [
-        (prefix + f"{words[0][s]}/{words[1][m]}".removeprefix("/"), words[2][c])
-        for s, m, c in zip(splits, metrics, conditions, strict=True)
-    ]
-    places = {key: place for place, key in enumerate(dict.fromkeys(named))}
-    return list(places), np.array([places[key] for key in named], np.intp)[rows]
-
-
-def _encoded(column: Any) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Return the distinct texts of a column, at least one, and for each row the index of its text."""
-    texts = column.cast(pa.string())
-    encoded = (texts.fill_null("") if texts.null_count else texts).combine_chunks().dictionary_encode()
-    return encoded.dictionary.to_pylist() or [""], encoded.indices.to_numpy().astype(np.intp)
-
-
-def _series(
-    keys: Sequence[Key], numbers: npt.NDArray[np.intp], epochs: Array, values: Array
-) -> dict[Key, Series]:
-    """Group rows into series; ``numbers`` holds the index of each row's key."""
-    epochs = epochs.round(_DIGITS)
-    order = np.lexsort((epochs, numbers))  # stable: rows at one epoch stay in the order of the file
-    numbers, epochs = numbers[order], epochs[order]
-    other = np.diff(numbers, append=-1) != 0
-    kept = np.flatnonzero(other | (np.diff(epochs, append=math.inf) != 0))
-    order, numbers, epochs = order[kept], numbers[kept], epochs[kept]
-    values = values[order]
-    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    ends = [*starts[1:], len(numbers)]
-    first = np.lexsort((order[starts], epochs[starts]))
-    return {keys[numbers[s := starts[i]]]: Series(epochs[s : ends[i]], values[s : ends[i]]) for i in first}

@@ -3,8 +3,7 @@
 ::
 
     runs/<study>/<run id>/
-        config.yaml       the resolved config
-        point.json        run id, grid point, seed
+        config.yaml       the resolved config, for people
         metrics.csv       rows during training, for people only: a resumed run reads the rows in its checkpoint
         metrics.parquet   all rows, written once at the end: epoch, step, split, metric, condition, value
         result.json       status and summaries for tables; written last, it marks the run as finished
@@ -14,17 +13,14 @@
         checkpoints/      last.ckpt and the checkpoints that the study keeps: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
-``result.json`` holds its own digest and the digests of the other files, and torch checkpoints hold checksums. A
-damaged file is reported, never used.
+Parquet files and torch checkpoints hold checksums. A damaged file is reported, never used.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -37,18 +33,16 @@ from actlab.errors import ActlabError
 from actlab.storage import series
 from actlab.storage.files import (
     DamagedError,
-    digest_of,
     id_in,
-    is_whole,
     read_json,
     regular,
     replacing,
-    update_sealed,
+    update_json,
     write_atomically,
-    write_sealed,
+    write_json,
 )
 from actlab.storage.mappings import written
-from actlab.studies.formats import Failure, Result
+from actlab.studies.formats import Result
 from actlab.studies.plan import Run
 
 if TYPE_CHECKING:
@@ -61,10 +55,7 @@ COSTS = "cost.json"  # file name in a study's folder
 VALUES = "values.csv"  # written together with the figures
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
-SUMMARY: Final = "summary"  # key in result.json: summaries by name and condition
 UNITS, UNITS_SO_FAR = "units.parquet", "units"
-# Files that result.json may list.
-_PARTS = re.compile(r"(metrics|units)\.parquet|matrices\.json|config\.yaml|checkpoints/[\w.=-]+\.ckpt")
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 
@@ -98,9 +89,10 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     """Return rows as a data frame, sorted by step, split, metric and condition."""
     import pandas as pd  # takes 0.2 s to import, and only writers need it
 
-    types = {
-        **{"epoch": "float64", "step": "int64", "split": "str", "metric": "str"},
-        **{"condition": "str", "value": "float64"},
+    types = dict.fromkeys(("split", "metric", "condition"), "str") | {
+        "epoch": "f8",
+        "step": "i8",
+        "value": "f8",
     }
     ordered = sorted(rows, key=lambda row: (row.step, row.split, row.metric, row.condition))
     return pd.DataFrame(ordered, columns=Row._fields).astype(types)
@@ -114,31 +106,14 @@ class RunFolder:
         run: the run.
     """
 
-    def __init__(self, root: Path, run: Run) -> None:  # large studies make many: each path is built on demand
+    def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-
-    @property
-    def checkpoint(self) -> Path:
-        """Path of the checkpoint from which an unfinished run resumes."""
-        return self.kept("last")
-
-    @property
-    def metrics(self) -> Path:
-        """Path of all rows of a finished run."""
-        return self.path / METRICS
-
-    @property
-    def _so_far(self) -> Path:
-        return self.path / "metrics.csv"
-
-    @property
-    def _result(self) -> Path:
-        return self.path / RESULT
-
-    @property
-    def _failure(self) -> Path:
-        return self.path / "failed.json"
+        self.checkpoint = self.kept("last")  # from which an unfinished run resumes
+        self.metrics = self.path / METRICS  # all rows of a finished run
+        self.failure_file = self.path / "failed.json"  # the error of the last attempt at a run that failed
+        self._result = self.path / RESULT
+        self._so_far = self.path / "metrics.csv"
 
     @property
     def remedy(self) -> str:
@@ -151,87 +126,32 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has completed its last epoch or diverged."""
+        """Whether the run has a result: it has completed its last epoch or diverged."""
         return self._result.exists()
 
-    @property
-    def started(self) -> bool:
-        """Whether the run is unfinished and has a checkpoint to resume from."""
-        return not self.finished and self.checkpoint.exists()
-
-    @property
-    def record(self) -> Result:
-        """``result.json`` of a finished run, without a check of the files that it lists.
-
-        Raises:
-            DamagedError: if ``result.json`` is damaged.
-        """
-        return read_json(self._result, Result, self.remedy)
-
     def result(self) -> Result:
-        """Return ``result.json`` of a finished run after checking the digests of its files.
-
-        Checkpoints are not checked, because they may be large. ``units.parquet`` may be missing, because no
-        other part needs it.
+        """Return ``result.json`` of a finished run.
 
         Raises:
-            DamagedError: if ``result.json`` or a file that it lists is damaged or missing.
+            DamagedError: if the file is damaged, or belongs to another run.
         """
-        found = self.record
-        if found["id"] != self.run.id or found.get("identity", self.run.identity) != self.run.identity:
+        found = read_json(self._result, Result, self.remedy)
+        if (found["id"], found["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
-        for name, digest in found.get("files", {}).items():
-            if not _PARTS.fullmatch(name):
-                raise DamagedError(f"{self._result} lists {name!r}, not a file of a run: {self.remedy}")
-            gone = name == UNITS and not (self.path / name).exists()  # left out of long-term archives
-            if not (gone or name.endswith(".ckpt")):
-                self._check(self.path / name, digest)
         return found
 
-    def checked(self, checkpoint: Path) -> Path:
-        """Return the path of a finished run's checkpoint after checking its digest.
-
-        Raises:
-            DamagedError: if the checkpoint differs from the one that the run wrote.
-        """
-        digest = self.result().get("files", {}).get(str(checkpoint.relative_to(self.path)))
-        if digest is not None:
-            self._check(checkpoint, digest)
-        return checkpoint
-
-    def _check(self, path: Path, digest: str) -> None:
-        if not is_whole(path, digest):
-            raise DamagedError(f"{path} is damaged or missing: {self.remedy}")
-
-    def _parts(self) -> list[Path]:
-        """Return the files of a finished run except ``result.json``."""
-        return [
-            self.metrics,
-            self.path / UNITS,
-            self.path / MATRICES,
-            self.path / "config.yaml",
-            *sorted(self.checkpoint.parent.glob("[!.]*.ckpt")),
-        ]
-
-    @property
-    def failed(self) -> bool:
-        """Whether the last attempt at the run failed."""
-        return self._failure.exists()
-
-    @property
-    def failure(self) -> str | None:
-        """The error of the last attempt at the run; None if it did not fail."""
-        if self.finished or not self.failed:
-            return None
-        return read_json(self._failure, Failure, "delete it")["error"]
+    def parts(self) -> list[Path]:
+        """Return the files of a finished run except ``result.json`` and the results of probes."""
+        names = (METRICS, UNITS, MATRICES, "config.yaml")
+        return [*(self.path / name for name in names), *sorted(self.checkpoint.parent.glob("[!.]*.ckpt"))]
 
     def try_again(self) -> None:
         """Delete the record of an earlier failure."""
-        self._failure.unlink(missing_ok=True)
+        self.failure_file.unlink(missing_ok=True)
 
     def fail(self, error: str) -> None:
         """Record a failure; the next start of the study tries the run again."""
-        write_sealed(self._failure, {"id": self.run.id, "error": error})
+        write_json(self.failure_file, {"id": self.run.id, "error": error})
 
     @property
     def logger_id(self) -> str:
@@ -250,16 +170,14 @@ class RunFolder:
     @property
     def changed(self) -> float | None:
         """Time of the last progress: the start, an epoch or the end of the run, in seconds since 1970."""
-        files = (self._result, self._failure, self._so_far, self.checkpoint, self.path / "config.yaml")
+        files = (self._result, self.failure_file, self._so_far, self.checkpoint, self.path / "config.yaml")
         times = [file.stat().st_mtime for file in files if file.exists()]
         return max(times, default=None)
 
     def open(self) -> None:
-        """Create the folder and write the config and the grid point."""
+        """Create the folder and write the config."""
         self.try_again()
         write_atomically(self.path / "config.yaml", written(without_replaced_dataset(self.run.config)))
-        point = {"id": self.run.id, "seed": self.run.seed, "point": self.run.point}
-        write_atomically(self.path / "point.json", json.dumps(point, indent=1))
 
     def rewrite(self, rows: Iterable[Row]) -> None:
         """Start ``metrics.csv`` with the rows of the checkpoint that training resumes from."""
@@ -282,7 +200,7 @@ class RunFolder:
 
     def keep_matrices(self, found: Mapping[str, Any]) -> None:
         """Write results that are not numbers to ``matrices.json``, over those of the same names."""
-        update_sealed(self.path / MATRICES, found, self.remedy)
+        update_json(self.path / MATRICES, found, self.remedy)
 
     def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
         """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished.
@@ -293,8 +211,8 @@ class RunFolder:
             facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
         with replacing(self.metrics) as partial:
-            frame_of(rows).to_parquet(partial, index=False)
-            recorded = series.read(partial, Row._fields)
+            series.write(frame_of(rows), partial)
+            recorded = series.read(partial)
         result = {
             "status": status,
             "id": self.run.id,
@@ -302,14 +220,12 @@ class RunFolder:
             "point": self.run.point,
             "sources": self.run.sources,
             "identity": self.run.identity,
-            "final": {row.name: row.value for row in sorted(rows, key=lambda r: r.step) if not row.condition},
-            SUMMARY: series.as_entry(series.summaries(recorded)),
+            "summary": series.as_entry(series.summaries(recorded)),
             **facts,
             "versions": versions(),
             "hardware": hardware(),
-            "files": {str(p.relative_to(self.path)): digest_of(p) for p in self._parts() if p.exists()},
         }
-        write_sealed(self._result, result)
+        write_json(self._result, result)
         self.tidy()
 
     def tidy(self) -> None:
@@ -317,6 +233,11 @@ class RunFolder:
         if self.finished:
             self._so_far.unlink(missing_ok=True)
             shutil.rmtree(self.path / UNITS_SO_FAR, ignore_errors=True)
+
+
+def finished_in(root: Path) -> list[str]:
+    """Return the names of the finished runs in a study's folder, of any plan."""
+    return [result.parent.name for result in root.glob(f"[!.]*/{RESULT}")]
 
 
 @cache

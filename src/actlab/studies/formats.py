@@ -1,4 +1,4 @@
-"""Types of the JSON files of a study, checked by `read_json`. Older files may lack optional keys."""
+"""Types of the JSON files of a study, checked by `read_json`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ class Result(TypedDict):
 
     status: Literal["finished", "diverged"]
     id: str
-    seed: NotRequired[int]
-    point: NotRequired[Point]
-    sources: NotRequired[dict[str, str]]
-    identity: NotRequired[str]
-    final: NotRequired[dict[str, float]]
-    summary: NotRequired[dict[str, dict[str, Summed]]]
+    seed: int
+    point: Point
+    sources: dict[str, str]
+    identity: str
+    summary: dict[str, dict[str, Summed]]
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     last_good_epoch: NotRequired[float]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
-    versions: NotRequired[dict[str, str]]
-    hardware: NotRequired[str]
-    files: NotRequired[dict[str, str]]
+    versions: dict[str, str]
+    hardware: str
 
 
 class Summed(TypedDict):
@@ -40,14 +38,6 @@ class Summed(TypedDict):
     lowest_epoch: float
     highest: float
     highest_epoch: float
-
-
-class Placed(TypedDict):
-    """``point.json``: which run a folder belongs to."""
-
-    id: str
-    seed: int
-    point: Point
 
 
 class Failure(TypedDict):

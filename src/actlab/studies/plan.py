@@ -35,7 +35,6 @@ from actlab.config.keys import (
 )
 from actlab.config.metrics import directions
 from actlab.errors import ActlabError, unknown
-from actlab.storage.collection import uncollected
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
@@ -393,7 +392,6 @@ class Study:
         return list(self._runs)
 
     @cached_property
-    @uncollected()
     def _runs(self) -> tuple[Run, ...]:
         number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(self.seeds)
         if number > MOST_RUNS:

@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from actlab.storage.files import read_json, write_sealed
+from actlab.storage.files import read_json, write_json
 
 FOLDER, FILE, CHECKPOINT = "stacks", "stack.json", "last.ckpt"
 Threads = Annotated[int, Field(ge=0, le=10_000)]
@@ -67,13 +67,13 @@ def begun(root: Path) -> list[Stack]:
 
 def begin(folder: Path, members: Sequence[str], threads: int) -> None:
     """Write the record of a stack before its first checkpoint."""
-    write_sealed(folder / FILE, {"members": [*members], "threads": threads})
+    write_json(folder / FILE, {"members": [*members], "threads": threads})
 
 
 def split(folder: Path, parts: Sequence[Sequence[str]]) -> None:
     """Replace a stack by its parts, in one step; its checkpoint then counts no more."""
     record = read_json(folder / FILE, _Record, f"delete {folder}; its runs start from scratch")
-    write_sealed(folder / FILE, {**record, "parts": [[*part] for part in parts]})
+    write_json(folder / FILE, {**record, "parts": [[*part] for part in parts]})
     (folder / CHECKPOINT).unlink(missing_ok=True)
 
 
