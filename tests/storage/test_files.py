@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from actlab.datamodules.cache import Cached, write_cache
+from actlab.datamodules.cache import write_cache
 from actlab.storage.files import replacing, write_atomically
 
 
@@ -23,7 +23,7 @@ def writer(programs, tmp_path):
 
 def test_the_file_of_a_live_writer_stays(writer, tmp_path):
     process, partial = writer
-    write_cache(tmp_path / "b.safetensors", Cached({"x": torch.zeros(1)}, {}))
+    write_cache(tmp_path / "b.safetensors", {"x": torch.zeros(1)})
     assert partial.read_text() == "half"
     process.communicate()
     assert (process.returncode, (tmp_path / "a.safetensors").read_text()) == (0, "whole")
