@@ -214,8 +214,11 @@ class CommandLine(ActlabCLI):
         set_modes(config.trainer.logger, metrics.directions([self.given]))
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        if (trained := trained_config(path)) is not None:
+        found = checkpoint_at(path)
+        if (trained := found.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
+        if fit and found:
+            checkpoints.check_parts(found, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's, after completing the latter with default arguments.
@@ -323,7 +326,7 @@ def main(args: Sequence[str]) -> None:
     options = [option for option in options if option.name != "--ckpt_path"]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if not files and (trained := trained_config(path)) is not None:
+    if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
         base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
     words = Words(options, command, base)
@@ -465,10 +468,9 @@ def without_adverts() -> Iterator[None]:
         logger.removeFilter(is_news)
 
 
-def trained_config(path: str | None) -> Mapping[str, Any] | None:
-    """Return the training record in a checkpoint; None if there is no record or no path."""
-    found = checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
-    return found.get(checkpoints.CONFIG)
+def checkpoint_at(path: str | None) -> Mapping[str, Any]:
+    """Return a checkpoint; an empty mapping if there is no path."""
+    return checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
 
 
 def check_checkpoint(path: str | None) -> None:
