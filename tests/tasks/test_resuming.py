@@ -10,6 +10,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.cli import ReduceLROnPlateau
 
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
@@ -186,3 +187,16 @@ def test_double_weights_resume_in_the_precision_of_the_trainer(tmp_path):
         data=partial(Frames, dtype=torch.float32),
     )
     assert {value.dtype for value in found.values()} == {torch.float32}
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+def test_a_scheduler_that_follows_a_metric_resumes_after_a_whole_epoch(tmp_path):
+    """Lightning 2.6 steps it after the checkpoint of the epoch is saved."""
+    plateau = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)
+    make = partial(FrameTask, scheduler=plateau)
+    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3)
+    constant = fitted(tmp_path, enable_checkpointing=False, max_epochs=3)
+    assert not all(torch.equal(constant[key], value) for key, value in straight.items())
+    for path in (tmp_path / "epoch=0.ckpt", tmp_path / "epoch=1.ckpt"):
+        resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3)
+        assert all(torch.equal(resumed[key], value) for key, value in straight.items())
