@@ -22,6 +22,8 @@ PLATEAU = [  # smaller after each epoch
     *("model.scheduler.monitor=val/loss", "model.scheduler.patience=0", "model.scheduler.threshold=9"),
 ]
 
+STEPS = ["model.scheduler=StepLR", "model.scheduler.step_size=1", "model.scheduler.gamma=0.5"]
+
 
 @pytest.fixture
 def fit(cli, tmp_path, monkeypatch, program):
@@ -72,8 +74,20 @@ def kept(best="val/loss", **arguments):
         (["trainer.max_steps=6"], "val/loss", {"every_n_train_steps": 1}),
         (["trainer.accumulate_grad_batches=2"], "val/loss", {"every_n_train_steps": 1}),
         (PLATEAU, "val/loss", {"every_n_train_steps": 1}),
+        ([*STEPS, "model.scheduler_interval=epoch"], "val/loss", {"every_n_train_steps": 1}),
+        ([*STEPS, "model.scheduler_interval=step"], "val/loss", {"every_n_train_steps": 1}),
     ],
-    ids=["intervals", "epochs", "validations", "second-epoch", "steps", "accumulated", "plateau"],
+    ids=[
+        "intervals",
+        "epochs",
+        "validations",
+        "second",
+        "steps",
+        "accumulated",
+        "plateau",
+        "rates",
+        "of-steps",
+    ],
 )
 def test_training_resumes_at_any_batch(fit, tmp_path, words, best, saves):
     """Each resume starts from a checkpoint of the resume before."""

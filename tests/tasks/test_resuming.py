@@ -3,6 +3,7 @@
 `tests/cli/test_resume.py` resumes at each batch.
 """
 
+import json
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytorch_lightning.cli import ReduceLROnPlateau
 
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
+from programs.line_logger import LineLogger
 from toys import FrameNetwork, Frames, FrameTask
 
 SILENT = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -108,16 +110,32 @@ def test_averaged_weights_resume_within_an_epoch(tmp_path):
     assert all(torch.equal(resumed[name], value) for name, value in straight.items())
 
 
-@pytest.mark.slow
-def test_two_devices_resume_within_an_epoch(tmp_path):
+@pytest.mark.usefixtures("spawning")
+@pytest.mark.slow  # eight fits of two processes each
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+@pytest.mark.parametrize("interval", [0.334, 1.0])
+def test_two_devices_resume_at_any_batch(tmp_path, interval):
     """Each device has its own partial means and its own part of the next batch."""
-    two = {"devices": 2, "strategy": "ddp_spawn"}
+    two = {"devices": 2, "strategy": "ddp_spawn", "val_check_interval": interval, "log_every_n_steps": 1}
+    two["limit_train_batches"] = 3
     save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
-    straight = fitted(tmp_path, save, **two)
-    resumed = fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt", **two)
-    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+    straight = fitted(tmp_path, save, **two, logger=LineLogger(str(tmp_path)))
+    lines = lines_in(tmp_path)
+    assert len([line for line in lines if isinstance(line, str)]) == 6
+    for step in range(1, 6):
+        folder, path = tmp_path / str(step), tmp_path / f"step={step}.ckpt"
+        resumed = fitted(
+            tmp_path, enable_checkpointing=False, resumed=path, logger=LineLogger(str(folder)), **two
+        )
+        assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+        rest = lines[lines.index(path.name) + 1 :]
+        assert lines_in(folder) == [line for line in rest if not isinstance(line, str)]
     with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
-        fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt")
+        fitted(tmp_path, enable_checkpointing=False, resumed=path, limit_train_batches=3)
+
+
+def lines_in(folder):
+    return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
 
 
 NOT_HERE = ("Optimizer", "SparseAdam", "Muon")  # abstract; takes sparse gradients; takes matrices alone
