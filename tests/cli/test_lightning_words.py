@@ -158,16 +158,6 @@ def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_a_scheduler_follows_a_metric(fit, tmp_path):
-    words = ["--model.scheduler=ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"]
-    words += ["--model.scheduler.patience=0", "--model.scheduler.threshold=9", "--trainer.max_epochs=3"]
-    fit("-c", "mnist_classifier", *SAMPLE, *words, "--trainer.logger", "false", "--trainer.accelerator", "cpu")
-    (path,) = tmp_path.glob("runs/**/last.ckpt")
-    held = torch.load(path, weights_only=True)
-    assert held["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(1e-3 * 0.1**3)
-    assert held["lr_schedulers"][0]["monitor"] == "val/loss"
-
-
 def test_an_optimiser_for_a_module_without_one(fit, cli):
     words = ["--optimizer=SGD", "--optimizer.lr=0.1", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
     fit("--model", "fingers.Bare", *MNIST, "--trainer.logger", "false", *words)

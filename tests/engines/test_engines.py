@@ -275,10 +275,6 @@ def test_a_run_leaves_an_ordinary_checkpoint_that_knows_its_config(study, tmp_pa
         ("data.class_path=actlab.datamodules.MNISTDataModule", None),
         (f"trainer.callbacks=[{EARLY_STOPPING}]", "EarlyStopping does not declare"),
         ("trainer.max_epochs=2", None),
-        (
-            "model.scheduler={class_path: ReduceLROnPlateau, init_args: {monitor: val/loss}}",
-            "its scheduler follows a metric",
-        ),
     ],
 )
 def test_reasons_against_stacking(study, override, word):

@@ -502,7 +502,7 @@ def test_seeds_that_are_set_to_nothing_are_refused(study, override):
         ("set: {trainer.limit_test_batches: 0}\ntable: [{metric: test/error}]", "unknown metric 'test/error'"),
         (
             "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
-            r"^model\.scheduler torch.*ReduceLROnPlateau has no metric: give pytorch_lightning\.cli",
+            r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules .*actlab\.optim\.Plateau",
         ),
         (
             "table: [{metric: val/error, at: best}, {metric: val/error, at: best, mode: max}]",

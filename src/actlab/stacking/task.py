@@ -23,7 +23,6 @@ from actlab.stacking import layers
 from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
-from actlab.tasks.building import steps_by_metric
 from actlab.tasks.training import Training
 
 
@@ -171,10 +170,6 @@ def reason_against(task: pl.LightningModule) -> str | None:
     """Return why a task cannot be stacked, or why stacking would save no time; None if it can be stacked."""
     if not isinstance(task, Task):
         return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
-    if steps_by_metric(task):
-        return (
-            "its scheduler follows a metric, and has one learning rate for all runs; model.schedules has more"
-        )
     return layers.reason_against(task.network, task.units)
 
 

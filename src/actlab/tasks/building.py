@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning import cli
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -137,50 +135,23 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
         return optimizer
     scheduler = task.scheduler(optimizer)
     check_scheduler(type(scheduler))
-    settings = {"scheduler": scheduler, "interval": task.scheduler_interval}
-    if isinstance(scheduler, cli.ReduceLROnPlateau):
-        if scheduler.monitor.startswith("test/"):
-            raise ActlabError(
-                f"model.scheduler.monitor {scheduler.monitor}: test data must not affect training: give a "
-                "metric of validation, such as val/loss"
-            )
-        settings = {"scheduler": scheduler, "monitor": scheduler.monitor, "frequency": sys.maxsize}
-    return {"optimizer": optimizer, "lr_scheduler": settings}
-
-
-def follow_metrics(trainer: pl.Trainer) -> None:
-    """Step the schedulers that follow a metric, before a checkpoint of the epoch is saved.
-
-    Lightning steps them afterwards, so that a resume would lose the step.
-
-    Raises:
-        ActlabError: for a metric that is not logged.
-    """
-    for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
-        if isinstance(scheduler, cli.ReduceLROnPlateau):
-            if scheduler.monitor not in trainer.callback_metrics:
-                raise unknown("metric model.scheduler.monitor", scheduler.monitor, trainer.callback_metrics)
-            scheduler.step(trainer.callback_metrics[scheduler.monitor])
+    return {
+        "optimizer": optimizer,
+        "lr_scheduler": {"scheduler": scheduler, "interval": task.scheduler_interval},
+    }
 
 
 def check_scheduler(kind: type) -> None:
-    """Reject torch's own ReduceLROnPlateau, which does not know its metric; Lightning's does.
+    """Reject ReduceLROnPlateau: it has a single rate for all members of a stack.
 
     Raises:
-        ActlabError: for torch's class.
+        ActlabError: for ReduceLROnPlateau.
     """
-    if issubclass(kind, ReduceLROnPlateau) and not issubclass(kind, cli.ReduceLROnPlateau):
+    if issubclass(kind, ReduceLROnPlateau):
         raise ActlabError(
-            "model.scheduler torch.optim.lr_scheduler.ReduceLROnPlateau has no metric: give "
-            "pytorch_lightning.cli.ReduceLROnPlateau and model.scheduler.monitor, such as val/loss"
+            f"model.scheduler {kind.__name__}: leave it out and give model.schedules "
+            "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
         )
-
-
-def steps_by_metric(task: Any) -> bool:
-    """Return whether a task's scheduler follows a metric."""
-    if task.scheduler is None:
-        return False
-    return isinstance(task.scheduler(task.optimizer([nn.Parameter(torch.zeros(1))])), ReduceLROnPlateau)
 
 
 def check_accumulation(trainer: pl.Trainer, task: Any) -> None:

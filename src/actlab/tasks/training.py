@@ -163,7 +163,6 @@ class Training(pl.LightningModule, ABC):
         if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
-        building.follow_metrics(self.trainer)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
