@@ -132,6 +132,12 @@ def test_loggers_write_to_the_folder_of_the_run_unless_told_otherwise(fit, tmp_p
     assert list(tmp_path.glob("elsewhere/lightning_logs/version_0/metrics.csv"))
 
 
+def test_tensorboard_writes_to_the_folder_of_the_run(fit, tmp_path):
+    pytest.importorskip("tensorboard")
+    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger=TensorBoardLogger")
+    assert list(tmp_path.glob("runs/*/*/lightning_logs/version_0/events.out.tfevents.*"))
+
+
 def test_print_config_without_null(cli, shown):
     outcome = cli("fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null")
     assert "null" not in outcome.out
@@ -161,7 +167,10 @@ def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
 def test_a_scheduler_lowers_the_rate_where_a_metric_stops_falling(fit, tmp_path):
     words = ["--model.scheduler=ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"]
     words += ["--model.scheduler.factor=0.5", "--model.scheduler.patience=0"]
-    words += ["--model.scheduler.threshold=100", "--model.scheduler.threshold_mode=abs"]  # it never falls so far
+    words += [
+        "--model.scheduler.threshold=100",
+        "--model.scheduler.threshold_mode=abs",
+    ]  # it never falls so far
     words += ["--trainer.logger", "false", "--model.optimizer.lr", "0.8", "--trainer.max_epochs"]
     fit("-c", "mnist_classifier", *SAMPLE, *words, "3")
     fit("-c", "mnist_classifier", *SAMPLE, *words, "4", "--ckpt_path", "last")

@@ -26,7 +26,7 @@ from actlab.cli.predictions import PredictionTable
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
-from actlab.config.keys import get_dotted
+from actlab.config.keys import get_dotted, label
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
@@ -37,7 +37,7 @@ from actlab.runtime import matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.files import forget_id, id_in, regular
+from actlab.storage.files import forget_id, has_id, id_in, regular
 from actlab.storage.mappings import parse, written
 from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
@@ -210,7 +210,9 @@ class CommandLine(ActlabCLI):
             self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
-        set_save_dirs(config.trainer.logger, self.folder, fit)
+        unit = (plain["model"].get("init_args") or {}).get("activation")
+        names = {"name": self.folder.name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        set_names(config.trainer.logger, self.folder, names, fit)
         set_modes(config.trainer.logger, metrics.directions([self.given]))
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
@@ -270,21 +272,25 @@ class CommandLine(ActlabCLI):
         return trainer
 
 
-def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
-    """Set the folder of the loggers in a parsed config, unless their ``save_dir`` was set explicitly.
+def set_names(logger: Any, folder: Path, names: Mapping[str, Any], fit: bool) -> None:
+    """Set where the loggers in a parsed config write, and under which name, unless that is given.
 
     Args:
         logger: one logger, a list of loggers, or None or a bool.
-        folder: the run's folder.
-        lasting: whether to set the folder's id on loggers that accept an ``id`` and have none, so that a
-            resumed fit continues its history.
+        folder: the run's folder, where loggers write. Those that accept an ``id`` get the folder's, so that a
+            resumed fit and the evaluation of a fit continue its history.
+        names: name, group and tags, for loggers that accept a group.
+        fit: whether the folder may get an id; evaluations of a run without one start a history.
     """
     for path, init_args in _logger_arguments(logger):
         if "save_dir" in init_args:
             taken = (parameters(locate(path)) or {}).get("save_dir")
             if taken is not None and init_args.save_dir in (None, RUN_FOLDER, taken.default):
                 init_args.save_dir = str(folder)
-        if lasting and init_args.get("id", "") is None:
+        for key, value in names.items() if "group" in init_args else ():
+            if init_args.get(key, "") is None:
+                init_args[key] = value
+        if (fit or has_id(folder)) and init_args.get("id", "") is None:
             init_args.id = id_in(folder)
 
 

@@ -150,7 +150,9 @@ def _monitor(scheduler: Any, task: Any) -> str:
     if monitor.startswith("test/"):
         raise ActlabError(f"model.scheduler.monitor {monitor!r}: give a metric of validation, such as val/loss")
     if task.scheduler_interval == "step":
-        raise ActlabError("model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval out")
+        raise ActlabError(
+            "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval out"
+        )
     return str(monitor)
 
 
