@@ -74,7 +74,8 @@ def check_loops(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
         DamagedError: for the first part that is missing or of another type.
     """
     check_parts(checkpoint, _remedy(trainer))
-    wanted: dict[str, Any] = {"loops": {"fit_loop": trainer.fit_loop.state_dict()}, "callbacks": {}}
+    progress = {**trainer.fit_loop.state_dict(), "state_dict": {}}  # data loaders check theirs themselves
+    wanted: dict[str, Any] = {"loops": {"fit_loop": progress}, "callbacks": {}}
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.state_key in checkpoint["callbacks"]:
             wanted["callbacks"][callback.state_key] = callback.state_dict()
