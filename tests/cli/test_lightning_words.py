@@ -21,6 +21,15 @@ class Sub(ClassificationTask):
                          input_shape=input_shape, seed=seed)
 
 
+class Mish2(torch.nn.Module):
+    def __init__(self, beta: float = 1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, x):
+        return x * torch.tanh(self.beta * torch.nn.functional.softplus(x))
+
+
 class Bare(pl.LightningModule):
     def __init__(self):
         super().__init__()
@@ -95,6 +104,7 @@ def test_another_data_class_keeps_what_it_accepts(shown):
         (["torch.nn.Mish"], "torch.nn:Mish"),
         (["torch.nn:Mish"], "torch.nn:Mish"),
         (["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"], {"name": "torch.nn:ELU", "alpha": 0.5}),
+        (["fingers:Mish2", "--model.activation.beta", "2"], {"name": "fingers:Mish2", "beta": 2}),
         (["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"], {"name": "torch.nn:ELU", "alpha": 0.5}),
     ],
 )
@@ -220,6 +230,14 @@ def test_a_fit_continues_from_its_checkpoint_alone(fit, cli, tmp_path):
     assert all(torch.equal(last["state_dict"][name], value) for name, value in expected.items())
     outcome = cli("fit", "--ckpt_path", path, "--model.activation", "elu")
     assert (outcome.code, "model.activation is 'elu'" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["EMAWeightAveraging", "WeightAveraging"])
+def test_averaged_weights_of_a_fit_that_continues_are_named(fit, tmp_path, kind):
+    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.callbacks+", kind)
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    outcome = fit("--ckpt_path", path, "--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "2")
+    assert f"trained with {kind}, left out here" in outcome.err
 
 
 @pytest.mark.slow  # a process is spawned

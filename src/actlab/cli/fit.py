@@ -327,8 +327,8 @@ def main(args: Sequence[str]) -> None:
     shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
     if shows not in (None, "", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
-    path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
-    check_checkpoint(path)
+    asked = [option.value for option in options if option.name == "--ckpt_path"]
+    path = checked_path(asked[-1] if asked else None)
     options = [option for option in options if option.name != "--ckpt_path"]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
@@ -336,6 +336,7 @@ def main(args: Sequence[str]) -> None:
         remedy = shlex.join(["actlab", *args, TRUST])
         base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
     words = Words(options, command, base)
+    path = path if asked else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     name = next((file.stem for file in files if not is_pipe(file)), None)
@@ -479,17 +480,19 @@ def checkpoint_at(path: str | None) -> Mapping[str, Any]:
     return checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
 
 
-def check_checkpoint(path: str | None) -> None:
-    """Check that a checkpoint is a local file; Lightning's keywords, such as ``last``, are accepted.
+def checked_path(path: str | None) -> str | None:
+    """Return the path of a checkpoint that is a local file, a keyword of Lightning's such as ``last``, or None.
 
     Raises:
         ActlabError: if the file does not exist or is not local.
     """
-    if path is None or path in LIGHTNINGS:
-        return
+    if path in (None, "null", *LIGHTNINGS):
+        return None if path == "null" else path
+    path = str(path)
     if "://" in path or path.startswith("registry"):
         raise ActlabError(f"the checkpoint {path!r} is not on this computer: download it and give its path")
     if Path(path).is_dir():
         raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
     if not Path(path).exists():
         raise ActlabError(f"checkpoint {path!r} does not exist: give its path, last or best")
+    return path
