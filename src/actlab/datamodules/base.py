@@ -18,10 +18,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
+from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position
+from actlab.storage.files import DamagedError, checked
 from actlab.storage.resources import resource
 
 Batch = tuple[Tensor, ...]
@@ -212,6 +214,11 @@ def _slice(batch: Tensor, rank: int, world_size: int) -> Tensor:
     return batch.tensor_split(world_size, dim=-1)[rank] if world_size > 1 else batch
 
 
+class _State(TypedDict):
+    epoch: int
+    batches: int
+
+
 class SlicedLoader:
     """The batches of a data loader whose batch sampler slices them between devices, for a Trainer.
 
@@ -244,7 +251,17 @@ class SlicedLoader:
         return {"epoch": self.epoch, "batches": self.batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next iteration after the batches of the state, if it is of the same epoch."""
+        """Start the next iteration after the batches of the state, if it is of the same epoch.
+
+        Raises:
+            DamagedError: for a state of another kind.
+        """
+        try:
+            checked(state, _State)
+        except ValueError as error:
+            raise DamagedError(
+                f"the checkpoint's state of the data loader is wrong, {error}: give another file"
+            ) from error
         self.epoch, self.batches, self._resumed = state["epoch"], state["batches"], True
 
 
