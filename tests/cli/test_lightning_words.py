@@ -158,6 +158,18 @@ def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
     assert len(outcome.err.splitlines()) == 1
 
 
+def test_a_scheduler_lowers_the_rate_where_a_metric_stops_falling(fit, tmp_path):
+    words = ["--model.scheduler=ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"]
+    words += ["--model.scheduler.factor=0.5", "--model.scheduler.patience=0"]
+    words += ["--model.scheduler.threshold=100", "--model.scheduler.threshold_mode=abs"]  # it never falls so far
+    words += ["--trainer.logger", "false", "--model.optimizer.lr", "0.8", "--trainer.max_epochs"]
+    fit("-c", "mnist_classifier", *SAMPLE, *words, "3")
+    fit("-c", "mnist_classifier", *SAMPLE, *words, "4", "--ckpt_path", "last")
+    found = [torch.load(path, weights_only=True) for path in tmp_path.glob("runs/**/last*.ckpt")]
+    rates = {one["epoch"]: one["optimizer_states"][0]["param_groups"][0]["lr"] for one in found}
+    assert rates[3] == 0.1  # one step an epoch, as without the interruption
+
+
 def test_an_optimiser_for_a_module_without_one(fit, cli):
     words = ["--optimizer=SGD", "--optimizer.lr=0.1", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
     fit("--model", "fingers.Bare", *MNIST, "--trainer.logger", "false", *words)

@@ -52,6 +52,7 @@ class Training(pl.LightningModule, ABC):
         super().__init__()
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
+        self._plateau: Any = None  # torch's scheduler that follows a metric
         self._means, self._lend = Means(), Lending()
         self.matrices: dict[str, list[Any]] = {}
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
@@ -162,6 +163,10 @@ class Training(pl.LightningModule, ABC):
         if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
+        for config in self.trainer.lr_scheduler_configs if self.trainer.is_last_batch else ():
+            value = {**self.trainer.callback_metrics, **collected}.get(str(config.monitor))
+            if config.scheduler is self._plateau and value is not None:  # else Lightning raises an error
+                self._plateau.step(value)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
@@ -209,7 +214,14 @@ class Training(pl.LightningModule, ABC):
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
             self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states)
-        return building.scheduled(self.members[0], optimizer)
+        found = building.scheduled(self, optimizer)
+        self._plateau = found["lr_scheduler"]["scheduler"] if isinstance(found, dict) else None
+        return found
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
+        """Step a scheduler unless it follows a metric: Lightning would step it after the epoch's checkpoint."""
+        if metric is None or scheduler is not self._plateau:
+            super().lr_scheduler_step(scheduler, metric)
 
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
