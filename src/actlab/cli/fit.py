@@ -22,7 +22,6 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Option, Words
-from actlab.cli.predictions import PredictionTable
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
@@ -268,6 +267,8 @@ class CommandLine(ActlabCLI):
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
         callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.command == "predict":
+            from actlab.cli.predictions import PredictionTable  # loads pandas
+
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer
 
