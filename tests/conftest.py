@@ -175,6 +175,12 @@ def program(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return copied
 
 
+@pytest.fixture
+def spawning(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that Lightning spawns import actlab first; a script would, but their main module is pytest."""
+    monkeypatch.setenv("PYTHONPATH", str(programs / "spawned"), prepend=os.pathsep)
+
+
 class Outcome(NamedTuple):
     """What a command left: exit code and the two texts."""
 

@@ -23,6 +23,8 @@ from actlab.errors import ActlabError, one_line
 from actlab.runtime.guards import PlannedLength, StopOnSignal
 from actlab.storage.checkpoints import AtomicCheckpointIO
 from actlab.tasks import Task
+from actlab.tasks.complete import CompleteCheckpoint
+from actlab.tasks.training import Training
 
 # Tensors are in memory and a batch is one gather: loader workers would only add copies.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
@@ -151,7 +153,10 @@ class ActlabCLI(LightningCLI):
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-        trainer.callbacks[:0] = [StopOnSignal(), PlannedLength()]  # type: ignore[attr-defined]
+        own = (
+            [] if isinstance(self.model, Training) else [CompleteCheckpoint()]
+        )  # tasks check theirs themselves
+        trainer.callbacks[:0] = [StopOnSignal(), PlannedLength(), *own]  # type: ignore[attr-defined]
         return trainer
 
 

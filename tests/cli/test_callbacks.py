@@ -1,10 +1,15 @@
 """Lightning's ways to change training, with a shipped config: they work, or one line says why not."""
 
 import json
+from functools import partial
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import BatchSizeFinder
 
+from actlab.datamodules import MNISTDataModule
+from actlab.networks import MLP
 from actlab.tasks import ClassificationTask
 
 QUICK = [
@@ -72,3 +77,22 @@ def test_what_the_checkpoints_would_not_record_is_rejected(fit, words, reason):
 def test_barebones_train(fit):
     outcome = fit("--trainer.barebones=true", "--trainer.logger=null", "--trainer.callbacks=null")
     assert outcome.code == 0, outcome.err
+
+
+def test_a_default_that_is_an_enum_is_recorded_and_read(fit, cli, tmp_path):
+    outcome = fit(*LINES, "--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00")
+    assert outcome.code == 0, outcome.err
+    (path,) = tmp_path.glob("runs/*/*/config.yaml")
+    outcome = cli("fit", "-c", path)
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_batch_size_finder_works_in_a_script(tmp_path):
+    finder = BatchSizeFinder("power", init_val=16, max_trials=2)
+    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(
+        max_epochs=1, limit_train_batches=2, default_root_dir=tmp_path, callbacks=[finder], **options
+    )
+    data = MNISTDataModule(sample=True)
+    trainer.fit(ClassificationTask(10, (1, 28, 28), "gelu", partial(MLP, hidden=[8])), datamodule=data)
+    assert finder.optimal_batch_size == data.batch_size > 16

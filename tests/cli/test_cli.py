@@ -226,12 +226,22 @@ def test_the_other_commands(fit, command):
         assert {"validate": "val/error", "test": "test/error"}[command] in outcome.out
 
 
-def test_a_scheduler_that_is_stepped_by_a_metric_is_rejected(fit):
-    for name in ("torch.optim.lr_scheduler.ReduceLROnPlateau", "pytorch_lightning.cli.ReduceLROnPlateau"):
-        monitor = ["--model.scheduler.monitor", "val/loss"] if "cli" in name else []
-        outcome = fit("--model.scheduler", name, *monitor)
-        assert outcome.code == 2
-        assert "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules" in outcome.err
+@pytest.mark.parametrize(
+    ("name", "words", "part"),
+    [
+        ("torch.optim.lr_scheduler.ReduceLROnPlateau", [], "pytorch_lightning.cli.ReduceLROnPlateau"),
+        ("ReduceLROnPlateau", ["--model.scheduler.monitor", "test/loss"], "'test/loss'"),
+        ("ReduceLROnPlateau", ["--model.scheduler.monitor", "val/los"], "val/los"),
+        (
+            "ReduceLROnPlateau",
+            ["--model.scheduler.monitor", "val/loss", "--model.scheduler_interval", "step"],
+            "model.scheduler_interval",
+        ),
+    ],
+)
+def test_a_plateau_without_a_metric_of_validation_is_one_line(fit, name, words, part):
+    outcome = fit("--model.scheduler", name, *words)
+    assert (outcome.code, part in outcome.err.splitlines()[-1]) == (2, True), outcome.err
 
 
 def test_learning_on_the_sample(fit, tmp_path):

@@ -21,6 +21,15 @@ class Sub(ClassificationTask):
                          input_shape=input_shape, seed=seed)
 
 
+class Mish2(torch.nn.Module):
+    def __init__(self, beta: float = 1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, x):
+        return x * torch.tanh(self.beta * torch.nn.functional.softplus(x))
+
+
 class Bare(pl.LightningModule):
     def __init__(self):
         super().__init__()
@@ -95,6 +104,7 @@ def test_another_data_class_keeps_what_it_accepts(shown):
         (["torch.nn.Mish"], "torch.nn:Mish"),
         (["torch.nn:Mish"], "torch.nn:Mish"),
         (["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"], {"name": "torch.nn:ELU", "alpha": 0.5}),
+        (["fingers:Mish2", "--model.activation.beta", "2"], {"name": "fingers:Mish2", "beta": 2}),
         (["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"], {"name": "torch.nn:ELU", "alpha": 0.5}),
     ],
 )
@@ -132,6 +142,12 @@ def test_loggers_write_to_the_folder_of_the_run_unless_told_otherwise(fit, tmp_p
     assert list(tmp_path.glob("elsewhere/lightning_logs/version_0/metrics.csv"))
 
 
+def test_tensorboard_writes_to_the_folder_of_the_run(fit, tmp_path):
+    pytest.importorskip("tensorboard")
+    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger=TensorBoardLogger")
+    assert list(tmp_path.glob("runs/*/*/lightning_logs/version_0/events.out.tfevents.*"))
+
+
 def test_print_config_without_null(cli, shown):
     outcome = cli("fit", "-c", "mnist_classifier", "--data=MNISTDataModule", "--print_config=skip_null")
     assert "null" not in outcome.out
@@ -156,6 +172,21 @@ def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
     outcome = cli("fit", "-c", "mnist_classifier", "--model.scheduler=ReduceLROnPlateau")
     assert (outcome.code, "'monitor'" in outcome.err) == (2, True)
     assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_scheduler_lowers_the_rate_where_a_metric_stops_falling(fit, tmp_path):
+    words = ["--model.scheduler=ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"]
+    words += ["--model.scheduler.factor=0.5", "--model.scheduler.patience=0"]
+    words += [
+        "--model.scheduler.threshold=100",
+        "--model.scheduler.threshold_mode=abs",
+    ]  # it never falls so far
+    words += ["--trainer.logger", "false", "--model.optimizer.lr", "0.8", "--trainer.max_epochs"]
+    fit("-c", "mnist_classifier", *SAMPLE, *words, "3")
+    fit("-c", "mnist_classifier", *SAMPLE, *words, "4", "--ckpt_path", "last")
+    found = [torch.load(path, weights_only=True) for path in tmp_path.glob("runs/**/last*.ckpt")]
+    rates = {one["epoch"]: one["optimizer_states"][0]["param_groups"][0]["lr"] for one in found}
+    assert rates[3] == 0.1  # one step an epoch, as without the interruption
 
 
 def test_an_optimiser_for_a_module_without_one(fit, cli):
@@ -199,6 +230,14 @@ def test_a_fit_continues_from_its_checkpoint_alone(fit, cli, tmp_path):
     assert all(torch.equal(last["state_dict"][name], value) for name, value in expected.items())
     outcome = cli("fit", "--ckpt_path", path, "--model.activation", "elu")
     assert (outcome.code, "model.activation is 'elu'" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["EMAWeightAveraging", "WeightAveraging"])
+def test_averaged_weights_of_a_fit_that_continues_are_named(fit, tmp_path, kind):
+    fit("-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.callbacks+", kind)
+    (path,) = tmp_path.glob("runs/**/last.ckpt")
+    outcome = fit("--ckpt_path", path, "--trainer.enable_progress_bar", "false", "--trainer.max_epochs", "2")
+    assert f"trained with {kind}, left out here" in outcome.err
 
 
 @pytest.mark.slow  # a process is spawned

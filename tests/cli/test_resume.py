@@ -17,6 +17,14 @@ SMALL = [
 ]
 
 
+PLATEAU = [  # smaller after each epoch
+    *("trainer.val_check_interval=0.5", "model.scheduler=ReduceLROnPlateau"),
+    *("model.scheduler.monitor=val/loss", "model.scheduler.patience=0", "model.scheduler.threshold=9"),
+]
+
+STEPS = ["model.scheduler=StepLR", "model.scheduler.step_size=1", "model.scheduler.gamma=0.5"]
+
+
 @pytest.fixture
 def fit(cli, tmp_path, monkeypatch, program):
     program("line_logger")
@@ -55,18 +63,35 @@ def kept(best="val/loss", **arguments):
 @pytest.mark.parametrize(
     ("words", "best", "saves"),
     [
-        (["val_check_interval=0.334", "limit_train_batches=6"], "val/loss", {"every_n_train_steps": 1}),
-        (["val_check_interval=1.0"], "val/loss", {"every_n_train_steps": 1}),
-        (["val_check_interval=0.334"], "val/loss", {"monitor": "val/error"}),
-        (["check_val_every_n_epoch=2"], "train/loss", {"every_n_train_steps": 1}),
-        (["max_steps=6"], "val/loss", {"every_n_train_steps": 1}),
-        (["accumulate_grad_batches=2"], "val/loss", {"every_n_train_steps": 1}),
+        (
+            ["trainer.val_check_interval=0.334", "trainer.limit_train_batches=6"],
+            "val/loss",
+            {"every_n_train_steps": 1},
+        ),
+        (["trainer.val_check_interval=1.0"], "val/loss", {"every_n_train_steps": 1}),
+        (["trainer.val_check_interval=0.334"], "val/loss", {"monitor": "val/error"}),
+        (["trainer.check_val_every_n_epoch=2"], "train/loss", {"every_n_train_steps": 1}),
+        (["trainer.max_steps=6"], "val/loss", {"every_n_train_steps": 1}),
+        (["trainer.accumulate_grad_batches=2"], "val/loss", {"every_n_train_steps": 1}),
+        (PLATEAU, "val/loss", {"every_n_train_steps": 1}),
+        ([*STEPS, "model.scheduler_interval=epoch"], "val/loss", {"every_n_train_steps": 1}),
+        ([*STEPS, "model.scheduler_interval=step"], "val/loss", {"every_n_train_steps": 1}),
     ],
-    ids=["intervals", "epochs", "validations", "second-epoch", "steps", "accumulated"],
+    ids=[
+        "intervals",
+        "epochs",
+        "validations",
+        "second",
+        "steps",
+        "accumulated",
+        "plateau",
+        "rates",
+        "of-steps",
+    ],
 )
 def test_training_resumes_at_any_batch(fit, tmp_path, words, best, saves):
     """Each resume starts from a checkpoint of the resume before."""
-    words = ["--trainer.enable_progress_bar=false", *(f"--trainer.{word}" for word in words)]
+    words = ["--trainer.enable_progress_bar=false", *(f"--{word}" for word in words)]
     outcome = fit("whole", *words, kept(best, **saves))
     assert outcome.code == 0, outcome.err
     lines, weights = left(tmp_path / "whole")

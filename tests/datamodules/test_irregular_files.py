@@ -2,10 +2,12 @@
 
 import os
 import shutil
+from functools import partial
 
 import pytest
+import torch
 
-from actlab.datamodules.cache import Cached, made_once
+from actlab.datamodules.cache import made_once
 from actlab.datamodules.imagenet import ImageNetDataModule
 from actlab.datamodules.speech.sample import write_sample
 from actlab.errors import ActlabError
@@ -74,7 +76,10 @@ def test_what_never_ends_in_place_of_a_picture_is_named(tmp_path, kind):
 
 @every_kind
 def test_what_never_ends_in_place_of_the_cache_is_replaced(tmp_path, kind):
-    make_irregular(tmp_path / "x.safetensors", kind, tmp_path / "pipe")
+    made = partial(made_once, "x", "content", str(tmp_path), ["a"], lambda: {"a": torch.arange(3)})
+    made()
+    (file,) = tmp_path.glob("x-*.safetensors")
+    make_irregular(file, kind, tmp_path / "pipe")
     with within():
-        made_once(tmp_path / "x.safetensors", [], lambda: Cached({}, {"num_classes": "3"}))
-    assert (tmp_path / "x.safetensors").is_file()
+        assert made()["a"].tolist() == [0, 1, 2]
+    assert file.is_file()

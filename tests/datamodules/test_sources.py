@@ -79,7 +79,7 @@ def test_second_load_decodes_nothing(
 ) -> None:
     folder = hub_folder()
     first = load(folder, cache)
-    monkeypatch.setattr(module, "open_parquet", None)
+    monkeypatch.setattr(module, "open_tables", None)
     second = load(folder, cache)
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
     assert second.num_classes == 10
@@ -267,7 +267,7 @@ def test_a_folder_that_changes_while_it_is_read_is_not_kept(
 ) -> None:
     folder = hub_folder()
 
-    def slowly(*arguments: Any) -> Images:
+    def slowly(*arguments: Any) -> Any:
         found = decode(*arguments)
         hub_folder(change=at(5, png(np.zeros((8, 8), np.uint8))))
         return found

@@ -255,6 +255,7 @@ def test_members_of_a_stack_are_the_runs_alone(module, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawning")
 def test_two_devices_draw_the_masks_of_one(module, tmp_path):
     """Their parts of a batch have the same sentences, but different numbers of frames."""
     precise = {"precision": "64-true"}

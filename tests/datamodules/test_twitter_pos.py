@@ -14,10 +14,10 @@ import yaml
 from torch import nn
 
 from actlab.datamodules import TwitterPOSDataModule, downloads, twitter_pos
-from actlab.datamodules.clusters import PADDING, UNKNOWN
 from actlab.datamodules.downloads import Remote
 from actlab.datamodules.tweets import TAGS
 from actlab.datamodules.twitter_pos import fetch
+from actlab.datamodules.words import PADDING, UNKNOWN
 from actlab.experiments import build
 from actlab.networks import MLP
 from actlab.storage.resources import resource

@@ -11,9 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actlab.datamodules.clusters import FIRST, PADDING, UNKNOWN, read_clusters
 from actlab.datamodules.tweets import read_tweets
-from actlab.datamodules.vectors import read_vectors, say_once
+from actlab.datamodules.words import FIRST, PADDING, UNKNOWN, read_clusters, read_vectors, say_once
 from actlab.errors import ActlabError
 from text_files import CLUSTERS, FUZZ, TRAIN, VECTORS, file_of, refusal
 

@@ -51,6 +51,11 @@ class MyModule(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
+class WithMomentum(MyModule):
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.5)
+
+
 class OwnStep(ClassificationTask):
     def training_step(self, batch, batch_idx):
         return 2 * super().training_step(batch, batch_idx)

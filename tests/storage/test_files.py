@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from actlab.datamodules.cache import Cached, write_cache
+from actlab.datamodules.cache import write_cache
 from actlab.storage.files import leftovers, replacing, temporary, write_atomically
 
 
@@ -25,7 +25,7 @@ def test_the_file_of_a_live_writer_stays(writer, tmp_path):
     process, partial = writer
     assert not [*leftovers(tmp_path)]
     write_atomically(tmp_path / "a.safetensors", "of another")
-    write_cache(tmp_path / "b.safetensors", Cached({"x": torch.zeros(1)}, {}))
+    write_cache(tmp_path / "b.safetensors", {"x": torch.zeros(1)})
     assert partial.read_text() == "half"
     process.communicate()
     assert (process.returncode, (tmp_path / "a.safetensors").read_text()) == (0, "whole")

@@ -3,15 +3,20 @@
 `tests/cli/test_resume.py` resumes at each batch.
 """
 
+import json
+from functools import partial
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.cli import ReduceLROnPlateau
 
 from actlab.errors import ActlabError
-from toys import Frames, FrameTask
+from actlab.storage.files import DamagedError
+from programs.line_logger import LineLogger
+from toys import FrameNetwork, Frames, FrameTask
 
 SILENT = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
@@ -55,15 +60,10 @@ class StockLoader(Frames):
         return super().train_dataloader().loader
 
 
-def fitted(tmp_path, *callbacks, data=Frames, resumed=None, **options):
-    settings: dict[str, Any] = {"max_epochs": 2, "num_sanity_val_steps": 0, **SILENT, **options}
-    trainer = pl.Trainer(
-        **{**settings, **SILENT, **options},
-        precision="64-true",
-        callbacks=list(callbacks),
-        default_root_dir=tmp_path,
-    )
-    trainer.fit(task := FrameTask(), datamodule=data(), ckpt_path=resumed)
+def fitted(tmp_path, *callbacks, data=Frames, resumed=None, task=None, **options):
+    settings: dict[str, Any] = {"max_epochs": 2, "num_sanity_val_steps": 0, "precision": "64-true", **SILENT}
+    trainer = pl.Trainer(**{**settings, **options}, callbacks=list(callbacks), default_root_dir=tmp_path)
+    trainer.fit(task := task or FrameTask(), datamodule=data(), ckpt_path=resumed)
     return task.state_dict()
 
 
@@ -110,13 +110,111 @@ def test_averaged_weights_resume_within_an_epoch(tmp_path):
     assert all(torch.equal(resumed[name], value) for name, value in straight.items())
 
 
-@pytest.mark.slow
-def test_two_devices_resume_within_an_epoch(tmp_path):
+@pytest.mark.usefixtures("spawning")
+@pytest.mark.slow  # eight fits of two processes each
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+@pytest.mark.parametrize("interval", [0.334, 1.0])
+def test_two_devices_resume_at_any_batch(tmp_path, interval):
     """Each device has its own partial means and its own part of the next batch."""
-    two = {"devices": 2, "strategy": "ddp_spawn"}
+    two = {"devices": 2, "strategy": "ddp_spawn", "val_check_interval": interval, "log_every_n_steps": 1}
+    two["limit_train_batches"] = 3
     save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
-    straight = fitted(tmp_path, save, **two)
-    resumed = fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt", **two)
-    assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+    straight = fitted(tmp_path, save, **two, logger=LineLogger(str(tmp_path)))
+    lines = lines_in(tmp_path)
+    assert len([line for line in lines if isinstance(line, str)]) == 6
+    for step in range(1, 6):
+        folder, path = tmp_path / str(step), tmp_path / f"step={step}.ckpt"
+        resumed = fitted(
+            tmp_path, enable_checkpointing=False, resumed=path, logger=LineLogger(str(folder)), **two
+        )
+        assert all(torch.equal(resumed[name], value) for name, value in straight.items())
+        rest = lines[lines.index(path.name) + 1 :]
+        assert lines_in(folder) == [line for line in rest if not isinstance(line, str)]
     with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
-        fitted(tmp_path, enable_checkpointing=False, resumed=tmp_path / "step=6.ckpt")
+        fitted(tmp_path, enable_checkpointing=False, resumed=path, limit_train_batches=3)
+
+
+def lines_in(folder):
+    return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
+
+
+NOT_HERE = ("Optimizer", "SparseAdam", "Muon")  # abstract; takes sparse gradients; takes matrices alone
+OPTIMIZERS = [
+    kind for name, kind in vars(torch.optim).items() if isinstance(kind, type) and name not in NOT_HERE
+]
+CASES: list[tuple[Any, dict[str, float]]] = [(kind, {}) for kind in OPTIMIZERS] + [
+    (torch.optim.SGD, {"momentum": 0.5})
+]
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")  # no ModelCheckpoint in the second
+@pytest.mark.parametrize(("kind", "options"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
+def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, options):
+    # torch restores a float32 number of NAdam as float64 beside weights in float64
+    single = {"precision": "32-true", "data": partial(Frames, dtype=torch.float32)}
+    make = partial(FrameTask, optimizer=partial(kind, lr=1e-3, **options))
+    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), **single)
+    path = tmp_path / "epoch=0.ckpt"
+    resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
+    assert all(torch.equal(resumed[key], value) for key, value in straight.items())
+    checkpoint = torch.load(path, weights_only=True)
+    has_state = bool(checkpoint["optimizer_states"][0]["state"])
+    assert has_state or (kind, options) == (torch.optim.SGD, {})
+    checkpoint["optimizer_states"][0]["state"] = {}
+    torch.save(checkpoint, path)
+    if has_state:
+        with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
+            fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
+
+
+class Spare(FrameNetwork):
+    """Has a layer that it never uses."""
+
+    def __init__(self, act, num_classes, input_shape):
+        super().__init__(act, num_classes, input_shape)
+        self.spare = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        for layer in list(self)[:3]:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+def test_parameters_that_get_no_gradient_have_no_state(tmp_path):
+    make = partial(FrameTask, network=Spare, optimizer=partial(torch.optim.Adam, lr=0.1))
+    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make())
+    path = tmp_path / "epoch=0.ckpt"
+    resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make())
+    assert all(torch.equal(resumed[key], value) for key, value in straight.items())
+    checkpoint = torch.load(path, weights_only=True)
+    del checkpoint["optimizer_states"][0]["state"][0]
+    torch.save(checkpoint, path)
+    with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
+        fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make())
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+def test_double_weights_resume_in_the_precision_of_the_trainer(tmp_path):
+    fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}"), max_epochs=1)
+    found = fitted(
+        tmp_path,
+        resumed=tmp_path / "epoch=0.ckpt",
+        precision="32-true",
+        enable_checkpointing=False,
+        data=partial(Frames, dtype=torch.float32),
+    )
+    assert {value.dtype for value in found.values()} == {torch.float32}
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
+def test_a_scheduler_that_follows_a_metric_resumes_after_a_whole_epoch(tmp_path):
+    """Lightning 2.6 steps it after the checkpoint of the epoch is saved."""
+    plateau = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)
+    make = partial(FrameTask, scheduler=plateau)
+    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3)
+    constant = fitted(tmp_path, enable_checkpointing=False, max_epochs=3)
+    assert not all(torch.equal(constant[key], value) for key, value in straight.items())
+    for path in (tmp_path / "epoch=0.ckpt", tmp_path / "epoch=1.ckpt"):
+        resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3)
+        assert all(torch.equal(resumed[key], value) for key, value in straight.items())

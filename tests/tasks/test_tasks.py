@@ -120,6 +120,7 @@ def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
             )
 
 
+@pytest.mark.usefixtures("spawning")
 @pytest.mark.slow
 def test_padding_and_augmentation_on_two_devices(tmp_path):
     make = lambda: member(3, network=partial(FrameNetwork, dropout=0.3)).double()  # noqa: E731

@@ -109,6 +109,7 @@ class Words:
         words: the words for the parser.
         given: nested values that the words state. Defaults are missing. A new class leaves the arguments of the
             old class in place.
+        checkpoint: the ``ckpt_path`` of a config file; None without one.
 
     Raises:
         ActlabError: for an unknown option, a file that is not a config, or an argument before its class.
@@ -117,6 +118,7 @@ class Words:
     def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
         self.words: list[str] = []
         self.given: dict[str, Any] = {}
+        self.checkpoint: str | None = None
         places: dict[str, dict[str, Any]] = {}
         for key, value in (base or {}).items():
             self._add(key, value, places.setdefault("the checkpoint", {}))
@@ -146,6 +148,9 @@ class Words:
         if key == "trainer" and isinstance(value, Mapping):  # the parser sets argument by argument
             for name, item in value.items():
                 self._add(f"trainer.{name}", item, place)
+            return
+        if key == "ckpt_path":  # the parser never sees it
+            self.checkpoint = value
             return
         section, _, argument = key.rstrip("+").partition(".")
         known = parameters(Trainer) or {}

@@ -144,7 +144,7 @@ def _check_twitter_pos(folder: str) -> Report:
                 problems += _differences({part: counts[part]}, {part: TWEETS[part]})
             digest = hashlib.sha256()
             for _, line in lines(path):
-                digest.update(line + b"\n")
+                digest.update(f"{line}\n".encode())
             if digest.hexdigest() != remote.sha256:
                 problems.append(f"{path} differs from the authors' file")
         except ActlabError as error:

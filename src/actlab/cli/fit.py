@@ -22,11 +22,10 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
 from actlab.cli.arguments import RUN_FOLDER, Option, Words
-from actlab.cli.predictions import PredictionTable
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
-from actlab.config.keys import get_dotted
+from actlab.config.keys import get_dotted, label
 from actlab.config.messages import one_line_errors
 from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
@@ -37,7 +36,7 @@ from actlab.runtime import matmul
 from actlab.runtime.denormals import flush_denormals
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.files import forget_id, id_in, regular
+from actlab.storage.files import forget_id, has_id, id_in, regular
 from actlab.storage.mappings import parse, written
 from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
@@ -210,12 +209,17 @@ class CommandLine(ActlabCLI):
             self.asked["ckpt_path"] = path = str(fit_folders.checkpoint_in(self.folder, path))
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
-        set_save_dirs(config.trainer.logger, self.folder, fit)
+        unit = (plain["model"].get("init_args") or {}).get("activation")
+        names = {"name": self.folder.name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        set_names(config.trainer.logger, self.folder, names, fit)
         set_modes(config.trainer.logger, metrics.directions([self.given]))
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
-        if (trained := trained_config(path)) is not None:
+        found = checkpoint_at(path)
+        if (trained := found.get(checkpoints.CONFIG)) is not None:
             self._check_model(trained, str(path))
+        if fit and found:
+            checkpoints.check_parts(found, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's, after completing the latter with default arguments.
@@ -263,25 +267,31 @@ class CommandLine(ActlabCLI):
                 callback.dirpath = str(self.folder.resolve() / "checkpoints")
         callbacks.append(MatrixFile(self.folder / "matrices.json"))
         if self.command == "predict":
+            from actlab.cli.predictions import PredictionTable  # loads pandas
+
             callbacks.append(PredictionTable(self.folder / "predictions.parquet"))
         return trainer
 
 
-def set_save_dirs(logger: Any, folder: Path, lasting: bool) -> None:
-    """Set the folder of the loggers in a parsed config, unless their ``save_dir`` was set explicitly.
+def set_names(logger: Any, folder: Path, names: Mapping[str, Any], fit: bool) -> None:
+    """Set where the loggers in a parsed config write, and under which name, unless that is given.
 
     Args:
         logger: one logger, a list of loggers, or None or a bool.
-        folder: the run's folder.
-        lasting: whether to set the folder's id on loggers that accept an ``id`` and have none, so that a
-            resumed fit continues its history.
+        folder: the run's folder, where loggers write. Those that accept an ``id`` get the folder's, so that a
+            resumed fit and the evaluation of a fit continue its history.
+        names: name, group and tags, for loggers that accept a group.
+        fit: whether the folder may get an id; evaluations of a run without one start a history.
     """
     for path, init_args in _logger_arguments(logger):
         if "save_dir" in init_args:
             taken = (parameters(locate(path)) or {}).get("save_dir")
             if taken is not None and init_args.save_dir in (None, RUN_FOLDER, taken.default):
                 init_args.save_dir = str(folder)
-        if lasting and init_args.get("id", "") is None:
+        for key, value in names.items() if "group" in init_args else ():
+            if init_args.get(key, "") is None:
+                init_args[key] = value
+        if (fit or has_id(folder)) and init_args.get("id", "") is None:
             init_args.id = id_in(folder)
 
 
@@ -318,15 +328,16 @@ def main(args: Sequence[str]) -> None:
     shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
     if shows not in (None, "", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
-    path = next((o.value for o in reversed(options) if o.name == "--ckpt_path"), None)
-    check_checkpoint(path)
+    asked = [option.value for option in options if option.name == "--ckpt_path"]
+    path = checked_path(asked[-1] if asked else None)
     options = [option for option in options if option.name != "--ckpt_path"]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
-    if not files and (trained := trained_config(path)) is not None:
+    if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
         base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
     words = Words(options, command, base)
+    path = path if asked else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
     name = next((file.stem for file in files if not is_pipe(file)), None)
@@ -465,23 +476,24 @@ def without_adverts() -> Iterator[None]:
         logger.removeFilter(is_news)
 
 
-def trained_config(path: str | None) -> Mapping[str, Any] | None:
-    """Return the training record in a checkpoint; None if there is no record or no path."""
-    found = checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
-    return found.get(checkpoints.CONFIG)
+def checkpoint_at(path: str | None) -> Mapping[str, Any]:
+    """Return a checkpoint; an empty mapping if there is no path."""
+    return checkpoints.read(path) if path is not None and path not in LIGHTNINGS else {}
 
 
-def check_checkpoint(path: str | None) -> None:
-    """Check that a checkpoint is a local file; Lightning's keywords, such as ``last``, are accepted.
+def checked_path(path: str | None) -> str | None:
+    """Return the path of a checkpoint that is a local file, a keyword of Lightning's such as ``last``, or None.
 
     Raises:
         ActlabError: if the file does not exist or is not local.
     """
-    if path is None or path in LIGHTNINGS:
-        return
+    if path in (None, "null", *LIGHTNINGS):
+        return None if path == "null" else path
+    path = str(path)
     if "://" in path or path.startswith("registry"):
         raise ActlabError(f"the checkpoint {path!r} is not on this computer: download it and give its path")
     if Path(path).is_dir():
         raise ActlabError(f"{path!r} is a folder: give a file, such as {Path(path, 'checkpoints/last.ckpt')}")
     if not Path(path).exists():
         raise ActlabError(f"checkpoint {path!r} does not exist: give its path, last or best")
+    return path

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from actlab import activations
-from actlab.cli.arguments import Option, Words
-from actlab.config import sections
 from actlab.config.keys import class_of
-from actlab.config.parsing import parser_of
 from actlab.errors import ActlabError, unknown
 from actlab.storage.resources import names_in
 
-PARTS = ("trainer", *sections.SECTIONS)
+if TYPE_CHECKING:
+    from actlab.cli.arguments import Option
+
 _WHAT = {
     "fit": "Train one network.",
     "validate": "Evaluate a network on validation data.",
@@ -54,16 +53,25 @@ Examples:
 """
 
 
+def main(args: Sequence[str]) -> None:
+    """Run a command; print the first page of its help without loading Lightning."""
+    if args[1:] in (["-h"], ["--help"]):
+        print(brief(args[0]), end="")
+        return
+    from actlab.cli import fit
+
+    fit.main(args)
+
+
 def show(command: str, options: Sequence[Option]) -> str | None:
     """Print the help that the options ask for, or return the word for which LightningCLI prints it.
-
-    Args:
-        command: the command, such as ``fit``.
-        options: its options; one asks for help.
 
     Raises:
         ActlabError: for an unknown part or class.
     """
+    from actlab.cli.arguments import Words
+    from actlab.config.parsing import parser_of
+
     asked = next(option for option in options if option.asks_help)
     if asked.name.endswith(".help"):
         return asked.word
@@ -73,7 +81,7 @@ def show(command: str, options: Sequence[Option]) -> str | None:
         parser = parser_of("trainer")
         parser.usage = f"actlab {command} -c CONFIG --trainer.KEY VALUE"
         parser.print_help()
-    elif asked.value in sections.SECTIONS:
+    elif asked.value in ("model", "data"):
         given = Words([option for option in options if option is not asked], command).given
         if (found := class_of(given.get(asked.value))) is None:
             raise ActlabError(
@@ -81,12 +89,14 @@ def show(command: str, options: Sequence[Option]) -> str | None:
             )
         return f"--{asked.value}.help={found}"
     else:
-        raise unknown("part of the help", asked.value, PARTS)
+        raise unknown("part of the help", asked.value, ("trainer", "model", "data"))
     return None
 
 
 def brief(command: str) -> str:
     """Return the first page of the help."""
+    from actlab import activations
+
     return _BRIEF.format(
         command=command,
         what=_WHAT[command],

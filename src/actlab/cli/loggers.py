@@ -95,7 +95,7 @@ def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None
         )
     if issubclass(found, TensorBoardLogger) and not any(map(find_spec, ("tensorboard", "tensorboardX"))):
         raise ActlabError(
-            f"--logger {name} requires the package tensorboard, which is not installed: pip install tensorboard"
+            f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
         )
     known = {name: mode for name, mode in study.modes.items() if mode}
     return Loggers(path, study.name, root, study.tags, known, _distinct_texts(study.runs()))

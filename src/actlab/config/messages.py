@@ -27,10 +27,15 @@ _NOT_ACCEPTED = re.compile(r"[Oo]ption '([^']+)'")
 _REQUIRED = re.compile(r"arguments are required: (.+)")
 _KIND = re.compile(r"Expected '([^']+)' to be a subclass of <class '(?:.*\.)?([^'.]+)'>")
 
+# Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
+_RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
+
 
 @contextmanager
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
+
+    Whatever is raised while a checkpoint is restored is bad input, too.
 
     Args:
         given: the config that is parsed, for the value that the parser rejected.
@@ -42,8 +47,11 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         yield
     except ArgumentError as error:
         raise bad_input(error) or explained(error, given or {}) from error
-    except (MisconfigurationException, ValueError, TypeError) as error:
-        if found := bad_input(error):
+    except ActlabError:
+        raise
+    except Exception as error:
+        known = isinstance(error, MisconfigurationException | ValueError | TypeError)
+        if found := (bad_input(error) if known else None) or unrestored(error):
             raise found from error
         raise
 
@@ -124,6 +132,14 @@ def bad_input(error: BaseException) -> ActlabError | None:
             return cause
         if isinstance(cause, MisconfigurationException):
             return ActlabError(one_line(cause))
+    return None
+
+
+def unrestored(error: BaseException) -> ActlabError | None:
+    """Return an error for whatever is raised while Lightning restores a checkpoint; None for other errors."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") in _RESTORING or frame.f_code.co_name in _RESTORING:
+            return ActlabError(f"the checkpoint cannot be restored ({described(error)}): give another file")
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from jsonargparse import Namespace
@@ -32,6 +33,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name  # as the parser reads it
     if isinstance(value, bool | int | float | str | None):
         return value
     if callable(value) and hasattr(value, "__qualname__"):

@@ -18,13 +18,7 @@ from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
 
 def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
-    """Pad each image with zeros and cut a random window of its original size.
-
-    Args:
-        images: ``(B, C, H, W)``, or ``(R, B, C, H, W)`` in a stack.
-        position: of the batch.
-        padding: number of zeros on each side.
-    """
+    """Pad each image with ``padding`` zeros on each side and cut a random window of its original size."""
     *lead, c, h, w = images.shape
     padded = pad(images.reshape(-1, c, h, w), (padding,) * 4)
     windows = padded.unfold(2, h, 1).unfold(3, w, 1)  # a view: (n, C, row, column, H, W) of every window
@@ -34,26 +28,20 @@ def cropped(images: Tensor, position: Position, padding: int) -> Tensor:
 
 
 def mirrored(images: Tensor, which: Tensor) -> Tensor:
-    """Flip the selected images left to right.
-
-    Args:
-        images: ``(B, C, H, W)``, or ``(R, B, C, H, W)`` in a stack.
-        which: bool mask ``(B,)``, or ``(R, B)`` in a stack; True flips the image.
-    """
+    """Flip the images that a bool mask ``(B,)`` selects, ``(R, B)`` in a stack, left to right."""
     return torch.where(which[..., None, None, None], images.flip(-1), images)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A transform of training batches: random crop, then random horizontal flip, then Gaussian noise.
+    """A transform of batches: random crop, then random horizontal flip, then Gaussian noise.
+
+    Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without settings.
 
     Args:
         crop: number of zeros on each side of an image before a window of its size is cut; 0 disables cropping.
         flip: whether to flip each image left to right with probability ½.
         noise: standard deviation of the Gaussian noise, in units of the preprocessed pixels; 0 disables noise.
-
-    Raises:
-        ActlabError: if crop or noise is negative, or noise is not finite.
     """
 
     crop: int = 0
@@ -69,6 +57,8 @@ class Augmentation:
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Augment the images; return the labels unchanged."""
         images, labels = batch
+        if images.dtype == torch.uint8:
+            images = images.to(torch.float32).div_(255)
         if self.crop:
             images = cropped(images, position, self.crop)
         if self.flip:
@@ -79,13 +69,7 @@ class Augmentation:
 
 
 class BothWays(TensorDataset):
-    """A dataset with every image twice: sample n + N is sample n flipped left to right.
-
-    Args:
-        images: ``(N, C, H, W)``.
-        labels: ``(N,)``.
-        transform: applied to each batch after flipping.
-    """
+    """A dataset with every image twice: sample n + N is sample n flipped, before the transform."""
 
     def __init__(self, images: Tensor, labels: Tensor, transform: Transform) -> None:
         super().__init__(images, labels)

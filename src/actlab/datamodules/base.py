@@ -18,10 +18,13 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
+from typing_extensions import TypedDict
 
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position
+from actlab.storage.files import DamagedError, checked
+from actlab.storage.resources import resource
 
 Batch = tuple[Tensor, ...]
 # Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
@@ -29,20 +32,19 @@ Transform = Callable[[Batch, Position], Batch]
 
 
 class BatchSource(Protocol):
-    """The interface of ``train``, ``val`` and ``test``: indexed samples, read in batches.
+    """The interface of ``train``, ``val`` and ``test``; `Samples` and `TensorDataset` implement it.
 
-    `Samples` and `TensorDataset` implement it.
+    ``source.__getitems__(position)`` returns the batch of samples ``position.index``: tensors ``(B, …)``, or
+    ``(R, B, …)`` in a stack.
     """
 
     @property
     def device(self) -> torch.device:
         """The device that this source was loaded for; the datamodule loads again for another device."""
 
-    def __len__(self) -> int:
-        """The number of samples N."""
+    def __len__(self) -> int: ...
 
-    def __getitems__(self, position: Position) -> Batch:
-        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+    def __getitems__(self, position: Position) -> Batch: ...
 
 
 class Samples(Dataset[Batch]):
@@ -55,8 +57,7 @@ class Samples(Dataset[Batch]):
     seed = 0
 
     @abstractmethod
-    def __len__(self) -> int:
-        """The number of samples N."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def batch(self, position: Position) -> Batch:
@@ -86,9 +87,6 @@ class TensorDataset(Samples):
         tensors: each ``(N, …)``.
         transform: applied to each gathered batch, for example uint8 to float, or noise. The index of the
             position that it receives is on the device of the tensors.
-
-    Raises:
-        ActlabError: if the tensors differ in N.
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
@@ -117,43 +115,31 @@ class SeededBatches(Sampler[Position]):
     """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
 
     The order does not depend on the number of devices. In a stack, each run gets the batches that its seed
-    produces alone.
+    produces alone. A partial last batch is dropped.
 
     Args:
         size: number of samples N.
         batch_size: size of the global batch.
         seed: one seed for an index ``(B,)``, or R seeds for an index ``(R, B)``.
         rank: the slice of each batch that this sampler yields.
-        world_size: number of slices per batch.
-        drop_last: whether to drop the last batch if it is partial.
-
-    Raises:
-        ActlabError: if ``batch_size`` is not a multiple of ``world_size``, or if there is no full batch and
-            ``drop_last`` is set.
+        world_size: number of slices per batch, a divisor of ``batch_size``.
     """
 
     def __init__(
-        self,
-        size: int,
-        batch_size: int,
-        seed: int | Sequence[int],
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        drop_last: bool = True,
+        self, size: int, batch_size: int, seed: int | Sequence[int], *, rank: int = 0, world_size: int = 1
     ) -> None:
         if batch_size % world_size:
             raise ActlabError(
                 f"batch_size {batch_size} cannot be divided evenly by {world_size} devices; "
                 f"give a multiple of {world_size}"
             )
-        if size < batch_size and drop_last:
+        if size < batch_size:
             raise ActlabError(
                 f"the training set has {size} samples, fewer than one batch of {batch_size}; "
                 "give a smaller batch_size, or a smaller validation set"
             )
         self.size, self.batch_size, self.seed = size, batch_size, seed
-        self.rank, self.world_size, self.drop_last = rank, world_size, drop_last
+        self.rank, self.world_size = rank, world_size
         self.epoch = 0
         self.first = 0  # number of the batch that the next iteration starts at
 
@@ -167,7 +153,7 @@ class SeededBatches(Sampler[Position]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)
+        return self.size // self.batch_size
 
     def __iter__(self) -> Iterator[Position]:
         seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
@@ -193,11 +179,8 @@ class BatchesInOrder(BatchSampler):
         batch_size: size of every batch but the last.
         drop_last: whether to drop the last batch if it is partial.
         rank: the slice of each batch that this sampler yields.
-        world_size: number of slices per batch. No slice is empty: a last batch of fewer samples is joined to
-            the batch before it.
-
-    Raises:
-        ActlabError: if a batch, or the dataset, has fewer samples than ``world_size``.
+        world_size: number of slices per batch, at most a batch. No slice is empty: a last batch of fewer
+            samples is joined to the batch before it.
     """
 
     sampler: SequentialSampler
@@ -231,15 +214,17 @@ def _slice(batch: Tensor, rank: int, world_size: int) -> Tensor:
     return batch.tensor_split(world_size, dim=-1)[rank] if world_size > 1 else batch
 
 
+class _State(TypedDict):
+    epoch: int
+    batches: int
+
+
 class SlicedLoader:
     """The batches of a data loader whose batch sampler slices them between devices, for a Trainer.
 
     Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices. Training
     resumes at any batch: the state is the epoch and the number of its batches that were yielded, and holds for
     that epoch only.
-
-    Args:
-        loader: the data loader.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -266,7 +251,17 @@ class SlicedLoader:
         return {"epoch": self.epoch, "batches": self.batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next iteration after the batches of the state, if it is of the same epoch."""
+        """Start the next iteration after the batches of the state, if it is of the same epoch.
+
+        Raises:
+            DamagedError: for a state of another kind.
+        """
+        try:
+            checked(state, _State)
+        except ValueError as error:
+            raise DamagedError(
+                f"the checkpoint's state of the data loader is wrong, {error}: give another file"
+            ) from error
         self.epoch, self.batches, self._resumed = state["epoch"], state["batches"], True
 
 
@@ -354,12 +349,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def test_dataloader(self) -> DataLoader[Any] | SlicedLoader | list[Any]:
         """Return the test batches, in file order; under a Trainer those of this device.
 
-        Without test samples the result is an empty list, no loader.
-
-        Raises:
-            ActlabError: if there are no test samples and the Trainer is to test.
+        Without test samples the result is an empty list, or an ActlabError if the Trainer is to test.
         """
-        if self._loaded("test") is None and not (self.trainer and self.trainer.testing):
+        if self.train is None:
+            self.setup("fit")
+        if self.test is None and not (self.trainer and self.trainer.testing):
             return []
         return self._sliced(self._in_order("test", *self._rank))
 
@@ -395,23 +389,17 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             return train
         return TensorDataset(*train.tensors, transform=val.transform)
 
-    def _loaded(self, part: str) -> BatchSource | None:
-        if getattr(self, part) is None:
+    def _part(self, part: str) -> BatchSource:
+        if self.train is None:
             self.setup("fit")
         source: BatchSource | None = getattr(self, part)
+        if source is None:
+            raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
         return source
 
-    def _part(self, part: str) -> BatchSource:
-        if (source := self._loaded(part)) is not None:
-            return source
-        raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
 
-
-def check_sample_alone(dataset: str | None, sample: object) -> None:
-    """Reject a dataset that a sample would silently replace.
-
-    Raises:
-        ActlabError: if both are given.
-    """
+def dataset_or(default: str, dataset: str | None, sample: bool, embedded: str | None = None) -> str:
+    """Return the given dataset, or ``default``, or the folder of the ``embedded`` sample; not two of them."""
     if sample and dataset is not None:
         raise ActlabError(f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them")
+    return str(resource(f"data/samples/{embedded}")) if sample and embedded else dataset or default

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
@@ -15,99 +15,87 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import regular, replacing
+from actlab.storage.files import cache_folder, regular, replacing
+
+Tensors = dict[str, Tensor]
 
 
-class Cached(NamedTuple):
-    """The content of a cache file.
+def made_once(
+    kind: str, content: Any, cache_dir: str | None, names: Sequence[str], make: Callable[[], Tensors]
+) -> Tensors:
+    """Return the tensors of a cache file, memory-mapped; compute them first if the file is missing or damaged.
 
-    Args:
-        tensors: by name.
-        metadata: further values, as strings.
-    """
-
-    tensors: dict[str, Tensor]
-    metadata: dict[str, str]
-
-
-def made_once(path: Path, names: Sequence[str], make: Callable[[], Cached]) -> Cached:
-    """Return the content of a cache file, memory-mapped; compute it first if the file is missing or damaged.
-
-    If several processes call this at once, one computes the content and the others wait.
+    If several processes call this at once, one computes the tensors and the others wait.
 
     Args:
-        path: of the cache file; its name must determine its content.
+        kind: of content, the first part of the file's name.
+        content: determines the tensors, by its ``repr``.
+        cache_dir: see `cache_folder`.
         names: of the tensors to return.
-        make: computes the content.
+        make: computes the tensors.
 
     Raises:
         ActlabError: if the file cannot be written. Errors of ``make`` are not caught.
     """
-    if cached := read_cache(path, names):
+    key = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
+    path = cache_folder(cache_dir) / f"{kind}-{key}.safetensors"
+    if (cached := _read(path, names)) is not None:
         return cached
     lock = FileLock(f"{path}.lock")
-    with _writing(path.parent):
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     try:
-        if cached := read_cache(path, names):  # another process has written it in the meantime
+        if (cached := _read(path, names)) is not None:  # another process has written it in the meantime
             return cached
         made = make()
-        with _writing(path.parent):
+        with writing(path.parent):
             write_cache(path, made)
     finally:
         lock.release()
-    return read_cache(path, names) or made
+    return made if (cached := _read(path, names)) is None else cached
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Report what fails within the block as a cache that cannot be written."""
+def writing(folder: Path) -> Iterator[None]:
+    """Report what fails within the block as a cache folder that cannot be written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise unwritable(folder, error) from error
+        raise ActlabError(
+            f"cannot write the cache {folder} ({one_line(error)}); give another folder by data.cache_dir or "
+            "$ACTLAB_CACHE"
+        ) from error
 
 
-def unwritable(folder: Path, error: BaseException) -> ActlabError:
-    """Return the error for a cache folder that cannot be written."""
-    return ActlabError(
-        f"cannot write the cache {folder} ({one_line(error)}); give another folder by data.cache_dir or "
-        "$ACTLAB_CACHE"
-    )
+def write_cache(path: Path, tensors: Tensors) -> None:
+    """Write a cache file with a digest of its tensors, atomically."""
+    with replacing(path) as partial:
+        save_file(tensors, partial, metadata={"digest": digest_of_tensors(tensors)})
 
 
-def read_cache(path: Path, names: Sequence[str]) -> Cached | None:
+def _read(path: Path, names: Sequence[str]) -> Tensors | None:
     """Return the named tensors of a cache file, memory-mapped, or None if the file is missing or damaged."""
     try:
-        status = path.stat()
+        state = path.stat()
         with safe_open(regular(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in names}
-            metadata = dict(file.metadata() or {})
-        whole = metadata.pop("digest") == _digest_at(path, status.st_size, status.st_mtime_ns)
+            digest = (file.metadata() or {})["digest"]
+        return tensors if digest == _digest_at(path, state.st_size, state.st_mtime_ns) else None
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
-    return Cached(tensors, metadata) if whole else None
-
-
-def write_cache(path: Path, content: Cached) -> None:
-    """Write a cache file atomically: a temporary file in the same folder is renamed to ``path``."""
-    digest = digest_of_tensors(content.tensors, content.metadata)
-    with replacing(path) as partial:
-        save_file(content.tensors, partial, metadata={**content.metadata, "digest": digest})
 
 
 @lru_cache(maxsize=16)
 def _digest_at(path: Path, size: int, time: int) -> str:
-    """Return the digest of a cache file's content, computed once per process and file state."""
+    """Return the digest of a cache file's tensors, computed once per process and file state."""
     with safe_open(regular(path), framework="pt") as file:
-        metadata = {key: value for key, value in (file.metadata() or {}).items() if key != "digest"}
-        return digest_of_tensors({name: file.get_tensor(name) for name in file.keys()}, metadata)  # noqa: SIM118
+        return digest_of_tensors({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
 
 
-def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """Return a SHA-256 digest of CPU tensors, their names, shapes and dtypes, and of their metadata."""
-    digest = hashlib.sha256(repr(sorted((metadata or {}).items())).encode())
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return a SHA-256 digest of CPU tensors, their names, shapes and dtypes."""
+    digest = hashlib.sha256(b"[]")  # of earlier files' metadata; keeps their digests
     for name in sorted(tensors):
         digest.update(f"{name} {tuple(tensors[name].shape)} {tensors[name].dtype}".encode())
         digest.update(tensors[name].contiguous().numpy().data)

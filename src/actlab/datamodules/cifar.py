@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from actlab.datamodules.base import check_sample_alone
+from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import Flip, ImageDataModule, Images
 from actlab.errors import ActlabError
-from actlab.storage.resources import resource
 
 VARIANTS = ("cifar10", "cifar100")
 # (variant, label column) → K; the label column None is the default column.
@@ -67,9 +66,8 @@ class CIFARDataModule(ImageDataModule):
     ) -> None:
         if variant not in VARIANTS:
             raise ActlabError(f"data.variant {variant!r}: give {' or '.join(VARIANTS)}")
-        check_sample_alone(dataset, sample)
         super().__init__(
-            str(resource(f"data/samples/{variant}")) if sample else dataset or f"uoft-cs/{variant}",
+            dataset_or(f"uoft-cs/{variant}", dataset, sample, variant),
             revision=None if sample else revision,
             label=label,
             preprocessing=preprocessing,
@@ -84,11 +82,7 @@ class CIFARDataModule(ImageDataModule):
         self.variant, self.sample = variant, sample
 
     def check(self, found: Images) -> None:
-        """Check that the dataset is not CIFAR in another variant, by its number of classes.
-
-        Raises:
-            ActlabError: if the number of classes is that of another variant, or as in the base class.
-        """
+        """Check that the dataset is not CIFAR in another variant, by its number of classes."""
         super().check(found)
         expected = CLASSES.get((self.variant, self.label), found.num_classes)
         if found.num_classes != expected and found.num_classes in CLASSES.values():  # else the user's pictures

@@ -1,8 +1,9 @@
-"""Find datasets of the Hugging Face hub in the cache of its library, and download them into it."""
+"""Locate a dataset: a folder, or a dataset of the Hugging Face hub in the cache of its library."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -11,69 +12,43 @@ from threading import Thread
 from typing import Any
 
 from actlab.errors import ActlabError, one_line
+from actlab.storage.files import at_home
 
 PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
-FILES = ("*.parquet", "README.md")
-_LOGGERS = ("datasets", "huggingface_hub")
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the progress bars and logs of the hub's libraries; our errors contain what matters."""
-    import datasets
-
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels, bars = [logger.level for logger in loggers], datasets.are_progress_bars_disabled()
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if not bars:
-            datasets.enable_progress_bars()
-
-
-@lru_cache(maxsize=1)
-def answers(endpoint: str) -> bool:
-    """Return whether the hub answers within `PATIENCE`; the result is cached for the process.
-
-    Without an answer, the library would retry for minutes. The request runs in a thread because neither DNS
-    look-up nor connecting to several addresses has a timeout of its own.
-    """
-    from huggingface_hub import get_session
-
-    found: list[Any] = []
-
-    def ask() -> None:
-        try:
-            found.append(get_session().head(endpoint, timeout=PATIENCE))
-        except Exception:  # any error means no answer; its type depends on the library's HTTP client
-            return
-
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    return bool(found)
-
-
-def snapshot(name: str, revision: str | None = None) -> Path:
-    """Return the folder of a hub dataset, named by its commit; without network, from the library's cache.
-
-    Args:
-        name: hub id of the dataset.
-        revision: commit, tag or branch; by default the newest, or without network the newest in the cache.
+def located(dataset: str, revision: str | None = None) -> tuple[Path, str | None]:
+    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id.
 
     Raises:
-        ActlabError: if the dataset cannot be downloaded, and the cache does not hold the revision.
+        ActlabError: if ``dataset`` is written as a path and there is no such folder, a revision of a folder is
+            asked for, or the hub dataset cannot be downloaded.
     """
+    path = at_home(dataset)
+    if dataset and path.is_dir():
+        if revision is not None:
+            raise ActlabError(
+                f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
+            )
+        return path, None
+    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
+    beside_folders = "/" in dataset and path.parent.exists()
+    if not dataset or written_as_path or beside_folders or path.exists():
+        raise ActlabError(
+            f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
+            "id such as ylecun/mnist, or set data.sample to true"
+        )
+    folder = _snapshot(dataset, revision)
+    return folder, folder.name
+
+
+def _snapshot(name: str, revision: str | None) -> Path:
+    """Return the folder of a hub dataset, named by its commit; without network, from the library's cache."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 
     cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
-    fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=[*FILES])
+    fetch: Any = partial(snapshot_download, repo_type="dataset", allow_patterns=["*.parquet", "README.md"])
     try:
         with quiet():
             return Path(fetch(name, revision=revision, local_files_only=cut_off))
@@ -87,3 +62,42 @@ def snapshot(name: str, revision: str | None = None) -> Path:
             f"dataset {name!r}{which} cannot be loaded from the hub ({reason}); check the id and the network, "
             f"give a local folder in the hub's layout, or {other}"
         ) from error
+
+
+@lru_cache(maxsize=1)
+def answers(endpoint: str) -> bool:
+    """Return whether the hub answers within `PATIENCE`, asked once; its library would retry for minutes."""
+    from huggingface_hub import get_session
+
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(get_session().head(endpoint, timeout=PATIENCE))
+        except Exception:  # any error means no answer; its type depends on the library's HTTP client
+            return
+
+    # In a thread: neither DNS look-up nor connecting to several addresses has a timeout.
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return bool(found)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the progress bars and logs of the hub's libraries; our errors contain what matters."""
+    import datasets
+
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("datasets", "huggingface_hub"))}
+    bars = not datasets.are_progress_bars_disabled()
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        if bars:
+            datasets.enable_progress_bars()

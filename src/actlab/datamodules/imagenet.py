@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
-from actlab.datamodules.base import BatchSource, TensorDataModule, as_it_is, check_sample_alone
-from actlab.datamodules.cache import unwritable
-from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows, mean_image
-from actlab.datamodules.pictures import Pictures, check_class_names
-from actlab.datamodules.sources import (
-    digest_of,
-    ends,
-    has_class_folders,
-    located,
-    open_class_folders,
-    open_parquet,
-    parquet_files,
-    state,
-)
+from actlab.datamodules.base import BatchesInOrder, BatchSource, TensorDataModule, as_it_is, dataset_or
+from actlab.datamodules.cache import made_once, writing
+from actlab.datamodules.hub import located
+from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows
+from actlab.datamodules.pictures import Pictures
+from actlab.datamodules.preprocessing import mean_of
+from actlab.datamodules.sources import digest_of, ends, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
-from actlab.storage.resources import resource
 
+FORMAT = 3  # version of the mean's cache; increased when decoding changes
+BLOCK = 64  # pictures per batch while computing the mean
 SAMPLE_VAL = 8
 SPLITS = ("train", "validation")
-
-
-def _open_copy(folder: Path, copy: Path) -> Any:
-    """Return the splits of a folder of parquet files through the reader's copy; rebuild a damaged copy.
-
-    Raises:
-        ActlabError: if a file is damaged or missing, the files are inconsistent, or the cache is not writable.
-    """
-    try:
-        copy.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(copy.parent, error) from error
-    with suppress(ActlabError):
-        return open_parquet(folder, copy)
-    return open_parquet(folder, copy, again=True)
 
 
 class ImageNetDataModule(TensorDataModule):
@@ -106,45 +84,41 @@ class ImageNetDataModule(TensorDataModule):
             raise ActlabError(f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}")
         if workers < 0:
             raise ActlabError(f"data.workers {workers}: give a number of processes, or 0 for none")
-        check_sample_alone(dataset, sample)
-        self.dataset = str(resource("data/samples/imagenet")) if sample else dataset or "ILSVRC/imagenet-1k"
+        self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
-        self._found: tuple[dict[str, Pictures], str, str | None] | None = None
 
     @property
     def pictures(self) -> dict[str, Pictures]:
         """The encoded pictures of ``train`` and ``validation``; listed on first use."""
-        return self._listed()[0]
+        return self._listed[0]
 
+    @cached_property
     def _listed(self) -> tuple[dict[str, Pictures], str, str | None]:
         """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
-        if self._found is None:
-            folder, commit = located(self.dataset, self.revision)
-            copy = None
-            if has_class_folders(folder):
-                content, tables = digest_of(folder, state), open_class_folders(folder, SPLITS)
-            else:
-                check_class_names(parquet_files(folder))
-                content = commit or digest_of(folder, ends)[:24]
-                copy = cache_folder(self.cache_dir) / "rows" / content
-                tables = _open_copy(folder, copy)
-            found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
-            for pictures in found.values() if copy else ():
-                pictures.where += f" (read from its copy in {copy}: delete that if the dataset is whole)"
-            if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
-                raise ActlabError(
-                    f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
-                    "classes; both need the same"
-                )
-            self._found = found, content, commit
-        return self._found
+        folder, commit = located(self.dataset, self.revision)
+        as_pictures = has_class_folders(folder)
+        content = digest_of(folder, state) if as_pictures else commit or digest_of(folder, ends)[:24]
+        copy = cache_folder(self.cache_dir) / "rows" / content
+        if not as_pictures:
+            with writing(copy.parent):
+                copy.mkdir(parents=True, exist_ok=True)
+        tables = open_tables(folder, SPLITS, copy)
+        found = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
+        for pictures in () if as_pictures else found.values():
+            pictures.where += f" (read from its copy in {copy}: delete that if the dataset is whole)"
+        if len(numbers := {pictures.num_classes for pictures in found.values()}) > 1:
+            raise ActlabError(
+                f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
+                "classes; both need the same"
+            )
+        return found, content, commit
 
     @property
     def revisions(self) -> dict[str, str]:
         """The dataset's hub id and commit; empty for a local folder."""
-        commit = self._listed()[2]
+        commit = self._listed[2]
         return {self.dataset: commit} if commit else {}
 
     @property
@@ -162,8 +136,15 @@ class ImageNetDataModule(TensorDataModule):
         self._mean()
 
     def _mean(self) -> Tensor:
-        train = Photographs(self.pictures["train"], self.size)
-        return mean_image(train, self.workers, cache_folder(self.cache_dir), self._listed()[1])
+        """Return the mean of all training squares, float32 ``(3, S, S)``, cached: it reads all pictures."""
+        train = Photographs(self.pictures["train"], self.size, torch.arange(len(self.pictures["train"])))
+        loader = self._loader(train, BatchesInOrder(SequentialSampler(train), BLOCK, drop_last=False))
+
+        def _make() -> dict[str, Tensor]:
+            return {"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}
+
+        content = FORMAT, self._listed[1], self.size
+        return made_once("mean", content, self.cache_dir, ["mean"], _make)["mean"]
 
     def load(self, device: torch.device) -> None:
         """Create the three datasets, which decode their images on access.
@@ -171,20 +152,16 @@ class ImageNetDataModule(TensorDataModule):
         The mean image is read from the cache, or computed from the training images.
         """
         mean, train, val = self._mean(), self.pictures["train"], self.pictures["validation"]
-        chosen, left = self._split_validation(len(val))
-        fixed = Windows(mean, self.crop)
-        self.train = Photographs(train, self.size, None, Windows(mean, self.crop, random=True), device)
-        self.val, self.test = (Photographs(val, self.size, rows, fixed, device) for rows in (chosen, left))
-
-    def _split_validation(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return the indices of the validation set and of the test set, which share no image."""
-        n = self.val_images
-        if not 0 < n < number:
+        if not 0 < (n := self.val_images) < len(val):
             raise ActlabError(
-                f"data.val_images {n}: {self.dataset} has {number} validation images; give fewer, at least 1"
+                f"data.val_images {n}: {self.dataset} has {len(val)} validation images; give fewer, at least 1"
             )
-        order = torch.randperm(number, generator=generator(0, "val_images"))  # the same for every run
-        return order[:n].sort().values, order[n:].sort().values
+        order = torch.randperm(len(val), generator=generator(0, "val_images"))  # the same for every run
+        random, fixed = Windows(mean, self.crop, random=True), Windows(mean, self.crop)
+        self.train = Photographs(train, self.size, torch.arange(len(train)), random, device)
+        self.val, self.test = (
+            Photographs(val, self.size, part.sort().values, fixed, device) for part in (order[:n], order[n:])
+        )
 
     def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
         return ReadingLoader(

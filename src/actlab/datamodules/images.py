@@ -5,51 +5,34 @@ Shapes: ``B`` batch, ``N`` samples, ``C H W`` of an image.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from actlab.datamodules.augmentation import Augmentation, BothWays
-from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
-from actlab.datamodules.cache import Cached, made_once
-from actlab.datamodules.pictures import Pictures, check_class_names, stacked
+from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.cache import made_once
+from actlab.datamodules.hub import located
+from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
-from actlab.datamodules.sources import (
-    digest_of,
-    has_class_folders,
-    located,
-    open_class_folders,
-    open_parquet,
-    parquet_files,
-)
-from actlab.datamodules.steps import Unit
+from actlab.datamodules.sources import digest_of, open_tables
 from actlab.errors import ActlabError, unknown
-from actlab.random.positions import Position
 from actlab.storage.files import cache_folder, temporary
 
-FORMAT = 5  # version of the cache; increased when decoding changes
+FORMAT = 6  # version of the cache; increased when decoding changes
 SORTED = 50  # this many images of one class in a row are not due to chance
 Flip = Literal["none", "random", "both"]
 
 
 class Images(NamedTuple):
-    """Decoded images.
+    """Decoded images."""
 
-    Args:
-        tensors: ``{part}_images`` uint8 ``(N, C, H, W)`` and ``{part}_labels`` int64 ``(N,)``.
-        num_classes: K.
-        revision: commit of a hub dataset; None for a local folder.
-    """
-
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # {part}_images uint8 (N, C, H, W) and {part}_labels int64 (N,)
     num_classes: int
-    revision: str | None = None
+    revision: str | None = None  # commit of a hub dataset
 
 
 def load_images(
@@ -65,93 +48,38 @@ def load_images(
 ) -> Images:
     """Decode a dataset of images, or memory-map the cache of an earlier call.
 
-    Args:
-        dataset: as in `ImageDataModule`, like all that follow ``channels``.
-        splits: the split of each part, such as ``{"train": "train", "val": "validation"}``.
-        channels: 1 for greyscale, 3 for colour.
-        name: of the dataset.
-        revision: of a hub dataset.
-        image: column of the images.
-        label: column of the labels.
-        cache_dir: folder of the cache.
+    The arguments are those of `ImageDataModule`, but for ``splits``: the split of each part, such as
+    ``{"train": "train", "val": "validation"}``.
 
     Raises:
         ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
     """
     folder, commit = located(dataset, revision)
-    as_pictures = has_class_folders(folder)
-    if not as_pictures:
-        check_class_names(parquet_files(folder), label)
     content = commit or digest_of(folder)
     known = (FORMAT, dataset if commit else "", content, dict(splits), channels, name, image, label)
-    key = hashlib.sha256(repr(known).encode()).hexdigest()[:24]
-    cache = cache_folder(cache_dir) / f"images-{key}.safetensors"
 
-    def _make() -> Cached:
-        # Removed at the end, because the reader's copy would double the disk space.
-        with temporary(cache.parent, "reading", folder=True) as place:
-            tables = (
-                mixed(open_class_folders(folder, splits.values()))
-                if as_pictures
-                else open_parquet(folder, place, name)
-            )
-            made = decode(tables, splits, channels, image, label, dataset)
+    def _make() -> dict[str, Tensor]:
+        # The reader's copy goes at once: it would double the disk space.
+        with temporary(cache_folder(cache_dir), "reading", folder=True) as place:
+            tables = open_tables(folder, splits.values(), place, name, mixed=True)
+            parts = {part: Pictures(tables, split, image, label, dataset) for part, split in splits.items()}
+            made = decode(parts, channels, dataset)
         if not commit and digest_of(folder) != content:
             raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
-        return Cached(made.tensors, {"num_classes": str(made.num_classes)})
+        return made
 
     names = [f"{part}_{kind}" for part in splits for kind in ("images", "labels")]
-    tensors, metadata = made_once(cache, names, _make)
-    return Images(tensors, int(metadata["num_classes"]), commit)
+    tensors = made_once("images", known, cache_dir, [*names, "num_classes"], _make)
+    return Images(tensors, int(tensors.pop("num_classes")), commit)
 
 
-def mixed(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tables of class folders in the order of a digest of their files' names.
-
-    In the order of the names, the first pictures, which are the validation set, would all be of one class.
-    """
-    found = {}
-    for split, table in tables.items():
-        paths = table.with_format("arrow")[:].column("image").combine_chunks().field("path").to_pylist()
-        names = ["/".join(Path(path).parts[-2:]) for path in paths]
-        digests = [hashlib.sha256(os.fsencode(name)).digest() for name in names]
-        found[split] = table.select(sorted(range(len(table)), key=digests.__getitem__))
-    return found
-
-
-def decode(
-    tables: Mapping[str, Any],
-    splits: Mapping[str, str],
-    channels: int,
-    image: str | None,
-    label: str | None,
-    given: str,
-) -> Images:
-    """Return all images and labels of the splits as tensors; arguments as in `load_images`.
-
-    Raises:
-        ActlabError: if a split or column is missing, or images or labels are unusable.
-    """
-    tensors: dict[str, Tensor] = {}
-    classes = 0
-    for part, split in splits.items():
-        pictures = Pictures(tables, split, image, label, given)
-        tensors[f"{part}_images"], tensors[f"{part}_labels"] = stacked(pictures, channels), pictures.labels
-        classes = max(classes, pictures.num_classes)
-    if len(shapes := {tuple(tensors[f"{part}_images"].shape[1:]) for part in splits}) > 1:
+def decode(pictures: Mapping[str, Pictures], channels: int, given: str) -> dict[str, Tensor]:
+    """Return all images and labels of the parts of the dataset ``given``, and ``num_classes``."""
+    tensors = {f"{part}_images": of_part.stacked(channels) for part, of_part in pictures.items()}
+    if len(shapes := {tuple(images.shape[1:]) for images in tensors.values()}) > 1:
         raise ActlabError(f"the splits of dataset {given!r} have images of different sizes: {sorted(shapes)}")
-    return Images(tensors, classes)
-
-
-def pixels(batch: Batch, position: Position) -> Batch:
-    """Convert images uint8 ``(…, C, H, W)`` to float32 in [0, 1], not centred (GELU §3.1); keep the labels."""
-    images, labels = batch
-    return images.to(torch.float32).div_(255), labels
-
-
-def augmented_pixels(augmentation: Augmentation, batch: Batch, position: Position) -> Batch:
-    """Augment a batch of `pixels`."""
-    return augmentation(pixels(batch, position), position)
+    tensors |= {f"{part}_labels": of_part.labels for part, of_part in pictures.items()}
+    return tensors | {"num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))}
 
 
 class ImageDataModule(TensorDataModule):
@@ -234,21 +162,16 @@ class ImageDataModule(TensorDataModule):
         self.image, self.label = image, label
         self.validation = 5000 if validation is None else validation
         self.train_on_all, self.cache_dir = train_on_all, cache_dir
-        self._images: Images | None = None
 
-    @property
+    @cached_property
     def images(self) -> Images:
         """The decoded dataset; read on first use."""
-        if self._images is None:
-            found = load_images(
-                self.dataset,
-                {part: split for part, split in self.splits.items() if split is not None},
-                self.channels,
-                **{key: getattr(self, key) for key in ("name", "revision", "image", "label", "cache_dir")},
-            )
-            self.check(found)
-            self._images = found
-        return self._images
+        splits = {part: split for part, split in self.splits.items() if split is not None}
+        columns = {"name": self.name, "image": self.image, "label": self.label}
+        places = {"revision": self.revision, "cache_dir": self.cache_dir}
+        found = load_images(self.dataset, splits, self.channels, **columns, **places)
+        self.check(found)
+        return found
 
     def check(self, found: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config."""
@@ -257,12 +180,7 @@ class ImageDataModule(TensorDataModule):
             raise ActlabError(f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image")
 
     def setup(self, stage: str) -> None:
-        """Load the datasets, onto the accelerator if the Trainer has one.
-
-        Raises:
-            ActlabError: if a checkpoint callback selects by validation images that the run trains on, or as in
-                the base class.
-        """
+        """Load the datasets; reject a checkpoint callback that selects by images which the run trains on."""
         callbacks = self.trainer.checkpoint_callbacks if self.trainer and stage == "fit" else []
         monitored = [str(getattr(callback, "monitor", None)) for callback in callbacks]
         if self.train_on_all and (chosen := [name for name in monitored if name.startswith("val/")]):
@@ -289,40 +207,30 @@ class ImageDataModule(TensorDataModule):
 
     @property
     def first(self) -> int:
-        """The index of the first image used for training.
-
-        Raises:
-            ActlabError: if ``validation`` is below 1 or leaves no training images, or if a class is only in the
-                validation set, as in files sorted by class.
-        """
+        """The index of the first image used for training; files sorted by class are rejected."""
+        n, labels = self.validation, self.images.tensors["train_labels"]
         if self.splits["val"] is not None:
             return 0
-        n, number = self.validation, len(self.images.tensors["train_images"])
-        if not 0 < n < number:
+        if not 0 < n < len(labels):
             raise ActlabError(
-                f"validation {n}: {self.dataset} has {number} training images; give fewer, at least 1"
+                f"validation {n}: {self.dataset} has {len(labels)} training images; give fewer, at least 1"
             )
         if self.train_on_all:
             return 0
-        if not self.sample:
-            self._check_order()
-        return n
-
-    def _check_order(self) -> None:
-        n, labels = self.validation, self.images.tensors["train_labels"]
         first, rest = set(labels[:n].tolist()), set(labels[n:].tolist())
-        if n >= SORTED and len(first) == 1 < len(rest):
+        if not self.sample and n >= SORTED and len(first) == 1 < len(rest):
             raise ActlabError(
                 f"data.validation {n}: the first {n} training images of {self.dataset} are all of class "
                 f"{min(first)}; the files seem sorted by class: shuffle the dataset"
             )
-        if alone := sorted(first - rest):
+        if not self.sample and (alone := sorted(first - rest)):
             raise ActlabError(
                 f"data.validation {n}: class {alone[0]} is among the first {n} training images of "
                 f"{self.dataset} (the validation set) but not among the other {len(labels) - n}; classes only "
                 f"in the validation set: {len(alone)}; the files seem sorted by class: shuffle the dataset, or "
                 "give another data.validation"
             )
+        return n
 
     def prepare_data(self) -> None:
         """Decode the images and fit the preprocessing into the cache, once per machine."""
@@ -334,22 +242,20 @@ class ImageDataModule(TensorDataModule):
     def load(self, device: torch.device) -> None:
         """Preprocess all images; without a validation split, divide the training images in file order."""
         preprocess, first, n = self._preprocessing(), self.first, self.validation
-        found, as_bytes = self.images.tensors, self.steps == (Unit(),)
+        found, as_bytes = self.images.tensors, self.steps == steps_of(["unit"])
 
-        def placed(images: Tensor) -> Tensor:
-            return images.to(device) if as_bytes else preprocess(images, device)
+        def part(name: str, begin: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:
+            images, labels = (found[f"{name}_{kind}"][begin:end] for kind in ("images", "labels"))
+            return (images.to(device) if as_bytes else preprocess(images, device)), labels.to(device)
 
-        def part(images: Tensor, labels: Tensor) -> TensorDataset:
-            return TensorDataset(images, labels.to(device), transform=pixels if as_bytes else None)
-
-        images, labels = placed(found["train_images"][first:]), found["train_labels"]
-        augment = partial(augmented_pixels, self.augmentation) if as_bytes else self.augmentation
-        self.train = (BothWays if self.both_ways else TensorDataset)(
-            images, labels[first:].to(device), transform=augment
-        )
+        train, as_they_are = part("train", first), Augmentation()
+        self.train = (BothWays if self.both_ways else TensorDataset)(*train, transform=self.augmentation)
         if self.splits["val"] is not None:
-            self.val = part(placed(found["val_images"]), found["val_labels"])
+            val = part("val")
+        elif self.train_on_all:  # shares the memory of the training images
+            val = train[0][:n], train[1][:n]
         else:
-            shared = images[:n] if self.train_on_all else placed(found["train_images"][:n])
-            self.val = part(shared, labels[:n])
-        self.test = part(placed(found["test_images"]), found["test_labels"]) if self.splits["test"] else None
+            val = part("train", 0, n)
+        self.val = TensorDataset(*val, transform=as_they_are)
+        test = self.splits["test"] and part("test")
+        self.test = TensorDataset(*test, transform=as_they_are) if test else None

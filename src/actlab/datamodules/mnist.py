@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from actlab.datamodules.base import check_sample_alone
+from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import ImageDataModule
-from actlab.storage.resources import resource
 
 
 class MNISTDataModule(ImageDataModule):
@@ -44,9 +43,8 @@ class MNISTDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int = 0,
     ) -> None:
-        check_sample_alone(dataset, sample)
         super().__init__(
-            str(resource("data/samples/mnist")) if sample else dataset or "ylecun/mnist",
+            dataset_or("ylecun/mnist", dataset, sample, "mnist"),
             revision=None if sample else revision,
             channels=1,
             batch_size=batch_size,

@@ -5,37 +5,28 @@ Shapes: ``B`` batch, ``C`` = 3 channels, ``S`` side of the squares, ``H W`` wind
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader
 
-from actlab.datamodules.base import Batch, BatchesInOrder, Samples, Transform, as_it_is
-from actlab.datamodules.cache import Cached, made_once
-from actlab.datamodules.pictures import Pictures, opened
-from actlab.datamodules.steps import mean_of
+from actlab.datamodules.base import Batch, Samples, Transform
+from actlab.datamodules.pictures import Pictures
+from actlab.datamodules.preprocessing import CPU
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, uniform_at
 
-FORMAT = 3  # version of the mean's cache; increased when decoding changes
-BLOCK = 64  # pictures per batch while computing the mean
 # Pillow modes with at most 8 bits per channel; converting 16 bits would clip all values above 255.
 MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA")
 
 
 @cache
 def functional() -> Any:
-    """Return torchvision's functions of images.
-
-    Raises:
-        ActlabError: if torchvision is not installed.
-    """
+    """Return torchvision's functions of images; raise an ActlabError if torchvision is not installed."""
     try:
         from torchvision.transforms.v2 import functional as found
     except ModuleNotFoundError as error:
@@ -43,54 +34,32 @@ def functional() -> Any:
     return found
 
 
+@dataclass(eq=False)
 class Photographs(Samples):
-    """A dataset of square photographs and labels, decoded batch by batch in the data loader's workers.
+    """A dataset of square photographs and labels, decoded batch by batch in the data loader's workers."""
 
-    Args:
-        pictures: encoded.
-        size: side S of the squares.
-        chosen: indices of the pictures to use, ``(N,)``; by default all.
-        transform: applied to each batch, whose images are uint8 ``(B, C, S, S)``.
-        device: device of the datamodule; the batches themselves are CPU tensors.
-    """
-
-    def __init__(
-        self,
-        pictures: Pictures,
-        size: int,
-        chosen: Tensor | None = None,
-        transform: Transform | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self.pictures, self.size, self.transform = pictures, size, transform
-        self.chosen = torch.arange(len(pictures)) if chosen is None else chosen
-        self.device = device or torch.device("cpu")
+    pictures: Pictures
+    size: int  # side S of the squares
+    chosen: Tensor  # numbers of the pictures to use, (N,)
+    transform: Transform | None = None  # of each batch, whose images are uint8 (B, C, S, S)
+    device: torch.device = CPU  # of the datamodule; the batches themselves are CPU tensors
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def batch(self, position: Position) -> Batch:
-        """Return the batch of samples ``position.index``, an index ``(B,)``.
-
-        Raises:
-            ActlabError: if a picture cannot be decoded.
-        """
+        """Return the batch of samples ``position.index``, an index ``(B,)``."""
         numbers = self.chosen[position.index.cpu()]
         batch = torch.stack([self._square(n) for n in numbers.tolist()]), self.pictures.labels[numbers]
         return self.transform(batch, position) if self.transform else batch
 
     def _square(self, number: int) -> Tensor:
-        picture = self.pictures[number]
-        with opened(picture, self.pictures.name(number, picture)) as image:
+        with self.pictures.opened(number) as image:
             return square(image, self.size)
 
 
 def square(image: Any, size: int) -> Tensor:
-    """Cut the largest central square of a Pillow image and resize it to uint8 ``(3, size, size)``, bilinearly.
-
-    Raises:
-        ValueError: if the mode of the image is not in `MODES`.
-    """
+    """Cut the largest central square of a Pillow image and resize it, bilinearly, to uint8 ``(3, S, S)``."""
     if image.mode not in MODES:
         raise ValueError(
             f"Pillow mode {image.mode!r}, not {', '.join(MODES)}; convert it to 8 bits per channel"
@@ -105,14 +74,11 @@ def square(image: Any, size: int) -> Tensor:
 class Windows:
     """A transform of batches: subtract the mean, cut a window of each image, and divide by 255.
 
-    Args:
-        mean: image ``(C, S, S)`` float32, from 0 to 255.
-        size: side of the window.
-        random: for training: cut random windows and flip each with probability ½. Otherwise cut the centre.
+    For training, windows are random and flipped with probability ½, otherwise the centre.
     """
 
-    mean: Tensor
-    size: int
+    mean: Tensor  # (C, S, S) float32, from 0 to 255
+    size: int  # side of the window
     random: bool = False
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
@@ -128,30 +94,6 @@ class Windows:
         return cut.div_(255), labels
 
 
-def mean_image(samples: Photographs, workers: int, folder: Path, content: str) -> Tensor:
-    """Return the per-pixel mean of photographs, float32 ``(C, S, S)``, accumulated in float64.
-
-    The first call reads all photographs and caches the mean.
-
-    Args:
-        samples: photographs without a transform.
-        workers: number of processes that read and decode.
-        folder: of the cache.
-        content: digest of the pictures.
-
-    Raises:
-        ActlabError: if a picture cannot be decoded, or the folder cannot be written.
-    """
-    key = hashlib.sha256(repr((FORMAT, content, samples.size)).encode()).hexdigest()[:24]
-    batches = BatchesInOrder(SequentialSampler(samples), BLOCK, drop_last=False)
-    loader = ReadingLoader(samples, batch_sampler=batches, collate_fn=as_it_is, num_workers=workers)
-
-    def _make() -> Cached:
-        return Cached({"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}, {})
-
-    return made_once(folder / f"mean-{key}.safetensors", ["mean"], _make).tensors["mean"]
-
-
 class ReadingLoader(DataLoader[Any]):
     """A data loader whose workers start at the first batch and whose worker errors have no traceback.
 
@@ -160,11 +102,7 @@ class ReadingLoader(DataLoader[Any]):
     """
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
-        """Yield the batches.
-
-        Raises:
-            ActlabError: if the dataset raises it, also in a worker.
-        """
+        """Yield the batches; an ActlabError of the dataset, also in a worker, is raised as one line."""
         try:
             yield from super().__iter__()
         except ActlabError as error:  # torch prepends the worker's traceback to the message

@@ -10,7 +10,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ UNREADABLE = (
 
 
 class Pictures:
-    """The encoded pictures and the labels of one split.
+    """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of one split.
 
     Args:
         tables: splits of a dataset, opened by `datasets`.
@@ -40,13 +39,6 @@ class Pictures:
         image: column of the pictures; None for the first of `IMAGE_COLUMNS` that exists.
         label: column of the labels; None for the first of `LABEL_COLUMNS` that exists.
         given: the dataset as the user named it, for messages.
-
-    Attributes:
-        labels: ``(N,)`` int64.
-        num_classes: K, the number of class names if there are any, otherwise the largest label + 1.
-
-    Raises:
-        ActlabError: if the split or a column is missing, or a label is not the number of a class.
     """
 
     def __init__(
@@ -60,149 +52,87 @@ class Pictures:
                 f"dataset {given!r} has no {split!r} images; it has {', '.join(tables) or 'none'}"
             )
         table, self.where = tables[split], f"{split} split of dataset {given!r}"
-        self._column = column_of(table, (image,) if image else IMAGE_COLUMNS, "image", self.where)
-        column = column_of(table, (label,) if label else LABEL_COLUMNS, "label", self.where)
-        self.labels, self.num_classes = labels_of(table, column, self.where)
-        only = table.select_columns(self._column)
+        self._column = self._column_of(table, (image,) if image else IMAGE_COLUMNS, "image")
+        labels = self._column_of(table, (label,) if label else LABEL_COLUMNS, "label")
+        found = table.with_format("arrow")[:].column(labels).to_numpy()
+        classes = getattr(table.features[labels], "num_classes", None) or MAX_CLASSES
+        if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:
+            raise ActlabError(
+                f"column {labels!r} of the {self.where} must hold whole numbers from 0 to {classes - 1}, none "
+                "missing"
+            )
+        self.labels = torch.from_numpy(found.astype(np.int64))
+        self.num_classes = classes if classes < MAX_CLASSES else int(found.max()) + 1
         try:
-            self._table = only.cast_column(self._column, datasets.Image(decode=False))
+            images = table.select_columns(self._column)
+            self._table = images.cast_column(self._column, datasets.Image(decode=False))
         except (pyarrow.ArrowException, TypeError, ValueError, KeyError) as error:
             raise ActlabError(
                 f"column {self._column!r} of the {self.where} holds no image files ({one_line(error)})"
             ) from error
 
+    def _column_of(self, table: Any, wanted: Sequence[str], kind: str) -> str:
+        for name in wanted:
+            if name in table.column_names:
+                return name
+        names = ", ".join(table.column_names)
+        raise ActlabError(
+            f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {names}"
+        )
+
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, row: int) -> Mapping[str, Any]:
-        """Return the ``bytes`` of a picture, or the ``path`` of its file."""
-        return self._table[row][self._column] or {}
+    @contextmanager
+    def opened(self, row: int, cell: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Open a picture with Pillow; report what fails within the block as a picture that cannot be decoded.
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return (row[self._column] or {} for row in self._table)
+        ``cell`` is its entry in the table, if already read. A picture of 16 bits per channel is rejected:
+        Pillow would keep the upper 8.
+        """
+        from PIL import Image
 
-    def name(self, row: int, picture: Mapping[str, Any]) -> str:
+        cell = cell or self._table[row][self._column] or {}
+        try:
+            file, path = cell.get("bytes"), cell.get("path")
+            if file is None:
+                file = regular(Path(path)).read_bytes() if path else b""
+            image: Any = Image.open(io.BytesIO(file))
+            if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
+                raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
+            yield image
+        except (*UNREADABLE, Image.DecompressionBombError) as error:
+            name = self.name(row, cell)
+            raise ActlabError(
+                f"{name} cannot be decoded ({one_line(error)}); fetch it again, or remove it"
+            ) from error
+
+    def name(self, row: int, cell: Mapping[str, Any]) -> str:
         """Return the path of a picture's file, or else the number of its row, for messages."""
-        of_row = f"image {row} of the {self.where}"
-        return picture.get("path") or of_row if picture.get("bytes") is None else of_row
+        path = cell.get("path") if cell.get("bytes") is None else None
+        return path or f"image {row} of the {self.where}"
 
-
-@contextmanager
-def opened(picture: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Open a picture with Pillow; report what fails within the block as a picture that cannot be decoded.
-
-    Raises:
-        ActlabError: if the picture is damaged, or has 16 bits per channel, of which Pillow keeps the upper 8.
-    """
-    from PIL import Image
-
-    try:
-        file, path = picture.get("bytes"), picture.get("path")
-        if file is None:
-            file = regular(Path(path)).read_bytes() if path else b""
-        image: Any = Image.open(io.BytesIO(file))
-        if ";" not in image.mode and any(";16" in str(tile.args) for tile in image.tile):
-            raise ValueError(f"Pillow mode {image.mode!r} of 16 bits; 8 bits per channel are needed")
-        yield image
-    except (*UNREADABLE, Image.DecompressionBombError) as error:
-        raise ActlabError(
-            f"{name} cannot be decoded ({one_line(error)}); fetch it again, or remove it"
-        ) from error
-
-
-def column_of(table: Any, wanted: Sequence[str], kind: str, where: str) -> str:
-    """Return the first wanted column that a table has; ``kind`` and ``where`` are for the message.
-
-    Raises:
-        ActlabError: if it has none.
-    """
-    for name in wanted:
-        if name in table.column_names:
-            return name
-    found = ", ".join(table.column_names)
-    raise ActlabError(f"the {where} has no {kind} column: looked for {', '.join(wanted)} among {found}")
-
-
-def labels_of(table: Any, column: str, where: str) -> tuple[Tensor, int]:
-    """Return the labels ``(N,)`` int64 and the number of classes.
-
-    Raises:
-        ActlabError: if a label is missing or is not the number of a class.
-    """
-    found = table.with_format("arrow")[:].column(column).to_numpy()
-    classes = getattr(table.features[column], "num_classes", None) or MAX_CLASSES
-    if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= classes:
-        raise ActlabError(
-            f"column {column!r} of the {where} must hold whole numbers from 0 to {classes - 1}, none missing"
-        )
-    named = classes if classes < MAX_CLASSES else int(found.max()) + 1
-    return torch.from_numpy(found.astype(np.int64)), named
-
-
-def check_class_names(files: Sequence[Path], label: str | None = None) -> None:
-    """Check that all parquet files of a dataset number their classes in the same way.
-
-    The hub's reader uses the class names of the first file for all files, but does not renumber the labels.
-
-    Args:
-        files: to check; damaged files and files without class names are skipped.
-        label: column of the labels, or None for the first of `LABEL_COLUMNS` that exists.
-
-    Raises:
-        ActlabError: if two files differ in their class names or in the order of the names.
-    """
-    named = ((file, names) for file in files if (names := _class_names(file, label)) is not None)
-    first, expected = next(named, (None, None))
-    for file, names in named:
-        if names != expected:
-            pairs = enumerate(zip_longest(expected or (), names))
-            number, (one, other) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-            raise ActlabError(
-                f"{first} and {file} number their classes differently: class {number} is {one!r} in the first "
-                f"and {other!r} in the second; rewrite them with one order of names, or give a folder that "
-                "holds only one dataset"
-            )
-
-
-def _class_names(file: Path, label: str | None) -> list[str] | None:
-    """Return the class names in the hub's metadata of a parquet file, in order of their labels."""
-    import datasets
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
-    except (pyarrow.ArrowException, *UNREADABLE):
-        return None
-    column = next((name for name in ((label,) if label else LABEL_COLUMNS) if name in features), None)
-    return getattr(features.get(column), "names", None)
-
-
-def stacked(pictures: Pictures, channels: int) -> Tensor:
-    """Return all images of a split, decoded, uint8 ``(N, C, H, W)``.
-
-    Raises:
-        ActlabError: if an image is damaged, or differs in its size or number of channels.
-    """
-    images: Any = None
-    for row, picture in enumerate(pictures):  # threads would be slower: decoding small PNGs is mostly Python
-        name = pictures.name(row, picture)
-        with opened(picture, name) as image:
-            array = _pixels(image, channels)
-        if array is None:
-            raise ActlabError(
-                f"{name} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, 8 bits and {channels} "
-                f"channel{'s' * (channels > 1)}"
-            )
-        if images is None:
-            images = np.empty((len(pictures), *array.shape), np.uint8)
-        if array.shape != images.shape[1:]:
-            raise ActlabError(
-                f"{name} has size {array.shape[:2]}, the first image {images.shape[1:3]}; all images must have "
-                "the same size"
-            )
-        images[row] = array
-    return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
+    def stacked(self, channels: int) -> Tensor:
+        """Return all images, decoded, uint8 ``(N, C, H, W)``."""
+        images: Any = None
+        # Reading rows in order is faster than by number; threads are slower, small PNGs being mostly Python.
+        for row, cell in enumerate(line[self._column] or {} for line in self._table):
+            with self.opened(row, cell) as image:
+                array = _pixels(image, channels)
+            if array is None:
+                raise ActlabError(
+                    f"{self.name(row, cell)} has Pillow mode {image.mode!r}; {MODES[channels]!r} is needed, 8 "
+                    f"bits and {channels} channel{'s' * (channels > 1)}"
+                )
+            if images is None:
+                images = np.empty((len(self), *array.shape), np.uint8)
+            if array.shape != images.shape[1:]:
+                raise ActlabError(
+                    f"{self.name(row, cell)} has size {array.shape[:2]}, the first image {images.shape[1:3]}; "
+                    "all images must have the same size"
+                )
+            images[row] = array
+        return torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous()
 
 
 def _pixels(image: Any, channels: int) -> np.ndarray[Any, Any] | None:

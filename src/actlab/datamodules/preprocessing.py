@@ -14,32 +14,127 @@ Shapes: ``N`` samples, ``C H W`` of an image, ``D = C·H·W``.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from actlab.datamodules.cache import Cached, digest_of_tensors, made_once
-from actlab.datamodules.steps import STEPS, Statistics, Step
+from actlab.datamodules.cache import digest_of_tensors, made_once
 from actlab.errors import ActlabError, unknown
-from actlab.storage.files import cache_folder
 
-FORMAT = 1  # version of the cache; increased when a step's statistics change
+FORMAT = 2  # version of the cache; increased when a step's statistics change
 BLOCK = 1000  # images per block: 12 MB of CIFAR in float32
 CPU = torch.device("cpu")
+_ROUNDING = 2**-20  # relative to the largest value: float32 rounding error of a difference that is exactly zero
+
+Statistics = dict[str, Tensor]
+# Each call iterates over all training images from the start, as float32 (≤ BLOCK, C, H, W).
+Blocks = Callable[[], Iterator[Tensor]]
+
+
+class Step(NamedTuple):
+    """A step of a chain: its name in `STEPS`, and its settings."""
+
+    name: str
+    settings: tuple[tuple[str, float], ...] = ()
+
+
+def contrast_normalised(x: Tensor, norm: float) -> Tensor:
+    """Subtract each image's mean over all pixels and channels, then scale the image to a Euclidean norm.
+
+    An image with a single value in all pixels and channels has no contrast and becomes 0.
+    """
+    largest = x.abs().amax((1, 2, 3), keepdim=True)
+    x = x - x.mean((1, 2, 3), keepdim=True)
+    x = x.masked_fill(x.abs().amax((1, 2, 3), keepdim=True) <= _ROUNDING * largest, 0)
+    norms = x.square().sum((1, 2, 3), keepdim=True).sqrt() / norm
+    return x / norms.masked_fill_(norms < 1e-8, 1)
+
+
+def whitened(x: Tensor, mean: Tensor, matrix: Tensor, eps: float) -> Tensor:
+    """ZCA whitening: ``(x − mean)·U diag(1/√(λ + eps)) Uᵀ``, with the matrix of `whitening`."""
+    return ((x - mean).flatten(1) @ matrix).view(x.shape)
+
+
+def whitening(blocks: Blocks, eps: float) -> Statistics:
+    """Return the mean image ``(C, H, W)`` and the symmetric whitening matrix ``(D, D)`` of the training images.
+
+    λ and U are the eigenvalues and eigenvectors of their covariance. The whitened training images have
+    covariance ``U diag(λ/(λ + eps)) Uᵀ``.
+    """
+    mean, count = mean_of(blocks)
+    values, vectors = spectrum(blocks, mean, count)
+    # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term per eigenvector.
+    factors = (values + eps).rsqrt() - eps**-0.5
+    matrix = (vectors * factors) @ vectors.T
+    matrix.diagonal().add_(eps**-0.5)
+    return {"mean": mean.float(), "matrix": matrix.float()}
+
+
+def mean_of(blocks: Blocks) -> tuple[Tensor, int]:
+    """Return the mean image, float64 ``(C, H, W)``, and the number of images N."""
+    count, total = 0, torch.zeros((), dtype=torch.float64)
+    for x in blocks():
+        total = total + x.sum(0, dtype=torch.float64)
+        count += len(x)
+    return total / count, count
+
+
+def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of Σ (x − mean)(x − mean)ᵀ / N, float64.
+
+    In float32, the rounding error of the largest eigenvalue, some hundreds for images, exceeds the smallest
+    eigenvalue. If N < D, the N×N Gram matrix of the centred images is decomposed instead: it has the same
+    nonzero eigenvalues, and eigenvectors with eigenvalue zero are omitted, so that K is the rank.
+    """
+    centred = ((x.double() - mean).flatten(1) for x in blocks())
+    d = mean.numel()
+    if count >= d:
+        covariance = torch.zeros(d, d, dtype=torch.float64)
+        for rows in centred:
+            covariance.addmm_(rows.T, rows)
+        values, vectors = torch.linalg.eigh(covariance.div_(count))
+        return values.clamp_(min=0), vectors
+    rows = torch.cat(list(centred))
+    values, vectors = torch.linalg.eigh((rows @ rows.T).div_(count))
+    some = values > values[-1] * 1e-12
+    return values[some], rows.T @ vectors[:, some] / (values[some] * count).sqrt()
+
+
+class Kind(NamedTuple):
+    """What a step does: ``apply(images, **settings, **statistics)``, images float32 ``(N, C, H, W)``.
+
+    ``fit(blocks, **settings)`` returns the ``statistics`` of the training images, float32 on the CPU. A step
+    that takes bytes expects pixels from 0 to 255.
+    """
+
+    apply: Callable[..., Tensor]
+    takes_bytes: bool = False
+    settings: Mapping[str, float] = {}  # with their defaults
+    statistics: tuple[str, ...] = ()
+    fit: Callable[..., Statistics] = lambda blocks, **settings: {}
+
+
+STEPS = {
+    "unit": Kind(lambda x: x / 255, takes_bytes=True),  # in [0, 1]
+    "scale": Kind(lambda x: (x - 127.5) / 128, takes_bytes=True),  # within ±1, approximately centred
+    "mean": Kind(
+        lambda x, mean: x - mean,  # per pixel and channel
+        statistics=("mean",),
+        fit=lambda blocks: {"mean": mean_of(blocks)[0].float()},
+    ),
+    # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a variance of about 1.
+    "gcn": Kind(contrast_normalised, settings={"norm": 55.0}),
+    # 1e-5 after "scale" (GELU's script), 0.1 after "gcn" (Goodfellow et al. 2013).
+    "zca": Kind(whitened, settings={"eps": 1e-5}, statistics=("mean", "matrix"), fit=whitening),
+}
 
 
 def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
-    """Return the steps that a config lists.
-
-    Args:
-        given: for each step its name, or a mapping with ``name`` and the step's settings.
+    """Return the steps that a config lists, each as its name or a mapping with ``name`` and its settings.
 
     Raises:
         ActlabError: for an unknown name or setting, a setting that is not a positive number, a step given
@@ -47,106 +142,68 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     """
     if isinstance(given, str | Mapping):
         raise ActlabError(f"data.preprocessing {given!r}: give a list of steps, such as [scale, zca]")
-    steps = tuple(_parse_step(one) for one in given)
-    for number, step in enumerate(steps):
-        name = _name_of(step)
-        if step.takes_bytes and number:
+    steps: dict[str, Step] = {}
+    for one in given:
+        settings = dict(one) if isinstance(one, Mapping) else {"name": one}
+        name = settings.pop("name", None)
+        if not isinstance(name, str) or name not in STEPS:
+            raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
+        if steps and STEPS[name].takes_bytes:
             raise ActlabError(f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first")
-        if type(step) in map(type, steps[:number]):
+        if name in steps:
             raise ActlabError(f"data.preprocessing: {name!r} is given twice; give it once")
-    return steps
-
-
-def _parse_step(given: str | Mapping[str, Any]) -> Step:
-    settings = dict(given) if isinstance(given, Mapping) else {"name": given}
-    name = settings.pop("name", None)
-    if not isinstance(name, str) or name not in STEPS:
-        raise unknown("step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}.")
-    fields = [field.name for field in dataclasses.fields(STEPS[name])]  # type: ignore[arg-type]  # all are
-    for key, value in settings.items():
-        if key not in fields:
-            raise unknown(f"setting of preprocessing step {name!r}", str(key), fields)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ActlabError(f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0")
-    return STEPS[name](**settings)
-
-
-def _name_of(step: Step) -> str:
-    return next(name for name, kind in STEPS.items() if type(step) is kind)
+        for key, value in settings.items():
+            if key not in STEPS[name].settings:
+                raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ActlabError(f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0")
+        steps[name] = Step(name, tuple({**STEPS[name].settings, **settings}.items()))
+    return tuple(steps.values())
 
 
 class Preprocessing(NamedTuple):
-    """Steps with their statistics of the training images.
-
-    Args:
-        steps: in order.
-        statistics: one mapping per step.
-    """
+    """Steps in order, each with its statistics of the training images."""
 
     steps: tuple[Step, ...]
     statistics: tuple[Statistics, ...]
 
     def __call__(self, images: Tensor, device: torch.device = CPU) -> Tensor:
-        """Apply all steps to images uint8 ``(N, C, H, W)``; return float32 on ``device``.
-
-        Besides the result, only one block of images is in memory at a time.
-        """
+        """Apply all steps to images uint8 ``(N, C, H, W)``, block by block; return float32 on ``device``."""
         known = [{name: t.to(device) for name, t in found.items()} for found in self.statistics]
         done = torch.empty(images.shape, dtype=torch.float32, device=device)
-        with exact_products():
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # because whitening cancels large terms
+        try:
             for block, result in zip(torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True):
                 x = block.to(device).float()
                 for step, statistics in zip(self.steps, known, strict=True):
-                    x = step(x, statistics)
+                    x = STEPS[step.name].apply(x, **dict(step.settings), **statistics)
                 result.copy_(x)
+        finally:
+            torch.set_float32_matmul_precision(before)
         return done
 
 
-def fitted(images: Tensor, steps: Sequence[Step], cache_dir: str | None = None) -> Preprocessing:
-    """Fit the steps to the training images, or load their statistics from the cache.
+def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:
+    """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their statistics from the cache.
 
     Each step is fitted to the output of the steps before it. The eigendecomposition of ZCA needs about five
     float64 D×D matrices besides the images, 0.4 GB for CIFAR. The 50,000 images of CIFAR take 15 to 20 s on two
     cores, once.
-
-    Args:
-        images: the training images, uint8 ``(N, C, H, W)`` on the CPU.
-        steps: from `steps_of`.
-        cache_dir: see `cache_folder`; the key is a digest of the images and the steps.
-
-    Raises:
-        ActlabError: if the cache cannot be written.
     """
-    names = [f"{n}.{name}" for n, step in enumerate(steps) for name in step.statistics]
+    known = [{name: f"{n}.{name}" for name in STEPS[step.name].statistics} for n, step in enumerate(steps)]
+    names = [name for of_step in known for name in of_step.values()]
     if not names:
-        return Preprocessing(tuple(steps), ({},) * len(steps))
-    key = repr((FORMAT, tuple(steps), digest_of_tensors({"images": images})))
-    file = f"preprocessing-{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
-    found = made_once(cache_folder(cache_dir) / file, names, lambda: Cached(_fit(images, steps), {})).tensors
-    known = ({key: found[f"{n}.{key}"] for key in step.statistics} for n, step in enumerate(steps))
-    return Preprocessing(tuple(steps), tuple(known))
+        return Preprocessing(steps, ({},) * len(steps))
+    content = FORMAT, tuple(map(tuple, steps)), digest_of_tensors({"images": images})
+    found = made_once("preprocessing", content, cache_dir, names, partial(_fit, images, steps))
+    return Preprocessing(steps, tuple({key: found[name] for key, name in of.items()} for of in known))
 
 
-def _fit(images: Tensor, steps: Sequence[Step]) -> dict[str, Tensor]:
+def _fit(images: Tensor, steps: tuple[Step, ...]) -> dict[str, Tensor]:
     """Return the statistics of all steps, named ``{number}.{name}``."""
-    found: dict[str, Tensor] = {}
     known: list[Statistics] = []
     for number, step in enumerate(steps):
-        before = Preprocessing(tuple(steps[:number]), tuple(known))
-        known.append(step.fit(partial(map, before, torch.split(images, BLOCK))))
-        found |= {f"{number}.{name}": t.contiguous() for name, t in known[-1].items()}
-    return found
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """Run float32 matmuls at full float32 precision, because whitening cancels large terms.
-
-    The previous precision, which the run trains with, is restored on exit.
-    """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+        before = partial(map, Preprocessing(steps[:number], tuple(known)), torch.split(images, BLOCK))
+        known.append(STEPS[step.name].fit(before, **dict(step.settings)))
+    return {f"{n}.{name}": t.contiguous() for n, of_step in enumerate(known) for name, t in of_step.items()}

@@ -1,67 +1,42 @@
-"""Open a dataset of pictures: parquet files in the hub's layout, or class folders."""
+"""Open a folder of pictures as tables of `datasets`: parquet files in the hub's layout, or class folders.
+
+The reader of `datasets` guesses splits from file names. It reads a file twice if its folder and its name both
+name a split, ignores files in a second folder, does not detect shards that were never downloaded, and uses the
+class names of the first file for all files. All of this is checked here.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import permutations, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from actlab.datamodules.hub import quiet, snapshot
-from actlab.datamodules.listing import check_parts, check_splits, names_files
+from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
-from actlab.storage.files import at_home, regular
+from actlab.storage.files import digest_of as digest_of_file
+from actlab.storage.files import regular
 
 MOST_FILES = 100_000  # upper limit of files searched for parquet files
 CARD = "README.md"  # its header may list the files of each split and the class names
 END = 2**20  # bytes that `ends` reads at each end of a file
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
-
-
-class Source(NamedTuple):
-    """A dataset on this computer.
-
-    Args:
-        folder: holds its files.
-        commit: of a hub dataset; None for a folder of the user's.
-    """
-
-    folder: Path
-    commit: str | None = None
-
-
-def located(dataset: str, revision: str | None = None) -> Source:
-    """Return the folder that ``dataset`` names, or download the hub dataset of this id.
-
-    Raises:
-        ActlabError: if ``dataset`` is written as a path and there is no such folder, a revision of a folder is
-            asked for, or the hub dataset cannot be downloaded.
-    """
-    path = at_home(dataset)
-    if dataset and path.is_dir():
-        if revision is not None:
-            raise ActlabError(
-                f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the setting"
-            )
-        return Source(path)
-    written_as_path = dataset.startswith((".", "~", os.sep)) or dataset.count("/") > 1 or dataset.endswith("/")
-    beside_folders = "/" in dataset and path.parent.exists()
-    if not dataset or written_as_path or beside_folders or path.exists():
-        raise ActlabError(
-            f"dataset {dataset!r} is not a folder; give a folder in the hub's layout (parquet files), a hub "
-            "id such as ylecun/mnist, or set data.sample to true"
-        )
-    folder = snapshot(dataset, revision)
-    return Source(folder, folder.name)
+REMEDY = (
+    "give the folder of one dataset, with its splits in folders or files called train and test, or name the "
+    "files of each split in a README.md (configs: data_files)"
+)
+_SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
+_SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 
 
 def whole(file: Path) -> bytes:
     """Return a digest of a file's bytes."""
-    with regular(file).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+    return bytes.fromhex(digest_of_file(file))
 
 
 def ends(file: Path) -> bytes:
@@ -83,11 +58,7 @@ def state(file: Path) -> bytes:
 
 
 def digest_of(folder: Path, of: Callable[[Path], bytes] = whole) -> str:
-    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each.
-
-    Raises:
-        ActlabError: if there are neither, or a file cannot be read.
-    """
+    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each."""
     digest, card = hashlib.sha256(), folder / CARD
     files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
     for file in [*files, *([str(card)] if card.is_file() else [])]:
@@ -102,9 +73,8 @@ def digest_of(folder: Path, of: Callable[[Path], bytes] = whole) -> str:
 def has_class_folders(folder: Path) -> bool:
     """Return whether a folder has class folders in ``train/``, as torchvision's ``ImageFolder`` reads them."""
     top = folder / "train"
-    if not top.is_dir() or any(top.glob("*.parquet")) or any(top.glob("*/*.parquet")):
-        return False
-    return any(entry.is_dir() for entry in top.iterdir())
+    parquet = any(top.glob("*.parquet")) or any(top.glob("*/*.parquet"))
+    return top.is_dir() and not parquet and any(entry.is_dir() for entry in top.iterdir())
 
 
 def _all_pictures(folder: Path) -> list[str]:
@@ -112,51 +82,56 @@ def _all_pictures(folder: Path) -> list[str]:
     return sorted(path for path in found if path.lower().endswith(SUFFIXES))
 
 
-def open_class_folders(folder: Path, splits: Iterable[str]) -> dict[str, Any]:
-    """Return the splits of class folders as tables of paths, in order of class and name.
+def open_tables(
+    folder: Path, splits: Iterable[str], copy: Path, name: str | None = None, mixed: bool = False
+) -> Any:
+    """Return the splits of a folder of either layout, see `open_class_folders` and `open_parquet`."""
+    if has_class_folders(folder):
+        return open_class_folders(folder, splits, mixed)
+    return open_parquet(folder, copy, name)
 
-    Labels number the classes in order of their names. `datasets` can open such folders too, but would need ten
-    minutes at each start for the 1.3 million files of ImageNet.
 
-    Args:
-        folder: holds ``SPLIT/CLASS/*.png``.
-        splits: names of the splits; those without class folders are left out.
+def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False) -> dict[str, Any]:
+    """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; labels number the names.
 
-    Raises:
-        ActlabError: if a class has no pictures, or the splits' classes differ.
+    `datasets` can list such folders too, but needs half a millisecond a file at each start, thirty times as
+    long: ten minutes for ImageNet.
+
+    Splits without class folders are left out. ``mixed`` orders the pictures by a digest of their names instead
+    of class and name: else the first pictures, which may become the validation set, are all of one class.
     """
     import datasets
 
-    found = {}
+    found, classes_of = {}, {}
     for split in splits:
-        top = next((folder / name for name in FOLDERS.get(split, (split,)) if (folder / name).is_dir()), folder)
-        classes = _visible(entry.name for entry in os.scandir(top) if entry.is_dir()) if top != folder else []
-        paths: list[str] = []
-        labels: list[int] = []
-        for label, kind in enumerate(classes):
-            names = _visible(entry.name for entry in os.scandir(top / kind))
-            pictures = [str(top / kind / name) for name in names if name.lower().endswith(SUFFIXES)]
-            if not pictures:
-                raise ActlabError(
-                    f"{top / kind} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this "
-                    "class from all splits"
-                )
-            paths += pictures
-            labels += [label] * len(pictures)
-        if classes:
-            kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
-            columns = {"image": paths, "label": labels}
-            table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-            found[split] = table.cast_column("image", datasets.Image())
-    every = {split: set(table.features["label"].names) for split, table in found.items()}
-    for split, classes_of in every.items():
-        for other, others in every.items():
-            if alone := sorted(classes_of - others):
-                raise ActlabError(
-                    f"{folder}: class {alone[0]!r} is only in {split!r}, not in {other!r} ({len(alone)} such "
-                    "classes in all); both need the same class folders"
-                )
+        tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
+        classes = _visible(entry.name for top in tops[:1] for entry in os.scandir(top) if entry.is_dir())
+        if not classes:
+            continue
+        rows = [(path, label) for label, kind in enumerate(classes) for path in _pictures(tops[0] / kind)]
+        if mixed:
+            rows.sort(key=lambda row: hashlib.sha256(os.fsencode("/".join(row[0].split("/")[-2:]))).digest())
+        kinds = {"image": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
+        columns = dict(zip(kinds, map(list, zip(*rows, strict=True)), strict=True))
+        table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
+        found[split], classes_of[split] = table.cast_column("image", datasets.Image()), set(classes)
+    for (split, here), (other, there) in permutations(classes_of.items(), 2):
+        if alone := sorted(here - there):
+            raise ActlabError(
+                f"{folder}: class {alone[0]!r} is only in {split!r}, not in {other!r} ({len(alone)} such "
+                "classes in all); both need the same class folders"
+            )
     return found
+
+
+def _pictures(folder: Path) -> list[str]:
+    names = _visible(entry.name for entry in os.scandir(folder) if entry.name.lower().endswith(SUFFIXES))
+    if not names:
+        raise ActlabError(
+            f"{folder} has no pictures ({', '.join(SUFFIXES)}); unpack them again, or remove this class from "
+            "all splits"
+        )
+    return [f"{folder}/{name}" for name in names]
 
 
 def _visible(names: Iterable[str]) -> list[str]:
@@ -164,11 +139,9 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """Return all parquet files below a folder, sorted, and check that the hub's reader can safely open it.
+    """Return all parquet files below a folder, sorted.
 
-    Raises:
-        ActlabError: if there are no parquet files, more than `MOST_FILES` files of any kind, a dangling link,
-            or something other than a regular file, which a reader might never finish reading.
+    A file that is not regular, which a reader might never finish reading, and too large a folder are rejected.
     """
     found: list[Path] = []
     seen = 0
@@ -178,16 +151,14 @@ def parquet_files(folder: Path) -> list[Path]:
             raise ActlabError(
                 f"{folder} holds more than {MOST_FILES:,} files; give a folder that holds only the dataset"
             )
-        if odd := [file for name in names if (file := Path(top, name)).exists() and not file.is_file()]:
+        found += [Path(top, name) for name in names if name.endswith(".parquet")]
+    for file in [*found, folder / CARD]:
+        if file.is_symlink() and not file.exists():
+            raise ActlabError(f"{file} is a link to {file.readlink()}, which does not exist; fetch that file")
+        if file.exists() and not file.is_file():
             raise ActlabError(
-                f"{odd[0]} is not a regular file; remove it, or give a folder that holds only the dataset"
+                f"{file} is not a regular file; remove it, or give a folder that holds only the dataset"
             )
-        files = [Path(top, name) for name in names if name.endswith(".parquet")]
-        if dangling := [file for file in files if file.is_symlink() and not file.exists()]:
-            raise ActlabError(
-                f"{dangling[0]} is a link to {dangling[0].readlink()}, which does not exist; fetch that file"
-            )
-        found += files
     if found:
         return sorted(found)
     raise ActlabError(
@@ -196,39 +167,38 @@ def parquet_files(folder: Path) -> list[Path]:
     )
 
 
-def open_parquet(folder: Path, copy: Path, name: str | None = None, again: bool = False) -> Any:
+def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
     """Return the splits of a folder in the hub's layout, through the copy that `datasets` makes.
 
-    Args:
-        folder: holds parquet files.
-        copy: folder of the copy; must exist until the splits have been read.
-        name: of one of several datasets that the folder's `CARD` describes.
-        again: whether to replace an existing copy.
-
-    Raises:
-        ActlabError: if a file is damaged or missing, or the files are inconsistent.
+    The folder ``copy`` must exist until the splits have been read; a whole copy in it is kept, a damaged one is
+    replaced (``mode``). ``name`` is one of several datasets that the folder's `CARD` describes.
     """
     import datasets
     import pyarrow
 
-    files = parquet_files(folder)
-    check_parts(files)
+    files, card = parquet_files(folder), folder / CARD
+    text = regular(card).read_text("utf-8", "replace") if card.is_file() else ""
+    _check_shards(files)
+    _check_class_names(files)
     try:
         with quiet():
-            place = _linked(folder, [*files, folder / CARD], copy / "links" / "dataset")
+            place = _linked(folder, [*files, card], copy / "links" / "dataset")
             builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
             found = (builder.config.data_files or {}).items()
             splits = {str(split): [os.path.relpath(file, place) for file in of] for split, of in found}
-            check_splits(splits, files, folder, stated=name is not None or names_files(folder / CARD))
-            builder.download_and_prepare(download_mode="force_redownload" if again else None)
+            stated = name is not None or "\nconfigs:" in f"\n{text}"
+            _check_splits(splits, files, folder, stated)
+            builder.download_and_prepare(download_mode=mode)
             return builder.as_dataset()
     except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
+        if mode is None:
+            return open_parquet(folder, copy, name, "force_redownload")
         if "Config name is missing" in str(error) or f"BuilderConfig {name!r} not found" in str(error):
             raise ActlabError(
                 f"{folder} holds several datasets, as its {CARD} says; set data.name to one of them "
                 f"({one_line(error)})"
             ) from error
-        where = ", ".join(map(str, _damaged(files))) or f"dataset {str(folder)!r}"
+        where = ", ".join(str(file) for file in files if _is_damaged(file)) or f"dataset {str(folder)!r}"
         cause = one_line(error.__cause__ or error)
         raise ActlabError(f"{where} is damaged or incomplete ({cause}); fetch it again") from error
 
@@ -244,15 +214,85 @@ def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
     return place
 
 
-def _damaged(files: Sequence[Path]) -> list[Path]:
-    """Return the parquet files that cannot be read individually."""
+def _is_damaged(file: Path) -> bool:
     import pyarrow
     import pyarrow.parquet
 
-    damaged = []
+    try:
+        pyarrow.parquet.ParquetFile(regular(file)).read()
+    except (pyarrow.ArrowException, *UNREADABLE):
+        return True
+    return False
+
+
+def _check_splits(
+    splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, stated: bool
+) -> None:
+    """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file.
+
+    ``splits`` are the files that it found, relative to ``folder``: ``stated`` by the `CARD`, or guessed.
+    """
+    owners: dict[str, str] = {}
+    for split, names in splits.items():
+        for name in names:
+            if name in owners:
+                twice = " and ".join(repr(owner) for owner in dict.fromkeys((owners[name], split)))
+                raise ActlabError(
+                    f"{folder / name} would be read twice, as {twice}: its path names a split twice; {REMEDY}"
+                )
+            owners[name] = split
+        if not stated and len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
+            raise ActlabError(
+                f"{folder}: {split!r} would be put together from {parents[0]!r} and {parents[1]!r}; {REMEDY}"
+            )
     for file in files:
-        try:
-            pyarrow.parquet.ParquetFile(regular(file)).read()
-        except (pyarrow.ArrowException, ValueError, OSError):
-            damaged.append(file)
-    return damaged
+        name = str(file.relative_to(folder))
+        if not stated and name not in owners and _SPLIT.search(name):
+            raise ActlabError(
+                f"{file} would be left out; the first file read is {next(iter(owners), 'none')}; {REMEDY}"
+            )
+
+
+def _check_shards(files: Sequence[Path]) -> None:
+    """Check that every file split into shards ``…-00000-of-00002.parquet`` has all shards, of one count."""
+    names, counts = {str(file) for file in files}, dict[str, int]()
+    for stem, count in ((m[1], int(m[2])) for name in sorted(names) if (m := _SHARD.fullmatch(name))):
+        if (other := counts.setdefault(stem, count)) != count:
+            place = Path(stem)
+            raise ActlabError(
+                f"{place.parent} holds {place.name!r} in {other} and in {count} parts; keep the parts of only "
+                "one count"
+            )
+    for stem, count in counts.items():
+        shards = [f"{stem}-{number:05}-of-{count:05}.parquet" for number in range(count)]
+        if missing := [shard for shard in shards if shard not in names]:
+            raise ActlabError(f"{missing[0]} is missing, {len(missing)} of {count} parts in all; fetch it")
+
+
+def _check_class_names(files: Sequence[Path]) -> None:
+    """Check that all parquet files of a dataset number their classes in the same way."""
+    first: dict[str, tuple[Path, list[str]]] = {}
+    for file in files:
+        for column, names in _class_names(file).items():
+            other, expected = first.setdefault(column, (file, names))
+            if names != expected:
+                pairs = enumerate(zip_longest(expected, names))
+                number, (one, two) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+                raise ActlabError(
+                    f"{other} and {file} number their classes differently: class {number} is {one!r} in the "
+                    f"first and {two!r} in the second; rewrite them with one order of names, or give a folder "
+                    "that holds only one dataset"
+                )
+
+
+def _class_names(file: Path) -> dict[str, list[str]]:
+    """Return the class names of each column in the hub's metadata of a parquet file; none if it is damaged."""
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
+    except (pyarrow.ArrowException, *UNREADABLE):
+        return {}
+    return {column: kind.names for column, kind in features.items() if getattr(kind, "names", None)}

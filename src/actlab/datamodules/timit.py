@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import TensorDataModule, check_sample_alone
-from actlab.datamodules.speech.corpus import EXPECTED, PARTS, Corpus, find, refuse_empty, refuse_gaps
+from actlab.datamodules.base import TensorDataModule, dataset_or
+from actlab.datamodules.speech.corpus import EXPECTED, check_whole, find
 from actlab.datamodules.speech.features import FEATURES
-from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames, standardised, statistics
+from actlab.datamodules.speech.frames import ByFrame, BySentence, Frames
 from actlab.datamodules.speech.phones import CLASSES
 from actlab.datamodules.speech.reading import load_corpus
 from actlab.datamodules.speech.sample import write_sample
@@ -71,10 +71,8 @@ class TIMITDataModule(TensorDataModule):
         super().__init__(batch_size, eval_batch_size, seed)
         if context < 0:
             raise ActlabError(f"context {context}: give a whole number of frames from 0")
-        check_sample_alone(dataset, sample)
-        self.dataset, self.sample, self.partial = dataset or "./TIMIT", sample, partial
+        self.dataset, self.sample, self.partial = dataset_or("./TIMIT", dataset, sample), sample, partial
         self.context, self.cache_dir = context, cache_dir
-        self._tensors: dict[str, Tensor] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -86,27 +84,19 @@ class TIMITDataModule(TensorDataModule):
         """(2·context + 1, 26), by default (11, 26): frames of a window, features of a frame."""
         return 2 * self.context + 1, FEATURES
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors from `actlab.datamodules.speech.reading.load_corpus`; read on first use."""
-        if self._tensors is None:
-            self._tensors = (
-                _sample(self.cache_dir) if self.sample else load_corpus(self._corpus(), self.cache_dir)
-            )
-        return self._tensors
-
-    def _corpus(self) -> Corpus:
+        if self.sample:
+            return _sample(self.cache_dir)
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
                 f"dataset {self.dataset!r} is not a folder; {EXPECTED}, or set data.sample to true. TIMIT is "
                 "licensed by the LDC (LDC93S1) and cannot be downloaded"
             )
-        corpus = find(folder)
-        if not self.partial:
-            refuse_gaps(corpus)
-        refuse_empty(corpus)
-        return corpus
+        check_whole(corpus := find(folder), self.partial)
+        return load_corpus(corpus, self.cache_dir)
 
     def prepare_data(self) -> None:
         """Read the corpus into the cache, once per machine."""
@@ -114,14 +104,19 @@ class TIMITDataModule(TensorDataModule):
 
     def load(self, device: torch.device) -> None:
         """Load all splits, normalised by the statistics of the training frames."""
-        of_training = statistics(self.tensors["train_frames"])
-        train, val, test = (
-            Frames(
-                standardised(self.tensors[f"{part}_frames"], *of_training).to(device),
-                self.tensors[f"{part}_targets"],
-                self.tensors[f"{part}_lengths"],
-                self.context,
+        tensors = self.tensors
+        mean = tensors["train_frames"].mean(0, dtype=torch.float64)
+        deviation = tensors["train_frames"].double().std(0, correction=0)
+        scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
+
+        def frames(part: str) -> Frames:
+            values = (tensors[f"{part}_frames"] - mean.float()) / scale.float()
+            return Frames(
+                values.to(device), tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context
             )
-            for part in PARTS
+
+        self.train, self.val, self.test = (
+            BySentence(frames("train")),
+            ByFrame(frames("val")),
+            ByFrame(frames("test")),
         )
-        self.train, self.val, self.test = BySentence(train), ByFrame(val), ByFrame(test)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from actlab.datamodules.lines import decoded, lines
+from actlab.datamodules.lines import lines
 from actlab.errors import ActlabError
 
 # The tags of Gimpel et al. 2011, Table 1; a label is the index of a tag.
@@ -50,32 +50,23 @@ def normalize(token: str) -> str:
 
 
 def read_tweets(path: Path) -> list[Tweet]:
-    """Return the tweets of a file: one ``token TAB tag`` per line, an empty line after each tweet.
-
-    Raises:
-        ActlabError: if the file cannot be read or is empty, or a line is malformed.
-    """
+    """Return the tweets of a file: one ``token TAB tag`` per line, an empty line after each tweet."""
     tweets = [Tweet([], [])]
-    for number, raw in lines(path):
-        line = decoded(raw, path, number)
-        if line.strip(" "):
-            token, label = _parse_line(line, f"{path}, line {number}")
-            tweets[-1].tokens.append(token)
-            tweets[-1].labels.append(label)
-        elif tweets[-1].tokens:
-            tweets.append(Tweet([], []))
-    if not tweets[-1].tokens:
-        tweets.pop()
-    if not tweets:
-        raise ActlabError(f"{path} is empty; expected tweets: on each line a token, a tab and its tag")
-    return tweets
-
-
-def _parse_line(line: str, where: str) -> tuple[str, int]:
-    token, tab, tag = line.partition("\t")
-    if not token or not tab or not tag:
-        lacking = "tag" if token else "token"
-        raise ActlabError(f"{where}: {line[:60]!r} has no {lacking}; expected a token, a tab and its tag")
-    if tag not in LABELS:
-        raise ActlabError(f"{where}: unknown tag {tag[:60]!r}. Allowed: {' '.join(TAGS)}")
-    return token, LABELS[tag]
+    for number, line in lines(path):
+        if not line.strip(" "):
+            if tweets[-1].tokens:
+                tweets.append(Tweet([], []))
+            continue
+        token, _, tag = line.partition("\t")
+        if not token or not tag:
+            lacking = "tag" if token else "token"
+            raise ActlabError(
+                f"{path}, line {number}: {line[:60]!r} has no {lacking}; expected a token, a tab and its tag"
+            )
+        if tag not in LABELS:
+            raise ActlabError(f"{path}, line {number}: unknown tag {tag[:60]!r}. Allowed: {' '.join(TAGS)}")
+        tweets[-1].tokens.append(token)
+        tweets[-1].labels.append(LABELS[tag])
+    if tweets := [tweet for tweet in tweets if tweet.tokens]:
+        return tweets
+    raise ActlabError(f"{path} is empty; expected tweets: on each line a token, a tab and its tag")

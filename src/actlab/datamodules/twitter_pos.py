@@ -5,29 +5,33 @@ Shapes: ``B`` batch, ``N`` tokens, ``D`` features of a word, ``K`` tags.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Sequence, Set
+from contextlib import suppress
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, check_sample_alone
-from actlab.datamodules.clusters import PADDING, UNKNOWN, WordFeatures, read_clusters
+from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.downloads import Downloader, Remote, download, git_name
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
-from actlab.datamodules.vectors import read_vectors
+from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
 from actlab.errors import ActlabError, unknown
 from actlab.random.positions import Position
 from actlab.storage.files import at_home
-from actlab.storage.resources import resource
 
 FOLDER = "data/twitter_pos"
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
 VECTORS = "embeddings-twitter.txt"
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
+REMEDY = (
+    f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the clusters"
+    f" {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch twitter_pos, or set"
+    " data.sample to true"
+)
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
 _DATA = f"{_ARK}/data/twpos-data-v0.3"
 _AUTHORS = "https://raw.githubusercontent.com/hendrycks/GELUs/master/data/Tweets"
@@ -35,28 +39,20 @@ _AUTHORS = "https://raw.githubusercontent.com/hendrycks/GELUs/master/data/Tweets
 
 def _is_daily547(path: Path) -> bool:
     """Return whether a file holds 547 tweets with 7,707 tokens."""
-    try:
+    with suppress(ActlabError):
         tweets = read_tweets(path)
-    except ActlabError:
-        return False
-    return (len(tweets), sum(len(tweet.tokens) for tweet in tweets)) == (547, 7707)
+        return (len(tweets), sum(len(tweet.tokens) for tweet in tweets)) == (547, 7707)
+    return False
 
 
-FILES = {
-    TRAIN: Remote(
-        f"{_DATA}/oct27.splits/{TRAIN}", "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948"
-    ),
-    DEV: Remote(
-        f"{_DATA}/oct27.splits/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"
-    ),
-    TEST: Remote(
-        f"{_DATA}/oct27.splits/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"
-    ),
-    CLUSTERS: Remote(
-        f"{_ARK}/src/cmu/arktweetnlp/{CLUSTERS}",
-        "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169",
-    ),
+_SPLITS = {
+    TRAIN: "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948",
+    DEV: "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851",
+    TEST: "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814",
 }
+_CLUSTERS = "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"
+FILES = {name: Remote(f"{_DATA}/oct27.splits/{name}", sha256) for name, sha256 in _SPLITS.items()}
+FILES[CLUSTERS] = Remote(f"{_ARK}/src/cmu/arktweetnlp/{CLUSTERS}", _CLUSTERS)
 # Not required by default: a second test set, and the paper's vectors, verified by their git blob hash.
 EXTRAS = {
     f"{DAILY}.conll": Remote(f"{_DATA}/{DAILY}.conll", is_right=_is_daily547),
@@ -76,12 +72,6 @@ def fetch(
         folder: target folder.
         extras: names from `EXTRAS` to download as well.
         downloader: replaces the network, for example in tests.
-
-    Returns:
-        The paths of the files.
-
-    Raises:
-        ActlabError: if an extra is unknown, or a file cannot be downloaded or is not the expected file.
     """
     if strange := sorted(set(extras) - EXTRAS.keys()):
         raise unknown("extra file", strange[0], EXTRAS)
@@ -99,60 +89,38 @@ class Corpus(NamedTuple):
 
 
 def corpus_of(folder: Path, vectors: Path | None, test: str) -> Corpus:
-    """Return the three splits and the features of all their words.
+    """Return the three splits and the features of their words, from ``vectors`` or else the clusters.
 
     Unchanged files are read once per process.
-
-    Args:
-        folder: holds the files of the splits, and of the clusters if ``vectors`` is None.
-        vectors: a file of word vectors, or None for the clusters.
-        test: file name of the test split.
-
-    Raises:
-        ActlabError: if a file is missing, damaged or malformed.
     """
     if not folder.is_dir():
-        raise ActlabError(f"dataset {str(folder)!r} is not a folder; {_remedy()}")
-    parts = tuple(part_of(folder, name) for name in (TRAIN, DEV, test))
-    known = vectors or part_of(folder, CLUSTERS)
-    states = tuple(path.stat() for path in (*parts, known) if path.exists())
-    return _read(parts, known, vectors is None, tuple((s.st_ino, s.st_size, s.st_mtime_ns) for s in states))
+        raise ActlabError(f"dataset {str(folder)!r} is not a folder; {REMEDY}")
+    files = *(part_of(folder, name) for name in (TRAIN, DEV, test)), vectors or part_of(folder, CLUSTERS)
+    states = ((s.st_ino, s.st_size, s.st_mtime_ns) for s in (path.stat() for path in files if path.exists()))
+    return _read(files, read_clusters if vectors is None else read_vectors, tuple(states))
 
 
 @lru_cache(maxsize=2)
-def _read(parts: tuple[Path, ...], known: Path, clustered: bool, states: tuple[tuple[int, ...], ...]) -> Corpus:
-    train, val, test = map(read_tweets, parts)
+def _read(
+    files: tuple[Path, ...],
+    read_words: Callable[[Path, Set[str]], WordFeatures],
+    states: tuple[tuple[int, ...], ...],
+) -> Corpus:
+    train, val, test = map(read_tweets, files[:3])
     needed = {normalize(token) for tweet in [*train, *val, *test] for token in tweet.tokens}
-    return Corpus(train, val, test, (read_clusters if clustered else read_vectors)(known, needed))
+    return Corpus(train, val, test, read_words(files[3], needed))
 
 
 def part_of(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder, with one of the accepted `ENDINGS` of its name.
-
-    Raises:
-        ActlabError: if there is no such file.
-    """
+    """Return the path of a file in a folder, with one of the accepted `ENDINGS` of its name."""
     for ending in ENDINGS.get(name, ("",)):
         if (path := folder / f"{name}{ending}").exists():
             return path
-    raise ActlabError(f"{folder} has no file {name!r}; {_remedy()}")
-
-
-def _remedy() -> str:
-    return (
-        f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the clusters"
-        f" {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch twitter_pos, or set"
-        " data.sample to true"
-    )
+    raise ActlabError(f"{folder} has no file {name!r}; {REMEDY}")
 
 
 def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Tensor]:
-    """Return each token and its two neighbours as rows of the feature table.
-
-    Returns:
-        Rows int64 ``(N, 3)`` of the left word, the word and the right word, and labels int64 ``(N,)``; tokens
-        in file order.
-    """
+    """Return table rows int64 ``(N, 3)`` of the left word, the word and the right word, and labels ``(N,)``."""
     rows: list[list[int]] = []
     for tweet in tweets:
         known = [features.rows.get(normalize(token), UNKNOWN) for token in tweet.tokens]
@@ -202,18 +170,14 @@ class TwitterPOSDataModule(TensorDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        check_sample_alone(dataset, sample)
-        self.dataset = str(resource("data/samples/twitter_pos")) if sample else dataset or FOLDER
+        self.dataset = dataset_or(FOLDER, dataset, sample, "twitter_pos")
         self.vectors, self.test_set = vectors, test_set
-        self._corpus: Corpus | None = None
 
-    @property
+    @cached_property
     def corpus(self) -> Corpus:
         """The tweets and the features of their words; read on first use."""
-        if self._corpus is None:
-            vectors = None if self.vectors is None else at_home(self.vectors)
-            self._corpus = corpus_of(at_home(self.dataset), vectors, self.test_set)
-        return self._corpus
+        vectors = None if self.vectors is None else at_home(self.vectors)
+        return corpus_of(at_home(self.dataset), vectors, self.test_set)
 
     @property
     def num_classes(self) -> int:

@@ -93,9 +93,8 @@ def _check_config(run: Run) -> None:
     """Check the keys of a config, the types of its values and the name of its activation."""
     from actlab import activations
     from actlab.config import sections
-    from actlab.config.signatures import locate
     from actlab.experiments import resolved
-    from actlab.tasks.building import check_scheduler
+    from actlab.tasks.building import NO_PLATEAU
 
     unit = get_dotted(run.config, "model.activation")
     name = unit.get("name", "") if isinstance(unit, Mapping) else unit
@@ -108,8 +107,8 @@ def _check_config(run: Run) -> None:
         return
     sections.check(run.config)
     resolved(run.config, {})
-    if scheduler := class_of(get_dotted(run.config, "model.scheduler")):
-        check_scheduler(locate(str(scheduler)))
+    if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
+        raise ActlabError(NO_PLATEAU)
     if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
         activations.factory(unit)
 

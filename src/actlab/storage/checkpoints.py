@@ -6,20 +6,48 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Required
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from actlab.errors import one_line
-from actlab.storage.files import DamagedError, damaged_part, replacing
+from actlab.storage.files import DamagedError, checked, damaged_part, replacing
 
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.records`
-
-
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
+
+# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and plugins.
+_CHECKPOINT = TypedDict(
+    "_CHECKPOINT",
+    {
+        "state_dict": Required[dict[str, Any]],
+        "epoch": int,
+        "global_step": int,
+        "pytorch-lightning_version": str,
+        "callbacks": dict[str, Any],
+        "loops": dict[str, dict[str, Any]],
+        "optimizer_states": list[dict[str, Any]],
+        "lr_schedulers": list[dict[str, Any]],
+        "actlab": dict[str, Any] | None,
+        "plateaus": dict[str, list[float]],
+        "within_epoch": dict[str, Any],
+        "without_state": list[list[int]],
+    },
+    total=False,
+)
+_RESUMED = (
+    "epoch",
+    "global_step",
+    "pytorch-lightning_version",
+    "callbacks",
+    "loops",
+    "optimizer_states",
+    "lr_schedulers",
+)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -152,7 +180,20 @@ def read(
         ) from error
     if not isinstance(found, dict) or "state_dict" not in found:
         raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}")
-    return found
+    try:
+        return dict(checked(found, _CHECKPOINT))
+    except ValueError as error:
+        raise DamagedError(f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}") from error
+
+
+def check_parts(checkpoint: Mapping[str, Any], remedy: str) -> None:
+    """Check that a checkpoint has the parts that a resume restores; one of weights alone lacks most.
+
+    Raises:
+        DamagedError: for the first missing part.
+    """
+    if missing := [name for name in _RESUMED if name not in checkpoint]:
+        raise DamagedError(f"the checkpoint has no {missing[0]}, so that training cannot resume: {remedy}")
 
 
 def config_of(trainer: pl.Trainer) -> Mapping[str, Any] | None:

@@ -21,6 +21,11 @@ from actlab.optim import L2, Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
 
+NO_PLATEAU = (  # in studies, whose stacks have one scheduler
+    "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
+    "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
+)
+
 
 def check_optimizer(
     optimizer: Optimizer, l2: L2 | None, scheduler: object, schedules: Mapping[str, Any]
@@ -48,15 +53,7 @@ def check_optimizer(
 
 
 def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
-    """Reject a plateau schedule whose metric is never logged during training: it would have no effect.
-
-    Args:
-        schedules: the schedules of a task, by setting.
-        logged: names of the task's metrics, such as ``val/loss``.
-
-    Raises:
-        ActlabError: for a metric that is not logged, or one of the test set, which must not affect training.
-    """
+    """Reject a plateau schedule whose metric is never logged, or of the test set: it must not affect training."""
     allowed = [name for name in logged if not name.startswith("test/")]
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in allowed:
@@ -130,28 +127,33 @@ def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
 
 
 def scheduled(task: Any, optimizer: Optimizer) -> Any:
-    """Return a task's optimiser for Lightning, with torch's scheduler if the task has one."""
-    if task.scheduler is None:
+    """Return the optimiser of a task or a stack for Lightning, with torch's scheduler if there is one."""
+    first = task.members[0]
+    if first.scheduler is None:
         return optimizer
-    scheduler = task.scheduler(optimizer)
-    check_scheduler(type(scheduler))
-    return {
-        "optimizer": optimizer,
-        "lr_scheduler": {"scheduler": scheduler, "interval": task.scheduler_interval},
-    }
+    found = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
+    if isinstance(found["scheduler"], ReduceLROnPlateau):
+        found["monitor"] = _monitor(found["scheduler"], task)
+    return {"optimizer": optimizer, "lr_scheduler": found}
 
 
-def check_scheduler(kind: type) -> None:
-    """Reject ReduceLROnPlateau: it has a single rate for all members of a stack.
-
-    Raises:
-        ActlabError: for ReduceLROnPlateau.
-    """
-    if issubclass(kind, ReduceLROnPlateau):
+def _monitor(scheduler: Any, task: Any) -> str:
+    """Return the metric that a scheduler follows."""
+    monitor = getattr(scheduler, "monitor", None)
+    if task.stacked:
+        raise ActlabError(NO_PLATEAU)
+    if monitor is None:
         raise ActlabError(
-            f"model.scheduler {kind.__name__}: leave it out and give model.schedules "
-            "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
+            "model.scheduler torch.optim.lr_scheduler.ReduceLROnPlateau has no metric: give "
+            "pytorch_lightning.cli.ReduceLROnPlateau and its monitor, such as val/loss"
         )
+    if monitor.startswith("test/"):
+        raise ActlabError(f"model.scheduler.monitor {monitor!r}: give a metric of validation, such as val/loss")
+    if task.scheduler_interval == "step":
+        raise ActlabError(
+            "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval out"
+        )
+    return str(monitor)
 
 
 def check_accumulation(trainer: pl.Trainer, task: Any) -> None:

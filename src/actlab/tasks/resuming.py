@@ -27,7 +27,7 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     loops = checkpoint["loops"]["fit_loop"]
     batches, validated = loops["epoch_loop.batch_progress"], loops["epoch_loop.val_loop.batch_progress"]
     now, checked = batches["current"], validated["current"]
-    loaders, loader = loops["state_dict"].get("combined_loader", []), trainer.train_dataloader
+    position, loader = _position(loops), trainer.train_dataloader
     checkpoint[WITHIN] = {
         "means": _on_all_devices(trainer, means.sums),
         "metrics": dict(trainer.callback_metrics),
@@ -35,7 +35,6 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
         and now["processed"] == now["ready"]
         and checked["completed"] == checked["ready"],
         "accumulated": bool(now["ready"] % trainer.accumulate_grad_batches) and not batches["is_last_batch"],
-        "resumable": [set(state) for state in loaders] == [{"epoch", "batches"}],
     }
     if now["completed"] < now["processed"]:  # else the validation has ended
         for progress in (now, batches["total"]):
@@ -45,8 +44,8 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
             validated["is_last_batch"] = False
         else:
             loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
-            if batches["is_last_batch"] and checkpoint[WITHIN]["resumable"] and isinstance(loader, Sized):
-                loaders[0]["batches"] = len(loader)  # an empty rest of the epoch ends it
+            if batches["is_last_batch"] and position is not None and isinstance(loader, Sized):
+                position["batches"] = len(loader)  # an empty rest of the epoch ends it
     validated["total"] = dict(checked)
 
 
@@ -65,7 +64,7 @@ def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) ->
         return None
     state, loops = checkpoint.get(WITHIN), checkpoint["loops"]["fit_loop"]
     done = loops["epoch_loop.batch_progress"]["current"]["processed"]
-    if (reason := _reason_against(state, checkpoint["global_step"], trainer)) is not None or state is None:
+    if (reason := _reason_against(state, checkpoint, trainer)) is not None or state is None:
         raise ActlabError(
             f"the checkpoint was saved within an epoch, after {done} batches, {reason}: give a checkpoint of "
             "ModelCheckpoint with save_on_train_epoch_end: true"
@@ -91,15 +90,17 @@ def start(trainer: pl.Trainer, logged: Mapping[str, Any] | None) -> None:
         trainer.callback_metrics.update(logged)  # callbacks may monitor them
 
 
-def _reason_against(state: Mapping[str, Any] | None, step: int, trainer: pl.Trainer) -> str | None:
+def _reason_against(
+    state: Mapping[str, Any] | None, checkpoint: Mapping[str, Any], trainer: pl.Trainer
+) -> str | None:
     """Return why training cannot resume at the batch of a checkpoint; None if it can."""
-    if state is None or not state["resumable"]:
+    if state is None or _position(checkpoint["loops"]["fit_loop"]) is None:
         return "without the position of the data loader"
     if not state["whole"]:
         return "by an exception or in the middle of a batch or validation"
     if state["accumulated"]:
         return "between two optimizer steps, whose gradients Lightning does not save"
-    if 0 < trainer.max_steps <= step:
+    if 0 < trainer.max_steps <= checkpoint["global_step"]:
         return "at the last of max_steps updates, after which nothing is left to train"
     if (devices := len(state["means"])) != trainer.world_size:
         return f"on {devices} devices, not {trainer.world_size}"
@@ -111,6 +112,12 @@ def _is_within(checkpoint: Mapping[str, Any]) -> bool:
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
     epochs = loops.get("epoch_progress", {}).get("current", {})
     return bool(epochs) and epochs["processed"] < epochs["started"] == epochs["ready"]
+
+
+def _position(loops: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the state of the data loader, if it is the only one and one of our datamodules'."""
+    states = loops["state_dict"].get("combined_loader", [])
+    return states[0] if [set(state) for state in states] == [{"epoch", "batches"}] else None
 
 
 def _validation_due(trainer: pl.Trainer) -> bool:

@@ -23,7 +23,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import Lending, evaluating
-from actlab.tasks import building, resuming
+from actlab.tasks import building, complete, resuming
 from actlab.tasks.metrics import as_plain, is_number, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean
 from actlab.tasks.restoring import as_precise_as
@@ -52,8 +52,10 @@ class Training(pl.LightningModule, ABC):
         super().__init__()
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
+        self._plateau: Any = None  # torch's scheduler that follows a metric
         self._means, self._lend = Means(), Lending()
         self.matrices: dict[str, list[Any]] = {}
+        self._complete = complete.CompleteCheckpoint()
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
 
     @property
@@ -162,6 +164,10 @@ class Training(pl.LightningModule, ABC):
         if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
+        for config in self.trainer.lr_scheduler_configs if self.trainer.is_last_batch else ():
+            value = {**self.trainer.callback_metrics, **collected}.get(str(config.monitor))
+            if config.scheduler is self._plateau and value is not None:  # else Lightning raises an error
+                self._plateau.step(value)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
@@ -209,7 +215,22 @@ class Training(pl.LightningModule, ABC):
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
             self.moving = optim.Scheduler(optimizer, schedules, owners, dropouts, self._plateau_states)
-        return building.scheduled(self.members[0], optimizer)
+        found = building.scheduled(self, optimizer)
+        self._plateau = found["lr_scheduler"]["scheduler"] if isinstance(found, dict) else None
+        return found
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
+        """Step a scheduler unless it follows a metric: Lightning would step it after the epoch's checkpoint."""
+        if metric is None or scheduler is not self._plateau:
+            super().lr_scheduler_step(scheduler, metric)
+
+    def on_fit_start(self) -> None:
+        """Check the state of the optimisers in the checkpoint that training resumes from.
+
+        Raises:
+            DamagedError: for wrong content.
+        """
+        self._complete.on_fit_start(self.trainer, self)
 
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
@@ -220,14 +241,19 @@ class Training(pl.LightningModule, ABC):
         """Save the state of plateau schedules and of an unfinished epoch."""
         checkpoint["plateaus"] = self._plateau_states
         resuming.record(self.trainer, self._means, checkpoint)
+        complete.record_stateless(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights.
 
         Raises:
             ActlabError: if training would resume within an epoch, but not as if uninterrupted.
+            DamagedError: for wrong content.
         """
+        complete.check_weights(self._trainer, checkpoint["state_dict"], self.state_dict())
         if self._trainer is not None and self._trainer.state.fn == "fit":
+            self._complete.on_load_checkpoint(self.trainer, self, checkpoint)
             self._logged = resuming.restore(self._trainer, self._means, checkpoint)
         self._plateau_states.update(checkpoint.get("plateaus", {}))
-        as_precise_as(self, checkpoint)
+        if self._trainer is None or self.trainer.precision == "64-true":
+            as_precise_as(self, checkpoint)

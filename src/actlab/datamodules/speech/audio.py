@@ -23,28 +23,15 @@ def torchaudio() -> Any:
     If the normal import fails, torchaudio is imported without its native extension, for the whole process.
     """
     try:
-        return _import()
+        importlib.import_module("torchaudio.compliance.kaldi")
     except (OSError, RuntimeError):  # a missing library; another version of CUDA
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
             del sys.modules[name]
-        sys.modules[EXTENSION] = without_extension()
-        return _import()
-
-
-def _import() -> ModuleType:
-    importlib.import_module("torchaudio.compliance.kaldi")
+        sys.modules[EXTENSION] = extension = ModuleType(EXTENSION)
+        names = {"_IS_TORCHAUDIO_EXT_AVAILABLE": False, "_check_cuda_version": lambda: None}
+        vars(extension).update(names, fail_if_no_align=_unavailable)
+        importlib.import_module("torchaudio.compliance.kaldi")
     return importlib.import_module("torchaudio")
-
-
-def without_extension() -> ModuleType:
-    """Return a replacement for ``torchaudio._extension`` that reports no native code."""
-    module = ModuleType(EXTENSION, "Replaces the native extension, which does not fit the installed torch.")
-    vars(module).update(
-        _IS_TORCHAUDIO_EXT_AVAILABLE=False,
-        _check_cuda_version=lambda: None,
-        fail_if_no_align=_unavailable,
-    )
-    return module
 
 
 def _unavailable(function: Any) -> Any:

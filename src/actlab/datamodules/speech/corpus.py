@@ -14,9 +14,9 @@ The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are exclud
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +26,7 @@ PARTS = ("train", "val", "test")
 WHOLE = {"train": 3696, "val": 1152, "test": 192}  # number of sentences in each part
 SENTENCES_OF_A_SPEAKER = 8  # five sx, three si
 # Speakers of each dialect region: readme.doc, table 1, and testset.doc, table 2, of the corpus.
-SPEAKERS = {
-    "train": (38, 76, 76, 68, 70, 35, 77, 22),
-    "test": (11, 26, 26, 32, 28, 11, 23, 11),
-}
+SPEAKERS = {"train": (38, 76, 76, 68, 70, 35, 77, 22), "test": (11, 26, 26, 32, 28, 11, 23, 11)}
 # testset.doc, table 1, one region per line
 _CORE = """
 mdab0 mwbt0 felc0
@@ -42,9 +39,14 @@ mgrt0 mnjm0 fdhc0
 mjln0 mpam0 fmld0
 """
 CORE = tuple(_CORE.split())
-REGION, SPEAKER = re.compile("dr[1-8]"), re.compile("[fm][a-z]{3}[0-9]")
-REGION_AND_SPEAKER = re.compile("(dr[1-8])-([fm][a-z]{3}[0-9])")
-SENTENCE = re.compile("(s[aix][0-9]{1,4})[.](wav|phn)")
+_REGION, _SPEAKER = "(?P<region>dr[1-8])", "(?P<speaker>[fm][a-z]{3}[0-9])"
+_FILE = r"/(?P<name>s[ix][0-9]{1,4})\.(?P<suffix>wav|phn)"
+_TOP = "(?P<top>(?:[^/]+/)?)"  # the layout may begin one folder below the given one
+# Lower-case paths of the files of each layout.
+_CORPUS = re.compile(f"{_TOP}(?P<split>train|test)/{_REGION}/{_SPEAKER}{_FILE}")
+_SAMPLE = re.compile(f"{_TOP}(?P<split>){_REGION}-{_SPEAKER}{_FILE}")
+# Lower-case names of folders and files in either.
+_NAME = re.compile("train|test|(dr[1-8]-?)?([fm][a-z]{3}[0-9])?|s[ix][0-9]{1,4}[.](wav|phn)")
 EXPECTED = (
     "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1) or those of NLTK's sample, "
     "dr1-SPEAKER/…"
@@ -52,25 +54,14 @@ EXPECTED = (
 
 
 class Sentence(NamedTuple):
-    """A sentence of a corpus.
+    """A sentence of a corpus, such as ``sx37`` of speaker ``fcjf0`` in region ``dr1``."""
 
-    Args:
-        part: ``train``, ``val`` or ``test``.
-        region: ``dr1`` … ``dr8``.
-        speaker: sex and name, such as ``fcjf0``.
-        name: such as ``sx37``.
-        folder: holds the files of the sentence.
-        wav: path of the recording, or None if missing.
-        phn: path of the phones, or None if missing.
-    """
-
-    part: str
+    part: str  # of `PARTS`
     region: str
     speaker: str
     name: str
-    folder: Path
-    wav: Path | None
-    phn: Path | None
+    wav: Path | None  # the recording, or None if missing
+    phn: Path | None  # the phones, or None if missing
 
     @property
     def key(self) -> str:
@@ -79,32 +70,22 @@ class Sentence(NamedTuple):
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """The paths of the recording and of the phones.
-
-        Raises:
-            ActlabError: if a file is missing.
-        """
-        if self.wav is None or self.phn is None:
-            lacking = "wav" if self.wav is None else "phn"
-            raise ActlabError(
-                f"sentence {self.folder / self.name} has no .{lacking} file; copy it from the corpus, or "
-                "remove the other files of the sentence"
-            )
-        return self.wav, self.phn
+        """The paths of the recording and of the phones; an ActlabError if one is missing."""
+        if self.wav and self.phn:
+            return self.wav, self.phn
+        present = self.wav or self.phn or Path(self.key)
+        raise ActlabError(
+            f"sentence {present.with_suffix('')} has no .{'phn' if self.wav else 'wav'} file; copy it from the "
+            "corpus, or remove the other files of the sentence"
+        )
 
 
 class Corpus(NamedTuple):
-    """The sentences of a folder.
+    """The sentences of a folder."""
 
-    Args:
-        folder: as given by the user.
-        sentences: sorted by part, region, speaker and name.
-        has_parts: whether the folder has the layout of LDC93S1.
-    """
-
-    folder: Path
-    sentences: list[Sentence]
-    has_parts: bool
+    folder: Path  # as given by the user
+    sentences: list[Sentence]  # sorted by part, region, speaker and name
+    has_parts: bool  # whether the folder has the layout of LDC93S1
 
     def part(self, name: str) -> list[Sentence]:
         """Return the sentences of one part."""
@@ -114,122 +95,82 @@ class Corpus(NamedTuple):
 def find(folder: Path) -> Corpus:
     """Return the sentences of a corpus, in an order that does not depend on the case of names.
 
-    Args:
-        folder: holds ``train`` and ``test``, or the speakers' folders, or a folder with one of these layouts.
-
-    Raises:
-        ActlabError: if the folder is not a copy of TIMIT, is empty or has no sentences.
+    The folder holds ``train`` and ``test``, or the speakers' folders, or a folder with one of these layouts.
     """
-    here = children(folder)
-    for top in (here, *(children(inner) for _, inner in sorted(here.items()) if inner.is_dir())):
-        has_parts = "train" in top and "test" in top
-        sentences = list(_sentences_in_corpus(top) if has_parts else _sentences_in_sample(top))
-        if sentences:
-            by_part = sorted(sentences, key=lambda s: (PARTS.index(s.part), s.key))
-            return Corpus(folder, by_part, has_parts)
-    found = ", ".join(sorted(here)[:5]) or "nothing"
-    raise ActlabError(f"{folder} is not a copy of TIMIT: it holds {found}; {EXPECTED}")
+    paths = _paths(folder)
+    for layout in (_CORPUS, _SAMPLE):
+        files = [(match, path) for name, path in paths.items() if (match := layout.fullmatch(name))]
+        if not files:
+            continue
+        top = min(match["top"] for match, _ in files)
+        found: dict[tuple[str, ...], dict[str, Path]] = {}
+        for match, path in files:
+            if match["top"] == top:
+                key = match.group("split", "region", "speaker", "name")
+                found.setdefault(key, {})[match["suffix"]] = path
+        speakers = sorted({(region, speaker) for _, region, speaker, _ in found})
+        fifths = {of: {2: "val", 4: "test"}.get(number % 5, "train") for number, of in enumerate(speakers)}
+        sentences = []
+        for (split, region, speaker, name), of in found.items():
+            part = "val" if split == "test" and speaker not in CORE else split or fifths[region, speaker]
+            sentences.append(Sentence(part, region, speaker, name, of.get("wav"), of.get("phn")))
+        sentences.sort(key=lambda s: (PARTS.index(s.part), s.key))
+        return Corpus(folder, sentences, has_parts=layout is _CORPUS)
+    here = ", ".join(sorted(path.name.lower() for path in folder.iterdir())[:5]) or "nothing"
+    raise ActlabError(f"{folder} is not a copy of TIMIT: it holds {here}; {EXPECTED}")
 
 
-def children(folder: Path) -> dict[str, Path]:
-    """Return the entries of a folder by lower-case name.
+def _paths(folder: Path) -> dict[str, Path]:
+    """Return all paths of a copy, by their lower-case names relative to the folder; others are not searched."""
 
-    Raises:
-        ActlabError: if the folder cannot be read, or two names differ only in case.
-    """
+    def fail(error: OSError) -> None:
+        raise ActlabError(f"{error.filename} cannot be read ({reason(error)})") from error
+
     found: dict[str, Path] = {}
-    try:
-        for path in sorted(folder.iterdir()):
-            if other := found.get(path.name.lower()):
-                raise ActlabError(f"{folder} holds both {other.name} and {path.name}; remove one of them")
-            found[path.name.lower()] = path
-    except OSError as error:
-        raise ActlabError(f"{folder} cannot be read ({reason(error)})") from error
+    for top, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        inner = Path(top).relative_to(folder)
+        depth = len(inner.parts)
+        folders[:] = [name for name in folders if not depth or (depth < 4 and _NAME.fullmatch(name.lower()))]
+        for path in (inner / name for name in sorted([*folders, *names]) if _NAME.fullmatch(name.lower())):
+            other = found.setdefault(path.as_posix().lower(), folder / path)
+            if other != folder / path:
+                raise ActlabError(
+                    f"{folder} holds both {other.relative_to(folder)} and {path}; remove one of them"
+                )
     return found
-
-
-def _matching_folders(
-    found: dict[str, Path], pattern: re.Pattern[str]
-) -> Iterator[tuple[str, dict[str, Path]]]:
-    """Yield the name and the children of each folder that matches a pattern."""
-    for name, path in found.items():
-        if pattern.fullmatch(name) and path.is_dir():
-            yield name, children(path)
-
-
-def _sentences_in_corpus(top: dict[str, Path]) -> Iterator[Sentence]:
-    for split in ("train", "test"):
-        for region, speakers in _matching_folders(children(top[split]) if top[split].is_dir() else {}, REGION):
-            for speaker, files in _matching_folders(speakers, SPEAKER):
-                part = split if split == "train" or speaker in CORE else "val"
-                yield from _sentences_of_speaker(part, region, speaker, speakers[speaker], files)
-
-
-def _sentences_in_sample(top: dict[str, Path]) -> Iterator[Sentence]:
-    """Yield the sentences of NLTK's layout, with the parts that the module docstring defines."""
-    folders = sorted(_matching_folders(top, REGION_AND_SPEAKER), key=lambda s: s[0])
-    for number, (name, files) in enumerate(folders):
-        part = {2: "val", 4: "test"}.get(number % 5, "train")
-        region, speaker = name.split("-")
-        yield from _sentences_of_speaker(part, region, speaker, top[name], files)
-
-
-def _sentences_of_speaker(
-    part: str, region: str, speaker: str, folder: Path, files: dict[str, Path]
-) -> Iterator[Sentence]:
-    """Yield the sentences of a speaker, without the dialect sentences."""
-    known = [match for name in files if (match := SENTENCE.fullmatch(name)) and not name.startswith("sa")]
-    for name in sorted({match[1] for match in known}):
-        both = files.get(f"{name}.wav"), files.get(f"{name}.phn")
-        yield Sentence(part, region, speaker, name, folder, *both)
 
 
 def gaps(corpus: Corpus) -> list[str]:
     """Return one line for each difference between a copy in the layout of LDC93S1 and the complete corpus."""
-    found = []
-    for part in PARTS:
-        if (count := len(corpus.part(part))) != WHOLE[part]:
-            found.append(f"{part}: {count} of {WHOLE[part]} sentences")
+    counts = {part: len(corpus.part(part)) for part in PARTS}
+    found = [f"{part}: {counts[part]} of {n} sentences" for part, n in WHOLE.items() if counts[part] != n]
     speakers = Counter((s.part, s.region, s.speaker) for s in corpus.sentences)
-    for split, of_regions in SPEAKERS.items():
-        inside = [s for s in speakers if (s[0] == "train") == (split == "train")]
-        for number, expected in enumerate(of_regions, 1):
-            count = sum(region == f"dr{number}" for _, region, _ in inside)
-            if count != expected:
-                found.append(f"{split}/dr{number}: {count} of {expected} speakers")
+    regions = Counter(("train" if part == "train" else "test", region) for part, region, _ in speakers)
+    found += [
+        f"{split}/dr{number}: {regions[split, f'dr{number}']} of {expected} speakers"
+        for split, of_regions in SPEAKERS.items()
+        for number, expected in enumerate(of_regions, 1)
+        if regions[split, f"dr{number}"] != expected
+    ]
     present = {speaker for part, _, speaker in speakers if part == "test"}
     found += [f"core test speaker {name} is missing" for name in CORE if name not in present]
-    found += [
-        f"{part}/{region}/{speaker}: {count} of {SENTENCES_OF_A_SPEAKER} sentences"
-        for (part, region, speaker), count in speakers.items()
+    return found + [
+        f"{'/'.join(speaker)}: {count} of {SENTENCES_OF_A_SPEAKER} sentences"
+        for speaker, count in speakers.items()
         if count != SENTENCES_OF_A_SPEAKER
     ]
-    return found
 
 
-def refuse_gaps(corpus: Corpus) -> None:
-    """Check that a copy in the layout of LDC93S1 is complete; accept every copy in NLTK's layout.
-
-    Raises:
-        ActlabError: if the copy is incomplete; the message lists the first three differences.
-    """
-    if corpus.has_parts and (found := gaps(corpus)):
+def check_whole(corpus: Corpus, partial: bool) -> None:
+    """Check that every part has sentences and, unless ``partial``, that a copy of LDC93S1 is complete."""
+    if not partial and corpus.has_parts and (found := gaps(corpus)):
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise ActlabError(
             f"{corpus.folder} is not the whole of TIMIT ({'; '.join(found[:3])}{more}); complete the folder, "
             "or set data.partial to true to use an incomplete copy"
         )
-
-
-def refuse_empty(corpus: Corpus) -> None:
-    """Check that every part has sentences.
-
-    Raises:
-        ActlabError: if a part has no sentences.
-    """
-    for part in PARTS:
-        if not corpus.part(part):
-            raise ActlabError(
-                f"{corpus.folder} has no sentence for {part}; it needs training speakers, core test speakers "
-                f"and other speakers in the test folder: {EXPECTED}"
-            )
+    if empty := [part for part in PARTS if not corpus.part(part)]:
+        raise ActlabError(
+            f"{corpus.folder} has no sentence for {empty[0]}; it needs training speakers, core test speakers "
+            f"and other speakers in the test folder: {EXPECTED}"
+        )

@@ -34,12 +34,7 @@ def features(recording: NDArray[np.int16]) -> Tensor:
     window, lifter 22. There is no dither, so the features are deterministic. The log energy of the raw window
     replaces the zeroth cepstrum. A difference is the slope of a line through five frames, with the edge frames
     repeated.
-
-    Args:
-        recording: ``(S,)``, S at least `WINDOW`; frame t is centred at audio sample 160·t + 200.
-
-    Returns:
-        float32 ``(T, 26)``.
+    The result is float32 ``(T, 26)``; frame t is centred at audio sample 160·t + 200 of the recording ``(S,)``.
     """
     audio = torch.from_numpy(recording.astype(np.float32)).unsqueeze(0)
     kaldi = torchaudio().compliance.kaldi
@@ -51,14 +46,10 @@ def features(recording: NDArray[np.int16]) -> Tensor:
 
 
 def targets(phones: list[Phone], samples: int) -> Tensor:
-    """Return the class of each frame: the class of the phone at its centre (39 classes, see `CLASS_OF`).
+    """Return the class of each frame, int64 ``(T,)``: of the phone at its centre (39 classes, see `CLASS_OF`).
 
-    Args:
-        phones: in order, without overlap, with TIMIT's labels.
-        samples: number of audio samples S.
-
-    Returns:
-        int64 ``(T,)``; `NO_CLASS` where the phone is a glottal stop, or where there is no phone.
+    It is `NO_CLASS` where the phone is a glottal stop, or where there is no phone. The phones are in order and
+    do not overlap; S is the number of audio ``samples``.
     """
     centres = np.arange(frame_count(samples)) * HOP + WINDOW // 2
     begins, ends = (np.array([phone[side] for phone in phones], dtype=np.int64) for side in (0, 1))

@@ -44,11 +44,6 @@ class Frames:
         self.starts, stops = before[(ends - lengths).cpu()], before[ends.cpu()]  # per sentence, in `numbers`
         self.counts = stops - self.starts
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the frames."""
-        return self.values.device
-
     def windows(self, rows: Tensor) -> Tensor:
         """Return the windows around frames, given by their indices: ``(*)`` → ``(*, W, D)``."""
         near = rows.unsqueeze(-1) + self.around
@@ -56,8 +51,8 @@ class Frames:
         return self.values.index_select(0, near.flatten()).view(*near.shape, -1)
 
 
-class _OfFrames(Samples):
-    """A dataset of the frames of sentences."""
+class ByFrame(Samples):
+    """A dataset whose samples are the target frames, for evaluation."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
@@ -65,11 +60,7 @@ class _OfFrames(Samples):
     @property
     def device(self) -> torch.device:
         """The device of the frames."""
-        return self.frames.device
-
-
-class ByFrame(_OfFrames):
-    """A dataset whose samples are the target frames, for evaluation."""
+        return self.frames.values.device
 
     def __len__(self) -> int:
         return len(self.frames.numbers)
@@ -80,7 +71,7 @@ class ByFrame(_OfFrames):
         return self.frames.windows(rows), self.frames.targets[rows]
 
 
-class BySentence(_OfFrames):
+class BySentence(ByFrame):
     """A dataset whose samples are sentences: a batch holds all their target frames, one sentence after another.
 
     In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at their end
@@ -114,20 +105,3 @@ class BySentence(_OfFrames):
         total = counts.cumsum(0)
         skip = (self.frames.starts[index] - (total - counts)).repeat_interleave(counts)
         return self.frames.numbers[torch.arange(len(skip)) + skip]
-
-
-def standardised(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Standardise each feature: subtract its mean and divide by its standard deviation.
-
-    Args:
-        values: ``(T, D)``.
-        mean: ``(D,)`` float64, from `statistics`.
-        deviation: ``(D,)`` float64, from `statistics`; a feature with deviation 0 is only centred.
-    """
-    scale = torch.where(deviation > 0, deviation, 1.0)
-    return (values - mean.to(values.dtype)) / scale.to(values.dtype)
-
-
-def statistics(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and the standard deviation of each feature of ``(T, D)``, float64 ``(D,)``."""
-    return values.mean(0, dtype=torch.float64), values.double().std(0, correction=0)

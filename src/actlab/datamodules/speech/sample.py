@@ -19,19 +19,8 @@ LENGTH = 6400  # audio samples of a sentence
 SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx361")
 
 
-def speakers() -> list[str]:
-    """Return the speakers' folders: two per region for training, one each for validation and test in dr1."""
-    train = [
-        f"train/dr{region}/{sex}aa{letter}0" for region, letter in enumerate("abcdefgh", 1) for sex in "fm"
-    ]
-    return [*train, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]
-
-
 def phones_of(number: int) -> list[Phone]:
-    """Return the phones of a sentence: silence, six of the other 60 phones in turn, and silence.
-
-    The last silence ends before the audio does.
-    """
+    """Return the phones of a sentence: silence, six of the other 60 in turn, and silence almost to the end."""
     others = [phone for phone in PHONES if phone != SILENCE]
     labels = [SILENCE, *(others[(6 * number + k) % len(others)] for k in range(6)), SILENCE]
     begins = [0, *(700 + 820 * k + 37 * (k * number % 5) for k in range(7))]
@@ -39,12 +28,7 @@ def phones_of(number: int) -> list[Phone]:
 
 
 def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
-    """Return a recording with two tones per phone, faint ones in silence, int16 ``(S,)``.
-
-    Args:
-        phones: of the sentence.
-        pitch: of the speaker; multiplies all frequencies.
-    """
+    """Return a recording with two tones per phone, faint ones in silence; ``pitch`` multiplies frequencies."""
     sound = np.zeros(LENGTH)
     for begin, end, label in phones:
         row, column = divmod(PHONES.index(label), 8)
@@ -75,8 +59,13 @@ def sphere(recording: NDArray[np.int16], utterance: str) -> bytes:
 
 
 def write_sample(folder: Path) -> None:
-    """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test."""
-    for speaker_number, speaker in enumerate(speakers()):
+    """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test.
+
+    Two speakers per region are for training, one each for validation and test in dr1.
+    """
+    regions = enumerate("abcdefgh", 1)
+    speakers = [f"train/dr{number}/{sex}aa{letter}0" for number, letter in regions for sex in "fm"]
+    for speaker_number, speaker in enumerate([*speakers, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]):
         home = folder / speaker
         home.mkdir(parents=True)
         for sentence_number, name in enumerate(SENTENCES):

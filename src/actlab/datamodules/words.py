@@ -1,0 +1,159 @@
+"""Features of words, from Brown clusters or from word vectors; only the needed words are kept in memory.
+
+Shapes: ``V`` words, ``D`` features.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from pytorch_lightning.utilities import rank_zero_info
+from torch import Tensor
+
+from actlab.datamodules.lines import lines
+from actlab.errors import ActlabError
+
+PADDING, UNKNOWN, FIRST = 0, 1, 2  # table rows: padding at a tweet's ends, words without features, first word
+BITS = 16  # length of the longest path of a cluster
+PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (GELU §3.3)
+_HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s*")
+_LARGEST = float(np.finfo(np.float32).max)
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class WordFeatures(NamedTuple):
+    """The input features of words."""
+
+    rows: dict[str, int]  # of each word in the table; all other words use row `UNKNOWN`
+    table: Tensor  # float32 (V + 2, D)
+
+
+def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
+    """Return the features of words from their Brown clusters, D = 34.
+
+    Each of up to 16 bits of a path, from the root, becomes a pair: (1, 0) for 0, (0, 1) for 1, and (0, 0) after
+    the end of the path. Two flags follow: word without a cluster, and padding at a tweet's ends.
+
+    Args:
+        path: of a file, plain or gzipped, with the columns ``path TAB word TAB count``.
+        needed: the words to keep; a word listed twice gets its first path.
+    """
+    paths: dict[str, str] = {}
+    for number, line in lines(path):
+        if not line:
+            continue
+        if len(columns := line.split("\t")) != 3:
+            raise ActlabError(
+                f"{path}, line {number} has {len(columns)} columns; a file of clusters has 3, separated by tabs"
+                ": path, word and count. For a file of word vectors, set data.vectors"
+            )
+        bits, word, count = columns
+        if not bits or bits.strip("01") or len(bits) > BITS or not word or not count.isdecimal():
+            raise ActlabError(
+                f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to {BITS} bits, a "
+                "tab, the word, a tab and its count"
+            )
+        if word in needed:
+            paths.setdefault(word, bits)
+    table = torch.zeros(len(paths) + FIRST, 2 * BITS + 2)
+    table[UNKNOWN, -2] = table[PADDING, -1] = 1
+    rows = _rows(paths, needed, path)
+    ones = [(rows[word], 2 * i + int(bit)) for word, bits in paths.items() for i, bit in enumerate(bits)]
+    table[tuple(torch.tensor(ones).T)] = 1
+    return WordFeatures(rows, table)
+
+
+def _rows(found: Set[str] | dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]:
+    """Return the table rows of the needed words among those found in a file; there must be one."""
+    if rows := {word: row for row, word in enumerate((word for word in found if word in needed), FIRST)}:
+        return rows
+    raise ActlabError(
+        f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that it is the right "
+        "file"
+    )
+
+
+def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
+    """Return the vectors of words, with D as in the file.
+
+    A line holds a word and its numbers, separated by spaces or a tab. A header line ``words numbers``, as
+    word2vec writes it, is optional. Padding at a tweet's ends gets the vector of ``</s>``, and words without a
+    vector get the vector of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get
+    the mean of all vectors in the file, and a message is printed once. The mean depends only on the file, so it
+    contains no test data.
+    Only the ``needed`` words are kept; a word listed twice gets its first vector.
+    """
+    kept: dict[str, Numbers] = {}
+    total, size, count, header = np.zeros(1), 0, 0, -1
+    for number, line in lines(path):
+        if number == 1 and (match := _HEADER.fullmatch(line)):
+            header, size = map(int, match.groups())
+        elif line.strip(" "):
+            word, vector = _parse_vector(line, size, f"{path}, line {number}")
+            total, size, count = total + vector, len(vector), count + 1
+            if word in needed or word in (PADDING_WORD, UNKNOWN_WORD):
+                kept.setdefault(word, vector)
+    if header not in (-1, count):
+        raise ActlabError(f"{path}: its header says {header} words, but it has {count}; fetch it again")
+    rows = _rows(kept, needed, path)
+    table = np.empty((len(rows) + FIRST, total.size), np.float32)
+    table[PADDING] = kept.get(PADDING_WORD, 0)
+    table[UNKNOWN] = kept.get(UNKNOWN_WORD, total / count)
+    table[FIRST:] = [kept[word] for word in rows]
+    for word, place, instead in (
+        (PADDING_WORD, "places beyond a tweet's ends", "zeros"),
+        (UNKNOWN_WORD, "unknown words", "the mean of its vectors"),
+    ):
+        if word not in kept:
+            say_once(f"{path} has no vector of {word!r}: {place} are given {instead}")
+    return WordFeatures(rows, torch.from_numpy(table))
+
+
+def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
+    """Return a word and its vector, of ``size`` numbers unless that is 0.
+
+    A word followed by a tab may contain spaces. Without a tab, a word may contain spaces only after the first
+    vector: the last ``size`` fields are then the numbers, provided that the field before them is not a number.
+    Only spaces and tabs separate: other whitespace may be a word.
+    """
+    word, tab, rest = line.partition("\t")
+    fields = [field for field in (rest.replace("\t", " ") if tab else line).split(" ") if field]
+    if not tab:
+        begin = max(1, len(fields) - size) if size else 1
+        if begin > 1 and _number(fields[begin - 1]) is not None:
+            begin = 1
+        word, fields = " ".join(fields[:begin]), fields[begin:]
+    try:
+        if "_" in "".join(fields):
+            raise ValueError
+        vector = np.array(list(map(float, fields)))
+    except ValueError:
+        wrong = next(field for field in fields if _number(field) is None)
+        raise ActlabError(f"{where}: {wrong[:60]!r} is not a number") from None
+    if not size and not len(vector):
+        raise ActlabError(f"{where} has no numbers; expected a word and the numbers of its vector")
+    if size and len(vector) != size:
+        raise ActlabError(f"{where} has {len(vector)} numbers, but those before it, or the header, have {size}")
+    if (beyond := ~(np.abs(vector) <= _LARGEST)).any():
+        raise ActlabError(f"{where} holds {float(vector[beyond][0])}; all numbers must be finite in float32")
+    return word, vector
+
+
+def _number(field: str) -> float | None:
+    """Return the number that a field holds, or None; ``1_0``, which Python parses as 10, is none."""
+    try:
+        return None if "_" in field else float(field)
+    except ValueError:
+        return None
+
+
+@lru_cache
+def say_once(message: str) -> None:
+    """Print a message once per process, on rank 0 only."""
+    rank_zero_info(message)

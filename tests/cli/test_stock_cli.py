@@ -1,0 +1,173 @@
+"""`actlab` beside a stock LightningCLI over the same classes: equal weights, equal rows.
+
+Intended differences are listed in `docs/guide/lightning.md`.
+"""
+
+import shutil
+import sys
+
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+from pytorch_lightning.cli import LightningCLI
+
+BASE = {
+    "seed_everything": 0,
+    "model": {
+        "class_path": "actlab.tasks.ClassificationTask",
+        "init_args": {
+            "activation": "gelu",
+            "network": {"class_path": "actlab.networks.MLP", "init_args": {"hidden": [8, 8], "dropout": 0.1}},
+            "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}},
+        },
+    },
+    "data": {"class_path": "actlab.datamodules.MNISTDataModule", "init_args": {"sample": True}},
+    "trainer": {
+        **{"max_epochs": 2, "limit_train_batches": 3, "limit_val_batches": 1, "limit_test_batches": 1},
+        **{"log_every_n_steps": 1, "num_sanity_val_steps": 0, "accelerator": "cpu"},
+        **{"enable_progress_bar": False, "enable_model_summary": False},
+        "logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "rows"}},
+        "callbacks": [
+            {"class_path": "actlab.callbacks.TestEveryEpoch"},
+            {
+                "class_path": "pytorch_lightning.callbacks.ModelCheckpoint",
+                "init_args": {"dirpath": "kept", "filename": "last", "save_on_train_epoch_end": True},
+            },
+        ],
+    },
+}
+CLASSES = """\
+import pytorch_lightning as pl
+import torch
+from actlab.tasks import ClassificationTask, NetworkFactory
+
+
+class Sub(ClassificationTask):
+    def __init__(self, network: NetworkFactory, activation: str, extra: int = 3):
+        super().__init__(activation=activation, network=network)
+
+
+class Bare(pl.LightningModule):
+    def __init__(self, width: int = 4):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(784, width), torch.nn.Linear(width, 10))
+
+    def training_step(self, batch, index):
+        loss = torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)), batch[1])
+        self.log("train/loss", loss)
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val/loss", torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)), batch[1]))
+"""
+METRICS = "{f1: {class_path: torchmetrics.F1Score, init_args: {task: multiclass, num_classes: 10}}}"
+SCHEDULES = "{lr: {class_path: actlab.optim.Linear, init_args: {start: 0, end: 4}}}"
+WORDS = {
+    "config": [],
+    "activation": ["--model.activation", "{name: elu, alpha: 0.5}"],
+    "random-activation": ["--model.activation=soi"],
+    "arguments": ["--model.network.hidden=[16]", "--model.optimizer.lr=0.1", "--data.batch_size=64"],
+    "init-args": ["--model.init_args.network.init_args.dropout", "0.3", "--data.init_args.batch_size", "32"],
+    "optimizer": [
+        "--model.optimizer=torch.optim.SGD",
+        "--model.optimizer.lr=0.1",
+        "--model.optimizer.momentum=0.5",
+    ],
+    "bare-names": ["--model.optimizer=AdamW", "--data=MNISTDataModule", "--data.sample=true"],
+    "scheduler": ["--model.scheduler=torch.optim.lr_scheduler.StepLR", "--model.scheduler.step_size=1"],
+    "plateau": [
+        *("--model.scheduler=pytorch_lightning.cli.ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"),
+        *("--model.scheduler.patience=0", "--model.scheduler.threshold=9"),
+    ],
+    "schedules": ["--model.schedules", SCHEDULES],
+    "penalty": ["--model.l2", "{class_path: actlab.optim.L2, init_args: {strength: 0.01}}"],
+    "metrics": ["--model.metrics", METRICS],
+    "callback": ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss"],
+    "averages": ["--trainer.callbacks+=EMAWeightAveraging"],
+    "rates": ["--trainer.callbacks+=LearningRateMonitor"],
+    "accumulation": ["--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.1"],
+    "validation": ["--trainer.val_check_interval=0.34", "--trainer.max_steps=5"],
+    "precision": ["--trainer.precision=bf16-mixed"],
+    "subclass": ["--model=classes.Sub", "--model.extra=5"],
+    "another-model": [
+        *("--model=classes.Bare", "--optimizer=Adam", "--optimizer.lr=0.1"),
+        *("--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5"),
+    ],
+    "file": ["-c", "more.yaml"],
+    "section-in-a-file": ["--trainer=trainer.yaml"],
+    "null": ["--ckpt_path=null", "--trainer.gradient_clip_val=null"],
+    "seed": ["--seed_everything=3"],
+}
+# Words that only the stock LightningCLI needs, because actlab links the seed.
+ONLY_STOCK = {"seed": ["--model.seed=3", "--data.seed=3"]}
+
+
+@pytest.fixture
+def both(cli, tmp_path, monkeypatch, capsys):
+    """Run words with the stock LightningCLI, then with actlab; the folder of each, and what each printed."""
+    monkeypatch.setattr(sys, "argv", ["stock"])
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "classes.py").write_text(CLASSES)
+    sys.modules.pop("classes", None)
+
+    def run(command, words, stock_words=()):
+        printed = []
+        for name in ("stock", "ours"):
+            (tmp_path / name).mkdir()
+            monkeypatch.chdir(tmp_path / name)
+            (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(BASE))
+            (tmp_path / name / "more.yaml").write_text("model: {init_args: {activation: tanh}}\n")
+            (tmp_path / name / "trainer.yaml").write_text(yaml.safe_dump({**BASE["trainer"], "max_epochs": 1}))
+            given = [command, "-c", "mine.yaml", *words]
+            if name == "stock":
+                classes = {"subclass_mode_model": True, "subclass_mode_data": True}
+                LightningCLI(pl.LightningModule, pl.LightningDataModule, **classes, args=[*given, *stock_words])
+                printed.append(capsys.readouterr().out)
+            else:
+                outcome = cli(*given)
+                assert outcome.code == 0, outcome.err
+                printed.append(outcome.out)
+        return [tmp_path / "stock", tmp_path / "ours"], printed
+
+    return run
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_words_train_the_same_network_with_the_same_rows(both, case):
+    folders, _ = both("fit", WORDS[case], ONLY_STOCK.get(case, ()))
+    stock, ours = (torch.load(one / "kept/last.ckpt", weights_only=True)["state_dict"] for one in folders)
+    assert stock.keys() == ours.keys()
+    assert all(torch.equal(stock[name], value) for name, value in ours.items())
+    stock, ours = (pd.read_csv(one / "rows/lightning_logs/version_0/metrics.csv") for one in folders)
+    assert len(ours) > 3
+    pd.testing.assert_frame_equal(stock, ours, check_exact=True)
+
+
+def test_a_config_that_the_stock_cli_saved_trains(both, cli, monkeypatch):
+    (stock, ours), _ = both("fit", [])
+    (saved,) = stock.rglob("lightning_logs/**/config.yaml")
+    config = yaml.safe_load(saved.read_text())
+    assert {"ckpt_path", "optimizer"} <= config.keys()
+    for section in ("model", "data"):  # the seed is given once, as seed_everything
+        assert config[section]["init_args"].pop("seed") == 0
+    monkeypatch.chdir(ours)
+    shutil.copy("kept/last.ckpt", "last-2.ckpt")
+    config["trainer"]["max_epochs"] = 3
+    for version, (path, epochs) in enumerate(((None, {0, 1, 2}), ("last-2.ckpt", {2})), start=1):
+        (ours / "saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": path}))
+        outcome = cli("fit", "-c", "saved.yaml")
+        assert outcome.code == 0, outcome.err
+        rows = pd.read_csv(ours / f"rows/lightning_logs/version_{version}/metrics.csv")
+        assert {*rows["epoch"]} == epochs
+    (ours / "saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": "no.ckpt"}))
+    outcome = cli("fit", "-c", "saved.yaml")
+    assert (outcome.code, "checkpoint 'no.ckpt' does not exist" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["validate", "test"])
+def test_an_evaluation_prints_the_same_table(both, command):
+    _, (stock, ours) = both(command, ["--trainer.logger=false"])
+    assert "loss" in stock
+    assert stock == ours
