@@ -15,7 +15,7 @@ import pytest
 
 from actlab.engines import pool
 from actlab.storage.files import read_json
-from actlab.studies import reading
+from actlab.studies import locks, reading
 from actlab.studies.locks import holding
 
 STUDY = """
@@ -91,6 +91,43 @@ def test_without_waiting_the_runs_of_others_are_left_to_them(cli, folder, runs):
     assert "3 runs are being trained by another process" in outcome.out  # the stack of the run
     assert "or wait for it with --wait" in outcome.out
     assert "9 of 12 runs finished" in outcome.out
+
+
+def no_locks(monkeypatch):
+    """As on a file system that ignores locks: whoever takes one fails."""
+
+    def fail(*_, **__):
+        raise NotImplementedError("no locks here")
+
+    monkeypatch.setattr(locks, "_lock", fail)
+
+
+@pytest.mark.parametrize("first", ["0/2", "1/2"])
+def test_shards_train_all_runs_once_without_locks(cli, folder, runs, monkeypatch, first):
+    assert cli("study", "run", "mine.yaml", "--max-stack", "2", "--runs-dir", "straight").code == 0
+    with monkeypatch.context() as patch:
+        no_locks(patch)
+        done = []
+        for shard in (first, "1/2" if first == "0/2" else "0/2"):
+            before = {path.parent.name for path in folder.glob("*/result.json")}
+            outcome = cli("study", "run", "mine.yaml", "--max-stack", "2", "--shard", shard, "--jobs", "0")
+            assert outcome.code == 0, outcome.err
+            assert "start the study without --shard when all shards have ended" in outcome.out
+            done.append({path.parent.name for path in folder.glob("*/result.json")} - before)
+    assert sorted(name for names in done for name in names) == sorted(runs)
+    assert all(done)
+    last = cli("study", "run", "mine.yaml", "--max-stack", "2")
+    assert "12 of 12 runs finished" in last.out
+    for run in runs:
+        ours, theirs = (pd.read_parquet(f / run / "metrics.parquet") for f in (folder, Path("straight/mine")))
+        pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+        assert len(list((folder / run / "probes").glob("*.parquet"))) == 1
+
+
+def test_a_malformed_shard_is_named(cli, folder):
+    for text in ("2/2", "1", "a/b"):
+        outcome = cli("study", "run", "mine.yaml", "--shard", text)
+        assert (outcome.code, f"--shard {text}: give I/N" in outcome.err) == (2, True)
 
 
 def start(folder, host):

@@ -52,7 +52,8 @@ def check(study: Study) -> list[str]:
     if study.select.tune:
         planned.check(study.select.metric)
         check_selection(study.select.metric)
-    comparison.check_reference(planned)
+    if study.reference:  # the trials of a search have none
+        comparison.check_reference(planned)
     published.check(study)
     for figure in study.figures:
         plots.checked(planned, figure)

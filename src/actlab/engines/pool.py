@@ -124,7 +124,12 @@ class Pool:
 
 
 def train_here(
-    found: Arranged, jobs: Sequence[Job], root: Path, progress: Progress, logger: LoggerFactory | None
+    found: Arranged,
+    jobs: Sequence[Job],
+    root: Path,
+    progress: Progress,
+    logger: LoggerFactory | None = None,
+    locked: bool = True,
 ) -> list[Job]:
     """Train jobs in this process, for a debugger; see `Pool.train`."""
     runs = {run.id: run for job in jobs for run in job.runs}
@@ -134,7 +139,7 @@ def train_here(
 
     here = Inline()
     found.settings.apply()
-    arguments = (root, found.apart, logger, True)
+    arguments = (root, found.apart, logger, locked)
     return [job for job in jobs if not here.call(requests.train, job, *arguments, on=report)]
 
 

@@ -238,7 +238,7 @@ def _trained(found: Arranged, jobs: Sequence[Job], root: Path, progress: Progres
     if engine.cluster is not None:
         return engine.cluster.train(found, jobs, root, progress, engine.logger)
     if found.settings.jobs == 0:
-        return pool.train_here(found, jobs, root, progress, engine.logger)
+        return pool.train_here(found, jobs, root, progress, engine.logger, engine.shard is None)
     return Pool(found, root, progress, engine.logger, engine.shard is None, engine.stalled).train(jobs)
 
 
