@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING
 
 from actlab.config.keys import class_of
