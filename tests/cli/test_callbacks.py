@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -89,7 +90,7 @@ def test_a_default_that_is_an_enum_is_recorded_and_read(fit, cli, tmp_path):
 
 def test_a_batch_size_finder_works_in_a_script(tmp_path):
     finder = BatchSizeFinder("power", init_val=16, max_trials=2)
-    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    options: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     trainer = pl.Trainer(
         max_epochs=1, limit_train_batches=2, default_root_dir=tmp_path, callbacks=[finder], **options
     )

@@ -243,8 +243,12 @@ def test_averaged_weights_of_a_fit_that_continues_are_named(fit, tmp_path, kind)
 @pytest.mark.slow  # a process is spawned
 def test_a_process_that_is_spawned_trains(tmp_path):
     words = ["-c", "mnist_classifier", *SAMPLE, "--trainer.logger", "false", "--trainer.accelerator", "cpu"]
-    words += ["--trainer.strategy", "ddp_spawn", "--trainer.devices", "1"]
+    words += ["--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "actlab", "fit", *words]
+    script = (
+        "import sys\nfrom actlab.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    (tmp_path / "command.py").write_text(script)  # as the installed command, which spawned processes import
+    command = [sys.executable, "command.py", "fit", *words]
     subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, timeout=250)
     assert list(tmp_path.glob("runs/**/last.ckpt"))

@@ -5,6 +5,7 @@ Intended differences are listed in `docs/guide/lightning.md`.
 
 import shutil
 import sys
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ import torch
 import yaml
 from pytorch_lightning.cli import LightningCLI
 
-BASE = {
+BASE: dict[str, Any] = {
     "seed_everything": 0,
     "model": {
         "class_path": "actlab.tasks.ClassificationTask",
@@ -122,7 +123,7 @@ def both(cli, tmp_path, monkeypatch, capsys):
             (tmp_path / name / "trainer.yaml").write_text(yaml.safe_dump({**BASE["trainer"], "max_epochs": 1}))
             given = [command, "-c", "mine.yaml", *words]
             if name == "stock":
-                classes = {"subclass_mode_model": True, "subclass_mode_data": True}
+                classes: dict[str, Any] = {"subclass_mode_model": True, "subclass_mode_data": True}
                 LightningCLI(pl.LightningModule, pl.LightningDataModule, **classes, args=[*given, *stock_words])
                 printed.append(capsys.readouterr().out)
             else:

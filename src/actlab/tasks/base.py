@@ -52,8 +52,8 @@ class Task(Recorded, Training, ABC):
         num_outputs: number of outputs K.
         input_shape: shape of one sample.
         optimizer: builds the optimiser from parameters or parameter groups.
-        scheduler: a learning-rate scheduler of torch, or Lightning's ``ReduceLROnPlateau``, which follows a metric
-            of validation and cannot be in a study; None leaves the rate to ``schedules``.
+        scheduler: a learning-rate scheduler of torch, or Lightning's ``ReduceLROnPlateau``, which follows a
+            metric of validation and cannot be in a study; None leaves the rate to ``schedules``.
         scheduler_interval: whether ``scheduler`` steps once per epoch or once per update (``step``).
         schedules: factors over training for ``lr``, ``beta1``, ``momentum``, ``weight_decay`` or ``dropout``.
         l2: decay of chosen kinds of parameters; None leaves decay to the optimiser's own ``weight_decay``.

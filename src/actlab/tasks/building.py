@@ -53,7 +53,7 @@ def check_optimizer(
 
 
 def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
-    """Reject a plateau schedule whose metric is never logged, or of the test set: it must not affect training."""
+    """Reject a plateau schedule by a metric that is never logged, or by test data."""
     allowed = [name for name in logged if not name.startswith("test/")]
     for schedule in schedules.values():
         if isinstance(schedule, Plateau) and schedule.metric not in allowed:

@@ -166,8 +166,9 @@ class Training(pl.LightningModule, ABC):
         self._log("train", collected)
         for config in self.trainer.lr_scheduler_configs if self.trainer.is_last_batch else ():
             value = {**self.trainer.callback_metrics, **collected}.get(str(config.monitor))
-            if config.scheduler is self._plateau and value is not None:  # else Lightning raises an error
-                self._plateau.step(value)
+            scheduler: Any = config.scheduler
+            if scheduler is self._plateau and value is not None:  # else Lightning raises an error
+                scheduler.step(value)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/…``."""
