@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import re
@@ -287,3 +288,9 @@ def has_id(folder: Path) -> bool:
 def forget_id(folder: Path) -> None:
     """Delete the id of a folder's run, so that loggers start a new run."""
     (folder / _LOGGER).unlink(missing_ok=True)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file's bytes."""
+    with regular(path).open("rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
