@@ -123,11 +123,9 @@ def search(asked: Tuning, trials: int, root: Path) -> list[Search]:
     """
     metric = asked.study.select.metric
     print(f"searching on {metric}, the best of each run, as a median over {_seeds(asked.study.seeds)}")
-    searches = [Search(asked, side, root) for side in asked.sides]
+    searches = [Search(asked, side) for side in asked.sides]
     for one in searches:
-        number = max(trials, one.finished) if one.side.space else 1
-        done = f", {one.finished} of them finished" if one.finished else ""
-        print(f"  {one.side.name}: {_settings(one.side, number)}{done}")
+        print(f"  {one.side.name}: {_settings(one.side, trials if one.side.space else 1)}")
     searched = [one for one in searches if one.side.space]
     for batch in tuning.train(asked, searched, trials, root):
         for trial in batch:

@@ -1,20 +1,18 @@
-"""Search settings with Optuna on validation data: several trials at once, resumed after a kill."""
+"""Search settings with Optuna on validation data: batches of trials, proposed from results of runs alone."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis import results
 from actlab.config.keys import canonical
-from actlab.engines.running import Engine, run
+from actlab.engines.running import Engine, run, unfinished
 from actlab.engines.workers import EndedError, Report, Worker
 from actlab.errors import ActlabError
-from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.plan import Study
 from actlab.studies.states import state_of
@@ -23,10 +21,8 @@ from actlab.studies.tuning import Choices, Range, Side, Tuning
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-    from optuna.trial import FrozenTrial
 
 BATCH = 5  # trials of an activation that are proposed, then trained, at once
-FILE = "optuna.log"  # in the study's folder
 
 
 class Trial(NamedTuple):
@@ -65,68 +61,37 @@ def require_optuna() -> None:
 
 
 class Search:
-    """The trials of one activation, proposed by Optuna's TPE sampler and kept in a file of the study's folder.
+    """The trials of one activation, proposed by Optuna's TPE sampler from the results of the batches before.
 
-    The file holds one Optuna study for each combination of activation, its code, data, base config, seeds and
-    search space. A search whose combination has changed starts from scratch.
+    Nothing is stored: a start that resumes proposes the same trials again; their runs are in the study's folder.
 
     Args:
         tuning: the search of both activations.
         side: the activation.
-        root: the study's folder.
-
-    Raises:
-        DamagedError: if the file is damaged.
     """
 
-    def __init__(self, tuning: Tuning, side: Side, root: Path) -> None:
+    def __init__(self, tuning: Tuning, side: Side) -> None:
         import optuna
-        from optuna.storages.journal import JournalFileBackend
 
-        self.side = side
-        file = root / FILE
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(JournalFileBackend(str(file))),
-                study_name=f"{side.name} {_digest(tuning, side)}",
-                direction="maximize" if tuning.study.select.mode == "max" else "minimize",
-                load_if_exists=True,
-            )
-        except (ValueError, KeyError) as error:
-            raise DamagedError(f"{file} is damaged: delete it; a new search reuses finished runs") from error
-
-    def _trials(self, state: str) -> list[FrozenTrial]:
-        from optuna.trial import TrialState
-
-        return self._study.get_trials(states=[TrialState[state]])
+        direction = "maximize" if tuning.study.select.mode == "max" else "minimize"
+        self.side, self._study = side, optuna.create_study(direction=direction)
 
     @property
     def finished(self) -> int:
         """Number of finished trials."""
-        return len(self._trials("COMPLETE"))
+        return len(self._study.trials)
 
     @property
     def tried(self) -> int:
         """Number of different settings of the finished trials; 1 if nothing is searched."""
-        return len({canonical(self.side.rounded(t.params)) for t in self._trials("COMPLETE")}) or 1
+        return len({canonical(self.side.rounded(trial.params)) for trial in self._study.trials}) or 1
 
     def propose(self, number: int) -> list[Trial]:
-        """Return up to ``number`` trials to train: first those that were interrupted, then new ones."""
-        from optuna.trial import TrialState
-
-        found = []
-        for trial in self._trials("RUNNING"):
-            if trial.params.keys() == self.side.space.keys():
-                found.append(self._trial(trial.number, trial.params))
-            else:  # the process was killed while Optuna recorded the proposal
-                self._study.tell(trial.number, state=TrialState.FAIL)
-        self._study.sampler = _sampler(len(self._study.trials))
+        """Return ``number`` trials to train; `tell` expects the value of each."""
+        self._study.sampler = _sampler(self.finished)
         distributions = {key: _distribution(space) for key, space in self.side.space.items()}
-        while len(found) < number:
-            asked = self._study.ask(distributions)
-            found.append(self._trial(asked.number, asked.params))
-        return found[:number]
+        asked = [self._study.ask(distributions) for _ in range(number)]
+        return [self._trial(trial.number, trial.params) for trial in asked]
 
     def tell(self, trial: Trial, value: float) -> Trial:
         """Record the value of a trial and return the trial with it."""
@@ -146,7 +111,7 @@ class Search:
 
 
 def _sampler(trials: int) -> BaseSampler:
-    """Return the sampler, seeded by the number of trials so that a resumed search does not repeat proposals."""
+    """Return the sampler of a batch, seeded by the number of trials before it."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.samplers import TPESampler
 
@@ -165,14 +130,6 @@ def _distribution(space: Range | Choices) -> BaseDistribution:
     return FloatDistribution(space.low, space.high, log=space.log)
 
 
-def _digest(tuning: Tuning, side: Side) -> str:
-    """Return the digest of everything that changes the values of an activation's trials."""
-    study = tuning.trials([tuning.point(side.unit(side.first), side.first)])
-    space = {key: repr(part) for key, part in side.space.items()}
-    text = canonical([[run.identity for run in study.runs()], space, study.select.metric, study.select.mode])
-    return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def train(tuning: Tuning, searches: Sequence[Search], trials: int, root: Path) -> Iterator[list[Trial]]:
     """Train the missing trials of all searches, some of each at once, and yield them after each batch.
 
@@ -187,7 +144,9 @@ def train(tuning: Tuning, searches: Sequence[Search], trials: int, root: Path) -
     """
     while batch := [(s, t) for s in searches for t in s.propose(max(0, min(BATCH, trials - s.finished)))]:
         points = [tuning.point(trial.side.unit(trial.values), trial.values) for _, trial in batch]
-        run(tuning.trials(points), root, Engine())
+        study = tuning.trials(points)
+        if unfinished(study.runs(), root):
+            run(study, root, Engine())
         values = [_value(tuning.trials([point]), root) for point in points]
         yield [search.tell(trial, value) for (search, trial), value in zip(batch, values, strict=True)]
 
