@@ -247,7 +247,8 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     if args.command == "plan":
         show_plan(study, root, args.time, args.stage)
         with Worker() as worker:
-            print(*worker.call(requests.check, study), sep="\n", end="")
+            for line in worker.call(requests.check, study):
+                print(line)
         for line in () if args.detect is None else study_output.detection(study, root, args.stage, args.detect):
             print(line)
     elif args.command == "status":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -280,7 +281,7 @@ def arranged(
     """Return how the runs are trained; without stacks if trying one has ended the worker."""
     jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
     asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
-    with locks.alone(root, locks.DECIDING):
+    with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
         try:
             found: Arranged = worker.call(requests.arrange, runs, todo, root, asked)
         except EndedError as ended:
