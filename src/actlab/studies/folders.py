@@ -19,6 +19,7 @@ Parquet files and torch checkpoints hold checksums. A damaged file is reported, 
 from __future__ import annotations
 
 import csv
+import io
 import os
 import platform
 import shutil
@@ -181,8 +182,9 @@ class RunFolder:
 
     def rewrite(self, rows: Iterable[Row]) -> None:
         """Start ``metrics.csv`` with the rows of the checkpoint that training resumes from."""
-        with self._so_far.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([Row._fields, *rows])
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([Row._fields, *rows])
+        write_atomically(self._so_far, text.getvalue())  # also over a pipe, which `open` would wait for
 
     def append(self, rows: Iterable[Row]) -> None:
         """Append rows to ``metrics.csv``.
