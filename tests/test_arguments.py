@@ -97,7 +97,7 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             "activations: expected text or .* or a list of these, got \\[3\\]",
         ),
         ("run_study", {"jobs": [[]]}, "jobs: expected a whole number, got \\[\\[\\]\\]"),
-        ("run_study", {"jobs": 0}, "jobs: expected a number greater than 0, got 0"),
+        ("run_study", {"jobs": -1}, "jobs: expected a number greater than or equal to 0, got -1"),
         ("run_study", {"sed": 0}, "load_study: unknown argument sed; allowed: study, activations, seeds,"),
         ("names", {"all": 0}, "names: unknown argument all; allowed: none"),
     ],

@@ -28,10 +28,8 @@ ALLOWED = {
     },
     "storage.checkpoints": dict.fromkeys(("torch.load",), "a path or an open file, checked in `read`"),
     "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
-    "engines.nodes": dict.fromkeys(
         ("cpuinfo.read_text", "file.read_bytes"), "sent to nodes, whose actlab may be of another version"
     ),
-    "engines.parcels": {"tarfile.open": "of bytes"},
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},

@@ -25,7 +25,7 @@ from actlab.engines import pool
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, described, one_line
 from actlab.runtime import signals
-from actlab.storage.files import write_atomically
+from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
 from actlab.studies.folders import RunFolder, hardware, versions
 
@@ -225,7 +225,7 @@ class Home(NamedTuple):
             ActlabError: if it has not the folder or other versions.
         """
         file, host = self.root / locks.FOLDER / _TOKEN, socket.gethostname()
-        if not file.exists() or file.read_text(encoding="utf-8") != self.token:
+        if not file.exists() or regular(file).read_text(encoding="utf-8") != self.token:
             raise ActlabError(
                 f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at the same path"
             )
@@ -241,7 +241,7 @@ def facts() -> dict[str, str]:
     """Return versions, and a digest of actlab's source, by name."""
     folder, code = Path(engines.__file__).parents[1], hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
-        code.update(str(file.relative_to(folder)).encode() + file.read_bytes())
+        code.update(str(file.relative_to(folder)).encode() + regular(file).read_bytes())
     return {**versions(), "actlab's source": code.hexdigest()[:12]}
 
 

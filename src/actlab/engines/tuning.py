@@ -63,7 +63,7 @@ def require_optuna() -> None:
 class Search:
     """The trials of one activation, proposed by Optuna's TPE sampler from the results of the batches before.
 
-    Nothing is stored: a start that resumes proposes the same trials again; their runs are in the study's folder.
+    Nothing is stored: a start that resumes proposes the same trials again, whose runs it finds.
 
     Args:
         tuning: the search of both activations.
