@@ -28,8 +28,6 @@ ALLOWED = {
     },
     "storage.checkpoints": dict.fromkeys(("torch.load",), "a path or an open file, checked in `read`"),
     "datamodules.lines": {"gzip.open": "around a file that `regular` has passed"},
-        ("cpuinfo.read_text", "file.read_bytes"), "sent to nodes, whose actlab may be of another version"
-    ),
     "storage.series": {"pq.ParquetFile": "of bytes"},
     "tasks.restoring": {"fsspec.open": "a URL"},
     "engines.stacked": {"folders[r].open": "of a RunFolder"},

@@ -211,7 +211,7 @@ def shard(text: str) -> Shard:
         ActlabError: for another text.
 
     >>> shard("0/4")
-    Shard(index=0, number=4)
+    Shard(part=0, of=4)
     """
     index, slash, number = text.partition("/")
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):

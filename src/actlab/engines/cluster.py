@@ -153,7 +153,7 @@ class Cluster:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
         ray, token = _ray(), os.urandom(8).hex()
         write_atomically(root / locks.FOLDER / _TOKEN, token)
-        home = Home(Path.cwd(), [*sys.path], root.resolve(), token, facts(), found.settings)
+        home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), found.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
         remote = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train)
         waiting = {remote.remote(home, job, logger): job for job in sorted(jobs, key=lambda job: -job.epochs)}

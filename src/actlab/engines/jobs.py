@@ -15,10 +15,10 @@ from actlab.studies.plan import Run
 
 
 class Shard(NamedTuple):
-    """The share of one of several starts on a folder: jobs ``index``, ``index + number`` and so on."""
+    """The share of one of several starts on a folder: jobs ``part``, ``part + of`` and so on."""
 
-    index: int
-    number: int
+    part: int
+    of: int
 
 
 @dataclass(frozen=True)

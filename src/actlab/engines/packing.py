@@ -31,7 +31,6 @@ from actlab.studies.plan import MAX_STACK, Run
 from actlab.studies.states import DAMAGED, state_of
 
 TRIALS = "trials.json"
-AGREE, DIFFER = "agree", "differ"
 
 
 class Trial(TypedDict):
@@ -90,7 +89,7 @@ def pack(
             placed |= {*jobs[-1].names}
     jobs += [Job((run,), settings.threads) for run in runs if run.id in unfinished - placed]
     if shard is not None:
-        shares = sorted(cells, key=lambda cell: -cell.epochs)[shard.index :: shard.number]
+        shares = sorted(cells, key=lambda cell: -cell.epochs)[shard.part :: shard.of]
         mine = {name for cell in shares for name in cell.names}
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     return Packing(jobs, reasons)
@@ -166,7 +165,7 @@ class _Trials:
                 reason = stack_trial.difference(group) or ""
             except stack_trial.TrialError as error:
                 return str(error)
-            known = {"verdict": DIFFER if reason else AGREE, "reason": reason, "versions": versions()}
+            known = Trial(verdict="differ" if reason else "agree", reason=reason, versions=versions())
             self.known[key] = known
             write_json(self.path, self.known)
         return known["reason"]

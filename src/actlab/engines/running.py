@@ -319,7 +319,7 @@ def measure_costs(
 def evaluate(study: Study, runs: Sequence[Run], root: Path, engine: Engine, worker: Worker | Inline) -> int:
     """Evaluate probes; return the number of evaluations that failed."""
     if engine.shard is not None:
-        runs = runs[engine.shard.index :: engine.shard.number]
+        runs = runs[engine.shard.part :: engine.shard.of]
     try:
         failed: int = worker.call(
             requests.evaluate, runs, root, study.probes, engine.wait, engine.shard is None

@@ -73,8 +73,10 @@ class Search:
     def __init__(self, tuning: Tuning, side: Side) -> None:
         import optuna
 
-        direction = "maximize" if tuning.study.select.mode == "max" else "minimize"
-        self.side, self._study = side, optuna.create_study(direction=direction)
+        self.side = side
+        self._study = optuna.create_study(
+            direction="maximize" if tuning.study.select.mode == "max" else "minimize"
+        )
 
     @property
     def finished(self) -> int:

@@ -193,14 +193,14 @@ class Worker:
             EndedError: if the worker has ended.
         """
         self.ask(function, *args)
-        while (message := self.heard() or self._wait()) is None or message[0] != "done":
-            if message is not None:
+        while True:
+            message = self.heard()
+            if message is None:
+                wait(self.ends, timeout=1)
+            elif message[0] == "done":
+                return message[1]
+            else:
                 on(*message)
-        return message[1]
-
-    def _wait(self) -> None:
-        """Wait for a message, or for a second."""
-        wait(self.ends, timeout=1)
 
     def _close(self) -> int:
         """Close the pipe, wait for the worker and return its exit code; the next request starts another."""
