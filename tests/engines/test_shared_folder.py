@@ -68,6 +68,18 @@ def test_a_start_that_waits_trains_what_a_dead_process_leaves(cli, folder, runs,
     assert "12 of 12 runs finished" in outcome.out
 
 
+def test_a_start_that_waits_sleeps_while_any_run_of_a_stack_is_held(cli, folder, runs, while_waiting):
+    """The first run of the stack is free: it was tried again and again without a pause."""
+    waits: list[int] = []
+    with ExitStack() as other:
+        assert other.enter_context(holding(folder, runs[1:2]))
+        while_waiting(lambda: waits.append(len(waits)) or (len(waits) == 3 and other.close()))
+        outcome = cli("study", "run", "mine.yaml", "--wait")
+    assert outcome.code == 0, outcome.err
+    assert len(waits) == 3
+    assert "12 of 12 runs finished" in outcome.out
+
+
 def test_a_start_that_waits_ends_when_another_has_trained_the_rest(cli, folder, runs, while_waiting):
     assert cli("study", "run", "mine.yaml", "--runs-dir", "others").code == 0
     folder.mkdir(parents=True)

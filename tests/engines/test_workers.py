@@ -74,6 +74,13 @@ class Deadly(pl.Callback):
             os.kill(os.getpid(), self.number)
 
 
+@pytest.fixture
+def importable(monkeypatch):
+    """Let workers import the callbacks of this module."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
 @pytest.mark.parametrize("stacked", [True, False])
 def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked):
     seen = {}
@@ -108,9 +115,8 @@ def _is_worker(process):
     return False
 
 
-def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+@pytest.mark.usefixtures("importable")
+def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, deadly = study.runs()
     deadly.config["trainer"]["callbacks"].append({"class_path": "test_workers.Deadly"})
@@ -119,10 +125,9 @@ def test_a_job_that_kills_every_process_fails_and_the_others_go_on(tmp_path, mon
     assert "ended by signal 9 in 3 attempts" in state_of(RunFolder(tmp_path, deadly)).reason
 
 
-def test_a_worker_that_is_terminated_is_replaced(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("importable")
+def test_a_worker_that_is_terminated_is_replaced(tmp_path):
     """Lightning would turn the signal into an exit with code 0, which is not tried again."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.syspath_prepend(Path(__file__).parent)
     run = load(tmp_path, overrides=["seeds=1"]).runs()[0]
     arguments = {"mark": str(tmp_path / "mark"), "number": int(signal.SIGTERM)}
     callback = {"class_path": "test_workers.Deadly", "init_args": arguments}
@@ -141,9 +146,8 @@ class NeverReturns(pl.Callback):
             time.sleep(0.05)
 
 
-def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+@pytest.mark.usefixtures("importable")
+def test_a_run_that_makes_no_progress_fails_and_the_others_go_on(tmp_path):
     study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
     safe, endless = study.runs()
     endless.config["trainer"]["callbacks"].append({"class_path": "test_workers.NeverReturns"})

@@ -146,7 +146,7 @@ def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
 
 
 def _number(field: str) -> float | None:
-    """Return the number that a field holds, or None; ``1_0``, which Python parses as 10, is none."""
+    """Return the number that a field holds, or None; also for ``1_0``, which Python parses as 10."""
     try:
         return None if "_" in field else float(field)
     except ValueError:

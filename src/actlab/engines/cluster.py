@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import re
 import signal
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab import engines
 from actlab.engines import pool
+from actlab.engines.jobs import longest_first
 from actlab.engines.pool import MOST_DEATHS
 from actlab.errors import ActlabError, described, one_line
 from actlab.runtime import signals
 from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
-from actlab.studies.folders import RunFolder, hardware, versions
+from actlab.studies.folders import hardware, versions
 
 if TYPE_CHECKING:
     from actlab.engines.jobs import Job
@@ -156,8 +156,10 @@ class Cluster:
         home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), found.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
         remote = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train)
-        waiting = {remote.remote(home, job, logger): job for job in sorted(jobs, key=lambda job: -job.epochs)}
+        waiting = {remote.remote(home, job, logger): job for job in longest_first(jobs)}
         held, others = [], set[str]()
+        kinds = ray.exceptions
+        deaths = (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError)
         try:
             while waiting:
                 signals.check()
@@ -167,14 +169,12 @@ class Cluster:
                     job = waiting.pop(task)
                     try:
                         over, said, machine = ray.get(task)
-                    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as error:
-                        _fail(job, root, error, progress)
-                    except ray.exceptions.OutOfMemoryError as error:
-                        if len(job.runs) > 1:
-                            parts = job.split(root, math.ceil(len(job.runs) / 2))
-                            waiting |= {remote.remote(home, part, logger): part for part in parts}
+                    except deaths as error:
+                        if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
+                            waiting |= {remote.remote(home, part, logger): part for part in job.halves(root)}
                         else:
-                            _fail(job, root, error, progress)
+                            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
+                            job.fail(root, f"the process or node that trained it {reason}", progress)
                     else:
                         print(said, end="", flush=True)
                         held += [] if over else [job]
@@ -182,21 +182,11 @@ class Cluster:
                         if machine != hardware() and machine not in others:
                             others.add(machine)
                             print(f"a node has {machine}: last digits may differ", flush=True)
-        except ray.exceptions.RayTaskError as error:
+        except kinds.RayTaskError as error:
             raise ActlabError(described(error.cause)) from error
-        except (ray.exceptions.RayError, ConnectionError) as error:
+        except (kinds.RayError, ConnectionError) as error:
             raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
         return held
-
-
-def _fail(job: Job, root: Path, error: Exception, progress: Progress) -> None:
-    """Record the unfinished runs of a job as failed."""
-    for run in job.runs:
-        folder = RunFolder(root, run)
-        if not folder.finished:
-            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
-            folder.fail(f"the process or node that trained it {reason}")
-            progress(run, 1.0)
 
 
 class Home(NamedTuple):

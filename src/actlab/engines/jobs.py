@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from actlab.studies import stacks
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
+
+if TYPE_CHECKING:
+    from actlab.engines.recording import Progress
 
 
 class Shard(NamedTuple):
@@ -56,6 +59,18 @@ class Job:
         folders = [RunFolder(root, run) for run in self.runs]
         return all(folder.finished or folder.failure_file.exists() for folder in folders)
 
+    def fail(self, root: Path, reason: str, progress: Progress) -> None:
+        """Record the unfinished runs as failed."""
+        for run in self.runs:
+            folder = RunFolder(root, run)
+            if not folder.finished:
+                folder.fail(reason)
+                progress(run, 1.0)
+
+    def halves(self, root: Path) -> list[Job]:
+        """Replace a stack by two; see `split`."""
+        return self.split(root, ceil(len(self.runs) / 2))
+
     def split(self, root: Path, size: int) -> list[Job]:
         """Replace a stack by parts of at most ``size`` runs, also for later starts; return the parts."""
         parts = [Job(tuple(part), self.threads) for part in even_parts(self.runs, size)]
@@ -66,6 +81,11 @@ class Job:
     def epochs(self) -> int:
         """Epochs of all runs, as an estimate of the duration."""
         return sum(run.epochs or 1 for run in self.runs)
+
+
+def longest_first(jobs: Iterable[Job]) -> list[Job]:
+    """Return jobs in the order in which they are trained, so that none runs alone at the end."""
+    return sorted(jobs, key=lambda job: job.epochs, reverse=True)
 
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:

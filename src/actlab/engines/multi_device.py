@@ -31,7 +31,7 @@ from actlab.storage.files import regular
 
 
 def work(
-    job: Job, root: Path, progress: Progress, settings: Settings, logger: LoggerFactory | None = None
+    job: Job, root: Path, progress: Progress, logger: LoggerFactory | None, locked: bool, settings: Settings
 ) -> bool:
     """Train the run of a job unless another process is training it; see `actlab.engines.training.work`.
 
@@ -40,7 +40,7 @@ def work(
     (run,) = job.runs
     with TemporaryDirectory() as folder:
         file = Path(folder, "job")
-        file.write_bytes(pickle.dumps((job, root, settings, logger)))
+        file.write_bytes(pickle.dumps((job, root, settings, logger, locked)))
         messages, theirs = Pipe(duplex=False)
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(file), str(theirs.fileno())],
@@ -66,14 +66,14 @@ def work(
     if kind == "error":
         raise ActlabError(content)
     if kind != "done":
-        training.fail(run, f"the process that trained it {EndedError(code).how}", root, progress)
+        job.fail(root, f"the process that trained it {EndedError(code).how}", progress)
         return True
     return bool(content)
 
 
 def _main(file: str, theirs: str) -> None:
     """Train a run on its first device, or as a further rank, which records nothing."""
-    job, root, settings, logger = pickle.loads(regular(Path(file)).read_bytes())
+    job, root, settings, logger, locked = pickle.loads(regular(Path(file)).read_bytes())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     flush_denormals()
     with quiet():
@@ -84,7 +84,7 @@ def _main(file: str, theirs: str) -> None:
         messages: Connection = Connection(int(theirs), readable=False)
         signals.tell(lambda: messages.send(("progress was made", None)))
         try:
-            over = training.work(job, root, lambda run, part: messages.send(("progress", part)), logger)
+            over = training.work(job, root, lambda run, part: messages.send(("progress", part)), logger, locked)
             messages.send(("done", over))
         except ActlabError as error:
             messages.send(("error", str(error)))

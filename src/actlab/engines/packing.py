@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from actlab import experiments
 from actlab.engines import compatibility, stack_trial
 from actlab.engines.devices import SMALL, threads_for
-from actlab.engines.jobs import Job, Shard, even_parts
+from actlab.engines.jobs import Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.experiments import Experiment
@@ -83,13 +83,15 @@ def pack(
     jobs = begun(root, runs, unfinished)
     placed = {name for job in jobs for name in job.names}
     for cell in cells:
+        if unfinished.isdisjoint(cell.names):
+            continue
         left = [r for r in cell.runs if r.id not in placed and not _is_over_or_alone(folders[r.id])]
         if len(left) > 1 and not unfinished.isdisjoint(run.id for run in left):
             jobs.append(Job(tuple(left), cell.threads))
             placed |= {*jobs[-1].names}
     jobs += [Job((run,), settings.threads) for run in runs if run.id in unfinished - placed]
     if shard is not None:
-        shares = sorted(cells, key=lambda cell: -cell.epochs)[shard.part :: shard.of]
+        shares = longest_first(cells)[shard.part :: shard.of]
         mine = {name for cell in shares for name in cell.names}
         jobs = [job for job in jobs if mine.issuperset(job.names)]
     return Packing(jobs, reasons)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actlab.engines import requests
-from actlab.engines.jobs import Job
+from actlab.engines.jobs import Job, longest_first
 from actlab.engines.requests import Arranged
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.runtime import signals
@@ -59,7 +59,7 @@ class Pool:
         self.left: list[Job] = []
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
-        """Train jobs, the longest first, so that none runs alone at the end.
+        """Train jobs, the longest first.
 
         Returns:
             The jobs that other starts of the study are training.
@@ -67,7 +67,7 @@ class Pool:
         Raises:
             ActlabError: if the input is invalid or files cannot be written.
         """
-        self.left = sorted(jobs, key=lambda job: job.epochs, reverse=True)
+        self.left = longest_first(jobs)
         self.held = []
         number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
         workers = [Worker(settings, n if number > 1 else None, self.stalled) for n in range(number)]
@@ -113,14 +113,10 @@ class Pool:
                 self.left.insert(0, job)
                 return
             if ended.code == -signal.SIGKILL and len(job.runs) > 1:
-                self.left[:0] = job.split(self.root, math.ceil(len(job.runs) / 2))
+                self.left[:0] = job.halves(self.root)
                 return
         times = f" in {number} attempts" if number > 1 else ""
-        for run in job.runs:
-            folder = RunFolder(self.root, run)
-            if not folder.finished:
-                folder.fail(f"the process that trained it {ended.how}{times}")
-                self.progress(run, 1.0)
+        job.fail(self.root, f"the process that trained it {ended.how}{times}", self.progress)
 
 
 def train_here(
@@ -155,7 +151,7 @@ def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
         signals.check()
         show(jobs, root, progress)
         rest = [job for job in jobs if not job.is_over(root)]
-        if not rest or any(not locks.is_held(root, job.runs[0].id) for job in rest):
+        if not rest or not all(any(locks.is_held(root, name) for name in job.names) for job in rest):
             return rest
         time.sleep(locks.PAUSE)
 

@@ -124,7 +124,7 @@ def train(
         report("progress", run.id, fraction)
 
     if apart is not None:
-        return multi_device.work(job, root, progress, apart, logger)
+        return multi_device.work(job, root, progress, logger, locked, apart)
     return training.work(job, root, progress, logger, locked)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +15,7 @@ from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress
 from actlab.errors import ActlabError, RunError, described
 from actlab.storage.files import DamagedError
-from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
-from actlab.studies.plan import Run
 
 
 def work(
@@ -74,8 +71,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     try:
         _train(job, root, progress, logger)
     except DamagedError as error:  # the damaged file is kept for inspection
-        for run in job.runs:
-            fail(run, str(error), root, progress)
+        job.fail(root, str(error), progress)
     except RunError as error:
         parts = _alone(job, str(error), root, progress)
     except ActlabError:
@@ -87,7 +83,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     except Exception as error:  # third-party activations, networks and callbacks may raise anything
         if len(job.runs) > 1 and is_out_of_memory(error):
             print(f"{len(job.runs)} runs in one stack do not fit into memory: trying half as many", flush=True)
-            parts = job.split(root, math.ceil(len(job.runs) / 2))
+            parts = job.halves(root)
         else:
             parts = _alone(job, described(error), root, progress)
     for part in parts:  # here the error, whose traceback holds the stack's tensors, has been freed
@@ -100,18 +96,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
 
 
-def fail(run: Run, reason: str, root: Path, progress: Progress) -> None:
-    """Record an unfinished run as failed."""
-    folder = RunFolder(root, run)
-    if not folder.finished:
-        folder.fail(reason)
-        progress(run, 1.0)
-
-
 def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
     """Record a run as failed; replace a stack by its members, to find out which of them fail."""
     if len(job.runs) == 1:
-        fail(job.runs[0], reason, root, progress)
+        job.fail(root, reason, progress)
         return []
     print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
     return job.split(root, 1)

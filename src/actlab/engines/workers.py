@@ -146,7 +146,7 @@ class Worker:
             self.pipe.send((function, args))
 
     def heard(self) -> tuple[Any, ...] | None:
-        """Return the next message of the worker, None if there is none yet; print the worker's output.
+        """Return the next message of the worker, None if it has not sent one yet; print the worker's output.
 
         Returns:
             ``("done", result)``, or the kind and content that the function reports.

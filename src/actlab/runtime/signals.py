@@ -50,7 +50,7 @@ def stopping() -> Iterator[None]:
 
 
 def tell(listener: Callable[[], None]) -> None:
-    """Report progress to ``listener`` from now on: calls of `check`, at most once in `EVERY` seconds."""
+    """Make `check` report progress to ``listener``, at most once in `EVERY` seconds."""
     global _listener
     _listener = listener
 

@@ -1,7 +1,7 @@
 """The stacks of a study that have begun: ``stacks/ID/stack.json`` stands beside a stack's checkpoint.
 
-A stack without a checkpoint binds nobody: its runs are arranged anew. A stack that was split, because it failed
-or did not fit into memory, names its parts; from then on its checkpoint counts no more.
+A stack without a checkpoint binds nobody: the next start arranges its runs. A stack that was split, because it
+failed or did not fit into memory, names its parts, and its checkpoint no longer counts.
 """
 
 from __future__ import annotations
