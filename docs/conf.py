@@ -37,7 +37,6 @@ html_css_files = ["site.css"]
 default_role = "any"  # `name` is a name of ours, or text
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["triton"]
 myst_heading_anchors = 3
 smartquotes = False  # "--smoke" stays as it is typed
 suppress_warnings = ["ref.any", "myst.xref_missing"]  # files of the repository are no pages

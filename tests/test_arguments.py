@@ -111,6 +111,7 @@ def test_arguments_without_a_name_are_checked_too():
     api: Any = actlab
     for wrong, message in [
         (lambda: api.load_study(), "load_study: study is missing"),
+        (lambda: api.create(), "create: spec is missing"),
         (lambda: api.load_study("demo", "gelu"), "load_study: too many arguments; allowed: study, "),
         (lambda: api.replace(nn.ReLU(), "relu", 3), "replace: new: expected text"),
     ]:

@@ -43,9 +43,7 @@ def imported():
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module)
-    # Wheels of torch with CUDA require triton, and `activations/kernels.py` does without it.
-    tops = {name.partition(".")[0] for name in found}
-    return tops - {"actlab", "triton"} - sys.stdlib_module_names
+    return {name.partition(".")[0] for name in found} - {"actlab"} - sys.stdlib_module_names
 
 
 def test_each_import_is_of_a_declared_dependency_and_each_dependency_is_imported():

@@ -84,10 +84,6 @@ def _bounded_above(x: Tensor) -> Tensor:
 def gate(x: Tensor, cdf: CDF) -> Tensor:
     """Return x·P(X ≤ x), with its limits at ±∞, in the shape and dtype of ``x``.
 
-    Args:
-        x: any shape.
-        cdf: elementwise function x → P(X ≤ x).
-
     >>> gate(torch.tensor([-1.0, 1.0]), cauchy_cdf).tolist()
     [-0.25, 0.75]
     >>> gate(torch.tensor([-math.inf, math.inf]), normal_cdf).tolist()

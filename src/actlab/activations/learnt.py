@@ -1,7 +1,4 @@
-"""Activations with parameters: GELU for any Gaussian, and slopes and Gaussians learnt per channel.
-
-Shapes: ``B`` batch, ``C`` channels.
-"""
+"""Activations with parameters: GELU for any Gaussian, and slopes and Gaussians learnt per channel."""
 
 from __future__ import annotations
 
@@ -21,16 +18,8 @@ from actlab.errors import ActlabError
 class GELU(nn.Module):
     """The activation x·Φ((x − μ)/σ), with μ and σ each fixed or learnt (P §2).
 
-    σ is learnt as log σ, so it stays positive. Channels are dim 1 of the input.
-
-    Args:
-        mu: μ, or its initial value.
-        sigma: σ > 0, or its initial value.
-        learnable: names of the learnt parameters, of ``"mu"`` and ``"sigma"``.
-        channels: values per learnt parameter: 1, shared by all elements, or C for inputs (B, C, …).
-
-    Raises:
-        ActlabError: ``sigma`` is not positive.
+    σ is learnt as log σ, so it stays positive. ``learnable`` holds "mu", "sigma" or both, whose initial values
+    are ``mu`` and ``sigma``; each has one value for all elements or one per channel, dim 1 of the input.
     """
 
     stochastic = False
@@ -120,19 +109,7 @@ class LazyPReLU(_PerChannel, nn.PReLU):
 
 
 def channel_count(unit: str, channels: int | None, per_channel: bool) -> int:
-    """Return the number of values per learnt parameter: ``channels``, or 1 when it is None.
-
-    Args:
-        unit: name of the activation, for messages.
-        channels: number of channels, or None.
-        per_channel: whether the number is inferred from the first input instead.
-
-    Raises:
-        ActlabError: ``channels`` is not positive or is combined with ``per_channel``.
-
-    >>> channel_count("prelu", None, per_channel=True), channel_count("prelu", 64, per_channel=False)
-    (1, 64)
-    """
+    """Return the number of values per learnt parameter: ``channels``, or 1 when it is None."""
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
             f"parameter 'channels' of {unit} must be positive and cannot be combined with 'per_channel', which "

@@ -69,12 +69,6 @@ def resolve(name: str) -> Any:
     """Return the object that ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
 
     A file is imported once per resolved path and content.
-
-    Raises:
-        ActlabError: the module, file or attribute does not exist, or the import fails (the cause is chained).
-
-    >>> resolve("torch.nn:ReLU")
-    <class 'torch.nn.modules.activation.ReLU'>
     """
     source, _, attribute = name.rpartition(":")
     module = _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
@@ -129,17 +123,8 @@ def _import_file(path: Path) -> types.ModuleType:
 def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Build a module from a module class, a function returning a module, or a function tensor → tensor.
 
-    Args:
-        label: name of the activation in messages.
-        target: the class or function.
-        params: keyword arguments of ``target``; a function tensor → tensor receives them at each call.
+    A function tensor → tensor receives ``params`` at each call. ``label`` names the activation in messages.
 
-    Raises:
-        ActlabError: a parameter is unknown, missing or of the wrong type, ``target`` is neither a module class
-            nor a function, or the call fails.
-
-    >>> module_from("hardtanh", nn.Hardtanh, {"max_val": 6.0})
-    Hardtanh(min_val=-1.0, max_val=6.0)
     >>> module_from("clip", lambda x, most: x.clamp(max=most), {"most": 1.0})(torch.tensor([0.0, 2.0])).tolist()
     [0.0, 1.0]
     """
@@ -163,16 +148,11 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """Return the parameters of a class or function by name, or None when it has no readable signature.
-
-    >>> list(parameters(nn.ELU))
-    ['alpha', 'inplace']
-    """
+    """Return the parameters of a class or function by name, or None when it has no readable signature."""
     try:
-        signature = inspect.signature(target)
+        return dict(inspect.signature(target).parameters)
     except ValueError:  # functions written in C
         return None
-    return dict(signature.parameters)
 
 
 def _check_params(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> list[str] | None:

@@ -30,7 +30,7 @@ class Entry:
 
     Attributes:
         name: the registry key.
-        build: class or function that returns a fresh module.
+        build: module class, or function that returns a fresh module.
         formula: value of the activation, as text.
         source: paper and section. ``P`` is the GELU paper, ``E`` the ELU paper.
         stochastic: whether the activation draws random numbers in training.
@@ -109,7 +109,6 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-@validated_but("spec")
 def _register_installed(name: str) -> None:
     """Register the activation that an installed package provides as an entry point of this name, if any."""
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
@@ -121,6 +120,7 @@ def _register_installed(name: str) -> None:
             )
 
 
+@validated_but("spec")
 def create(spec: Spec, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
@@ -152,11 +152,7 @@ def create(spec: Spec, **params: Any) -> nn.Module:
 
 
 def parse_spec(spec: Spec, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name in ``spec``, and its parameters overridden by ``params``.
-
-    Raises:
-        ActlabError: ``spec`` is neither a name nor a mapping with a name.
-    """
+    """Return the name in ``spec``, and its parameters overridden by ``params``."""
     spec = activation_spec(spec)
     given = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
     name = given.pop("name", None)

@@ -62,11 +62,10 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
     """Replace the modules of one activation in a model by another activation, in place.
 
     Each attribute or list element that holds the old activation receives a fresh module in the old module's
-    mode (training or evaluation), on the device and in the dtype of the nearest weights. A module held at
-    several places, such as one ReLU twice in an ``nn.Sequential``, becomes several modules; a module held once
-    and called several times stays one. Weights, buffers and modes of all other modules stay as they are; hooks
-    of replaced modules are dropped. Parameters of the new activation are not in an existing optimiser, so
-    replace first. Nothing is changed if an error is raised.
+    mode, on the device and in the dtype of the nearest weights. A module held at several places, such as one
+    ReLU twice in an ``nn.Sequential``, becomes several modules; a module held once and called several times
+    stays one. Other modules stay as they are; hooks of replaced modules are dropped. Parameters of the new
+    activation are not in an existing optimiser, so replace first. If an error is raised, nothing is changed.
 
     Without parameters, ``old`` stands for all modules of the class that it names or that ``create`` returns
     for it, except those that equal another registered activation. With parameters, or as a function, it stands
@@ -74,8 +73,8 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
 
     Functional calls, such as ``torch.relu(x)``, are code, which this function does not change. It lists those
     in the forward pass of ``example``, by name: for ``nn.LeakyReLU`` the calls of ``leaky_relu`` and
-    ``leaky_relu_`` of torch, its functional API and its tensors. The pass runs in evaluation mode without
-    gradients; calls on other branches and in compiled or scripted code are not seen.
+    ``leaky_relu_``. The pass runs in evaluation mode without gradients; calls on other branches and in compiled
+    or scripted code are not seen.
 
     actlab's stochastic activations draw from torch's generator here (seed it by ``torch.manual_seed``).
 
@@ -85,9 +84,6 @@ def replace(model: nn.Module, old: Activation, new: Activation, *, example: Any 
             or a function.
         new: the same; called once per place.
         example: an input of the model: a tensor, or a tuple of positional arguments.
-
-    Returns:
-        The paths of the replaced modules, and the functional calls.
 
     Raises:
         ActlabError: the model has no module of the old activation (the message names its activations), an
@@ -163,10 +159,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def _outermost(model: nn.Module, matches: Callable[[nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield path and module of each place that holds a matching module, without places inside such a module.
-
-    A place in a part of the model that has several paths has the first of them.
-    """
+    """Yield the first path and the module of each place with a matching module, not inside such a module."""
     seen: set[tuple[int, str]] = set()
     inside: str | None = None
     for path, module in model.named_modules(remove_duplicate=False):
@@ -224,7 +217,6 @@ class _Search(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Record the call, and make it."""
         path, module = self.running[-1]
         name = getattr(func, "__name__", "")
         if _is_named(name, self.kind) and type(module) is not self.kind:
@@ -232,11 +224,9 @@ class _Search(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def enter(self, path: str, module: nn.Module, args: object) -> None:
-        """Note that a module begins to run; a forward pre-hook."""
         self.running.append((path, module))
 
     def leave(self, *_: object) -> None:
-        """Note that the innermost module has ended; a forward hook."""
         self.running.pop()
 
 

@@ -10,9 +10,6 @@ The sources P and E are those of `actlab.activations.deterministic`. All activat
 from __future__ import annotations
 
 import math
-import os
-from functools import lru_cache
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -68,27 +65,6 @@ def _times(gradient: Tensor, kept: Tensor) -> Tensor:
     return gradient * kept
 
 
-def _kernels_for(x: Tensor) -> ModuleType | None:
-    """Return the Triton kernels if they support ``x`` (CUDA, no transform, not float64), else None."""
-    if not (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") or x.dtype == torch.float64:
-        return None
-    return None if _is_transformed(x) else _kernels()
-
-
-def _is_transformed(x: Tensor) -> bool:
-    """Whether ``torch.compile`` is tracing or a ``torch.func`` transform wraps ``x``."""
-    return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)
-
-
-@lru_cache
-def _kernels() -> ModuleType | None:
-    try:
-        from actlab.activations import kernels
-    except ImportError:
-        return None
-    return kernels
-
-
 class _Masked(torch.autograd.Function):
     """Returns the given product x·m as a function of x, with gradient m; a mask m takes one byte per element.
 
@@ -100,7 +76,8 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, masked: Tensor, kept: Tensor) -> Tensor:
-        return masked.clone() if _is_transformed(masked) else masked
+        transformed = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(masked)
+        return masked.clone() if transformed else masked
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
@@ -158,13 +135,9 @@ class SOI(nn.Module):
         """Return x·m in training, x·F(x) in evaluation."""
         if not self.training:
             return GATES[self.cdf](x, self.mu, self.sigma)
-        y: Tensor
-        if self.cdf == "normal" and (kernels := _kernels_for(x)):
-            y = kernels.soi(x, *self.uniform.position(x), self.mu, self.sigma)
-            return y
         with torch.no_grad():  # the mask has no gradient
             masked, kept = self.uniform.draw(_soi, x, self.cdf, self.mu, self.sigma)
-        y = _Masked.apply(x, masked, kept)  # type: ignore[no-untyped-call]
+        y: Tensor = _Masked.apply(x, masked, kept)  # type: ignore[no-untyped-call]
         return y
 
     def extra_repr(self) -> str:

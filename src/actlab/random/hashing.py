@@ -1,7 +1,4 @@
-"""Seeds and counter-based hashes, the source of all random numbers.
-
-Shapes: ``N`` elements, ``R`` runs.
-"""
+"""Seeds and counter-based hashes, the source of all random numbers."""
 
 from __future__ import annotations
 
@@ -24,23 +21,15 @@ def generator(seed: int, purpose: str, *position: int) -> torch.Generator:
 
 
 def key_words(seeds: Sequence[int]) -> Tensor:
-    """Return two int32 words per 63-bit seed, shape ``(2, R)``."""
+    """Return two int32 words for each of R 63-bit seeds, shape ``(2, R)``."""
     return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
 
 
 def hash_words(elements: Tensor, key: Tensor, second_key: Tensor) -> Tensor:
-    """Hash 32-bit words with two keys and full avalanche, in plain int32 tensor operations.
+    """Hash int32 counters with two broadcast int32 keys and full avalanche to uniform int32 words.
 
     Two rounds of multiply and xor-shift with the constants of Chris Wellons' ``lowbias32``. Each round starts
     by mixing in a key word, so that the sequences of two keys are not shifts of each other.
-
-    Args:
-        elements: int32 counters, shape ``(N,)``.
-        key: int32, broadcasts against ``elements``.
-        second_key: int32, broadcasts against ``elements``.
-
-    Returns:
-        int32 words, uniform over the full range, in the broadcast shape.
     """
     h = elements ^ key  # in place below: allocating a tensor per operation would cost more than the operation
     h.bitwise_xor_((h >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)

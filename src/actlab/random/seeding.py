@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch.utils.hooks import RemovableHandle
 
 from actlab.errors import ActlabError
 from actlab.random.hashing import seed_for
+
+if TYPE_CHECKING:
+    from actlab.random.streams import MemberStream, Stream
 
 
 def seed_generators(seed: int) -> None:
@@ -72,34 +75,15 @@ def own_generators(seed: int) -> Iterator[None]:
         before.restore()
 
 
-class Position(Protocol):
-    """The position of a run in its random numbers; see `actlab.random.streams`."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds of the run or runs."""
-
-    @property
-    def step(self) -> int | None:
-        """Number of the training step, or None when steps are not distinguished."""
-
-    def unit_seed(self, *site: int) -> int:
-        """Return the seed of the global generators at this position and site."""
-
-
 class Calls:
     """Counts the calls of a site within a training step, since a network may call one module several times."""
 
     _step: int | None = None
     _number = 0
 
-    def count(self, stream: Position) -> int:
-        """Count this call and return the number of earlier calls in the same training step.
-
-        Raises:
-            ActlabError: the call is within a backward pass, where a recomputed layer would draw other numbers.
-        """
-        if torch._C._current_graph_task_id() != -1:
+    def count(self, stream: Stream | MemberStream) -> int:
+        """Count this call and return the number of earlier calls in the same training step."""
+        if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
             raise ActlabError(
                 "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
             )
@@ -116,12 +100,10 @@ class SeedGlobal:
     as data loaders, draws as before. An activation that is also random in evaluation draws the same numbers in
     each evaluation batch.
 
-    Args:
-        stream: position of the run.
-        site: number of the activation in its network.
+    ``site`` is the number of the activation in its network.
     """
 
-    def __init__(self, stream: Position, site: int) -> None:
+    def __init__(self, stream: Stream | MemberStream, site: int) -> None:
         self.stream, self.site, self._calls = stream, site, Calls()
         self._before: list[Generators] = []
         self._handles: list[RemovableHandle] = []

@@ -31,11 +31,8 @@ Source = tuple[Tensor, Tensor, Tensor]
 class Stream:
     """The position in the random numbers of one run, or of the R runs of a stack.
 
-    All `Uniform` sites of a network share one stream; the task moves the stream before each training step.
-
-    Args:
-        seeds: the run's seed, or the R seeds of a stack; in a stack the first axis of tensors at the sites is
-            the run axis.
+    All `Uniform` sites of a network share one stream; the task moves the stream before each training step. With
+    a sequence of seeds, the first axis of tensors at the sites is the run axis.
     """
 
     def __init__(self, seeds: int | Sequence[int]) -> None:
@@ -56,13 +53,10 @@ class Stream:
         self.move(*self.position, slice_=self.slice, part=self.part)
 
     def move(self, *position: int, slice_: int = 0, part: tuple[int, int] | None = None) -> None:
-        """Move to a position, normally (epoch, batch of the epoch).
+        """Move to a position, normally (epoch, batch of the epoch); equal positions draw equal numbers.
 
-        Args:
-            position: any whole numbers; equal positions draw equal numbers.
-            slice_: index of this process's slice of the global batch.
-            part: number of samples of the global batch before the slice, and in it; None for slices of equal
-                size.
+        ``slice_`` is the index of this process's slice of the global batch, ``part`` the number of samples of
+        the global batch before the slice and in it, or None for slices of equal size.
         """
         self.position, self.slice, self.part = position, slice_, part or (slice_, 1)
         self.moves += 1
@@ -82,13 +76,9 @@ class Stream:
         """Return the seed of the global generators here, for activations that do not use `Uniform`."""
         return seed_for(self.seeds[0], "unit", *site, *self.position, self.slice)
 
-    def member(self, r: int) -> MemberStream:
-        """Return the stream of run ``r`` of a stack; it moves with this stream."""
-        return MemberStream(self, r)
-
 
 class MemberStream:
-    """The stream of one run within the `Stream` of a stack, for modules that are called once per run."""
+    """The stream of run ``r`` within the `Stream` of a stack, for modules that are called once per run."""
 
     def __init__(self, whole: Stream, r: int) -> None:
         self.whole, self.r = whole, r
@@ -96,17 +86,17 @@ class MemberStream:
 
     @property
     def part(self) -> tuple[int, int]:
-        """Number of samples of the global batch before this process's slice, and in it."""
+        """As in the whole stream."""
         return self.whole.part
 
     @property
     def step(self) -> int | None:
-        """Number of the training step, as in the whole stream."""
+        """As in the whole stream."""
         return self.whole.step
 
     @property
     def sites(self) -> int:
-        """Number of sites with keys."""
+        """As in the whole stream."""
         return self.whole.sites
 
     @property
@@ -160,32 +150,16 @@ class Uniform(nn.Module):
         """
         if self.stream is None:
             return function(None, x, *args)
-        keys, first = self.position(x)
-        elements = _elements(first, first + x.numel() // keys.shape[1], x.device)
-        return fused(function)((elements, keys[0], keys[1]), x, *args)
-
-    def position(self, x: Tensor) -> tuple[Tensor, int]:
-        """Return the keys of the next draw, and the offset of this process's slice in the global batch.
-
-        Without a stream the keys come from torch's own generator, for one run, and the offset is 0.
-
-        Args:
-            x: the input at this site, with the elements of this process for all R runs.
-
-        Returns:
-            Keys, int32 ``(2, R, 1)``, and the offset in elements, the same for every run.
-        """
-        if self.stream is None:
-            words = torch.randint(-(2**31), 2**31, (2, 1, 1), device=x.device)
-            return words.to(torch.int32), 0
         if self.site >= self.stream.sites or self.stream.keys.device != x.device:
             self.stream.reserve(max(self.site + 1, self.stream.sites), x.device)
-        before, size = self.stream.part
-        first = before * (x.numel() // len(self.stream.seeds)) // max(size, 1)
         keys = self.stream.keys[self.site]
         if again := self._calls.count(self.stream):
             keys = hash_words(keys, torch.tensor(again, dtype=torch.int32, device=keys.device), keys)
-        return keys, first
+        before, size = self.stream.part  # of the global batch
+        per_run = x.numel() // len(self.stream.seeds)
+        first = before * per_run // max(size, 1)
+        elements = _elements(first, first + per_run, x.device)
+        return fused(function)((elements, keys[0], keys[1]), x, *args)
 
 
 _counters: dict[torch.device, Tensor] = {}  # 0, 1, 2, … on each device, up to the largest end so far
@@ -202,12 +176,10 @@ def _elements(first: int, end: int, device: torch.device) -> Tensor:
 
 
 def uniform(source: Source | None, x: Tensor) -> Tensor:
-    """Return uniform float32 numbers in [0, 1) in the shape and on the device of ``x``.
+    """Return uniform float32 numbers in [0, 1) in the shape and on the device of ``x``, of shape ``(R, *)``.
 
-    Args:
-        source: element numbers ``(N,)`` and two keys ``(R, 1)``; the numbers are then multiples of 2⁻²⁴, below
-            ``p`` with probability ``p`` to 6e-8. None draws from torch's own generator.
-        x: shape ``(R, *)`` with N elements per run.
+    The numbers are multiples of 2⁻²⁴, below ``p`` with probability ``p`` to 6e-8; without a source they come
+    from torch's own generator.
     """
     if source is None:
         return torch.rand_like(x, dtype=torch.float32)
@@ -233,14 +205,11 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_masks() -> str | None:
-    """Fuse the functions that draw masks by ``torch.compile``, for long runs.
+    """Fuse the functions that draw masks by ``torch.compile``; return None, or one line on why that failed.
 
     Uniform numbers and dropout masks stay the same bit for bit. Stochastic activations compare the numbers with
     probabilities whose last bits may differ. On the CPU this needs a C++ compiler; without a compiler the plain
     functions stay in use.
-
-    Returns:
-        None, or one line on why compilation failed.
     """
     global _compiled
     if _compiled is not None:
@@ -273,11 +242,6 @@ def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:
             part.stream = stream
     for _, hook in seeded(module):
         hook.stream = stream
-
-
-def seeds_torch(module: nn.Module, recurse: bool = True) -> bool:
-    """Whether `SeedGlobal` hooks seed torch's generator for a module or, with ``recurse``, a submodule."""
-    return any(recurse or part is module for part, _ in seeded(module))
 
 
 def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:

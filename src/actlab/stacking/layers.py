@@ -86,7 +86,7 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
     """Return whether one member serves all runs: elementwise, equal settings, random only through `Uniform`."""
     first = members[0]
-    if not activations.is_elementwise(first) or streams.seeds_torch(first):
+    if not activations.is_elementwise(first) or streams.seeded(first):
         return False
     return all(_settings(m) == _settings(first) for m in members)
 
@@ -212,7 +212,7 @@ class PerMember(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         for r, member in enumerate(members):
-            streams.attach_like(member, stream.member(r))
+            streams.attach_like(member, streams.MemberStream(stream, r))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Map ``(R, B, *)`` to ``(R, B, *)``; each member gets a copy of its inputs, which it may overwrite."""
@@ -238,7 +238,7 @@ def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str |
         return None
     form = form_of(network)
     if form is stacked_sequential or form is walked:
-        if streams.seeds_torch(network, recurse=False):
+        if any(part is network for part, _ in streams.seeded(network)):
             name = type(network).__name__
             return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"
         reasons = (reason_against(child, units) for child in network.children())
