@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from actlab.cli.commands import COMMANDS, FITS, RESUMED, USAGE
-from actlab.cli.environment import ReaderGoneError, check_variables, printing
+from actlab.cli.environment import ReaderGoneError, printing
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.runtime.signals import Stopped, check, stopping
 
@@ -33,7 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         with stopping(), printing() as nobody_reads:
-            check_variables()
             if argv is None:
                 _make_folder_importable()
             return _run_guarded(args, nobody_reads)

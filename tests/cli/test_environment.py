@@ -44,16 +44,6 @@ def test_without_standard_output_a_command_runs(monkeypatch):
     sys.stdout.close()
 
 
-@pytest.mark.parametrize("text", ["x", "", "1.5"])
-def test_a_date_that_libraries_cannot_read_is_one_line(cli, monkeypatch, text):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
-    code, _, err = cli("--version")
-    assert (code, err.count("\n")) == (2, 1)
-    assert f"SOURCE_DATE_EPOCH={text!r}" in err
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert cli("--version").code == 0
-
-
 @pytest.mark.parametrize("named", ["nope", "svg"])
 def test_an_unknown_backend_of_matplotlib_does_not_matter(programs, named):
     environment = {**os.environ, "MPLBACKEND": named}

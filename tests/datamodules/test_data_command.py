@@ -98,8 +98,7 @@ def test_missing_files_of_timit_are_named(cli, tmp_path):
 
 def test_fetch_puts_files_where_it_says(cli, monkeypatch):
     asked = []
-    fetched = DATA["twitter_pos"]._replace(fetch=lambda folder: asked.append(folder) or [Path(folder, "a")])
-    monkeypatch.setitem(DATA, "twitter_pos", fetched)
+    monkeypatch.setattr(twitter_pos, "fetch", lambda folder: asked.append(folder) or [Path(folder, "a")])
     assert cli("data", "fetch", "twitter_pos").out == f"{twitter_pos.FOLDER}/a\n"
     assert cli("data", "fetch", "twitter_pos", "--folder", "there").out == "there/a\n"
     assert asked == [twitter_pos.FOLDER, "there"]

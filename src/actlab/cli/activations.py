@@ -16,11 +16,7 @@ from actlab.reports.units import plot_units
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the table of activations, or plot them to the file given by ``--plot``.
-
-    Raises:
-        ActlabError: for unknown arguments or an unsupported image format.
-    """
+    """Print the table of activations, or plot them to the file given by ``--plot``."""
     args = parser().parse_args(argv)
     if args.plot is not None:
         print(plot_units(args.plot))
@@ -49,16 +45,14 @@ def unit_table() -> Table:
     table.columns[0].no_wrap = True
     for name in names():
         unit = entry(name)
-        table.add_row(name, unit.formula, _parameters(name), "yes" if unit.stochastic else "no", unit.source)
+        parameters = ", ".join(map(_with_default, unit.parameters.items()))
+        table.add_row(name, unit.formula, parameters, "yes" if unit.stochastic else "no", unit.source)
     return table
 
 
-def _parameters(name: str) -> str:
-    defaults = entry(name).parameters
-    return ", ".join(
-        key if v is inspect.Parameter.empty else f"{key}={_short(v)}" for key, v in defaults.items()
-    )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _with_default(parameter: tuple[str, object]) -> str:
+    """Return a parameter as ``name=default``, or its name alone."""
+    name, default = parameter
+    if default is inspect.Parameter.empty:
+        return name
+    return f"{name}={default:.4g}" if isinstance(default, float) else f"{name}={default}"

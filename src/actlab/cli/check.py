@@ -34,23 +34,12 @@ def parser() -> Parser:
             "actlab check '{name: elu, alpha: 0.5}'",
         ],
     )
-    found.add_argument(
-        "activation",
-        metavar="NAME",
-        help=ACTIVATION_FORMS,
-    )
+    found.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
     return found
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table, measured in a child process: code of the activation may end it.
-
-    Returns:
-        0; 1 if the activation violates a requirement.
-
-    Raises:
-        ActlabError: if the activation cannot be created, or ends the process.
-    """
+    """Print the table, measured in a child process, which the activation may end; return 1 if it fails."""
     given = parser().parse_args(argv).activation
     spec = activation(given)
     found: list[properties.Property] = []

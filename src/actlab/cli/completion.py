@@ -29,11 +29,7 @@ _TRAINER = (
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the completion script of a shell.
-
-    Raises:
-        ActlabError: for unknown arguments.
-    """
+    """Print the completion script of a shell."""
     print(shtab.complete(everything(), parser().parse_args(argv).shell))
 
 

@@ -18,40 +18,30 @@ from actlab.storage.files import cache_folder
 
 
 class DataSet(NamedTuple):
-    """A dataset of the papers.
-
-    Args:
-        what: short description.
-        source: origin of the data.
-        get: how to get the data; continues a sentence that begins with the dataset's name.
-        check: function that checks the copy in a folder.
-        fetch: function that downloads the data to a folder and returns its files; None if the hub provides the
-            data or it cannot be downloaded.
-    """
+    """A dataset of the papers."""
 
     what: str
     source: str
-    get: str
-    check: Callable[[str], Report]
-    fetch: Callable[[str], list[Path]] | None = None
+    get: str  # how to get the data; continues a sentence that begins with the dataset's name
+    check: Callable[[str], Report]  # of the copy in a folder
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run ``actlab data``.
-
-    Raises:
-        ActlabError: for bad input, a failed download, or an incomplete or damaged copy.
-    """
+    """Run ``actlab data``."""
     args = parser().parse_args(argv)
     if args.command == "list":
-        show()
+        for name, data in DATA.items():
+            print(f"{name}: {data.what}, from {data.source}\n    {data.get}")
+        print(f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true.")
         return
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
-    if args.command == "fetch":
-        fetch(args.name, args.folder)
-    else:
+    if args.command == "check":
         check(args.name, args.folder)
+    elif args.name == "twitter_pos":
+        print(*twitter_pos.fetch(args.folder), sep="\n")
+    else:
+        raise ActlabError(f"this command cannot fetch {args.name}: it {DATA[args.name].get}")
 
 
 def parser() -> Parser:
@@ -65,43 +55,20 @@ def parser() -> Parser:
     commands.add_parser("list", help="list the datasets, their sources and how to get them")
     one = commands.add_parser("fetch", help="download a dataset and check its digests", description=FETCH)
     one.add_argument("name", metavar="NAME", help=", ".join(DATA))
-    one.add_argument("--folder", metavar="DIR", help=f"default: {twitter_pos.FOLDER} for twitter_pos")
+    one.add_argument(
+        "--folder",
+        metavar="DIR",
+        default=twitter_pos.FOLDER,
+        help=f"default: {twitter_pos.FOLDER} for twitter_pos",
+    )
     other = commands.add_parser("check", help="count the samples of a copy, and report what is damaged")
     other.add_argument("name", metavar="NAME", help=", ".join(DATA))
     other.add_argument("folder", metavar="DIR", help="the folder that data.dataset names, or a hub id")
     return top
 
 
-def show() -> None:
-    """Print the datasets, their sources and how to get them."""
-    for name, data in DATA.items():
-        print(f"{name}: {data.what}, from {data.source}\n    {data.get}")
-    print(f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true.")
-
-
-def fetch(name: str, folder: str | None) -> None:
-    """Download a dataset and print the paths of its files.
-
-    Args:
-        name: name of the dataset.
-        folder: target folder; None for the default.
-
-    Raises:
-        ActlabError: if this command cannot download the dataset, or the download fails.
-    """
-    get = DATA[name].fetch
-    if get is None:
-        raise ActlabError(f"this command cannot fetch {name}: it {DATA[name].get}")
-    for path in get(folder or twitter_pos.FOLDER):
-        print(path)
-
-
 def check(name: str, folder: str) -> None:
-    """Check a copy of a dataset and print the number of its samples.
-
-    Raises:
-        ActlabError: if the copy is incomplete or damaged.
-    """
+    """Check a copy of a dataset and print the number of its samples."""
     found = DATA[name].check(folder)
     print(", ".join(f"{part} {number:,}" for part, number in found.counts.items()))
     for problem in found.problems:
@@ -192,7 +159,6 @@ DATA = {
         "github.com/brendano/ark-tweet-nlp",
         "is downloaded by: actlab data fetch twitter_pos",
         _check_twitter_pos,
-        twitter_pos.fetch,
     ),
     "timit": DataSet(
         "6,300 spoken sentences with their phones",

@@ -19,25 +19,17 @@ from actlab.studies.plan import Run, Study
 if TYPE_CHECKING:
     from actlab.engines.workers import Inline, Worker
 
-UNKNOWN = "no time estimate: the model is not an actlab task, or the size of the data is unknown"
-
 
 class NoEstimateError(ActlabError):
     """No run can be trained, or the number of updates is unknown."""
 
 
 class Timing(NamedTuple):
-    """Timed updates of a study.
-
-    Args:
-        study: the study, or one of its stages.
-        seconds: seconds per update, by canonical grid point without tuned keys.
-        updates: updates per epoch.
-    """
+    """Timed updates of a study, or of one of its stages."""
 
     study: Study
-    seconds: Mapping[str, float]
-    updates: int
+    seconds: Mapping[str, float]  # of an update, by canonical grid point without tuned keys
+    updates: int  # per epoch
 
     def of(self, runs: Sequence[Run]) -> float:
         """Return the seconds that runs take one by one, for updates only; 0 for a run that was not timed."""
@@ -46,17 +38,7 @@ class Timing(NamedTuple):
 
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
-    """Time updates of each grid point.
-
-    Args:
-        study: a study, or a stage of one.
-        todo: runs of the study, at least one.
-        helper: the process that calls the study's code.
-        rounds: how often to time each grid point.
-
-    Raises:
-        NoEstimateError: if no run can be trained, or the number of updates is unknown.
-    """
+    """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
     faults = faults_of(todo, helper, hints=False)
     able = [run for run in todo if run.id not in faults]
     if not able:
@@ -69,22 +51,14 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     }
     updates = helper.call(updates_of, able[0])
     if not seconds or updates is None:
-        raise NoEstimateError(UNKNOWN)
+        raise NoEstimateError(
+            "no time estimate: the model is not an actlab task, or the size of the data is unknown"
+        )
     return Timing(study, seconds, updates)
 
 
 def remaining(study: Study, root: Path, helper: Worker | Inline, rounds: int) -> float:
-    """Return the seconds that the unfinished runs of all stages take one by one, for updates only.
-
-    Args:
-        study: the study with all its stages.
-        root: the study's folder.
-        helper: the process that calls the study's code.
-        rounds: how often to time each grid point.
-
-    Raises:
-        NoEstimateError: if no run can be trained, or the number of updates is unknown.
-    """
+    """Return the seconds that the unfinished runs of all stages take one by one, for updates only."""
     ready = stages.opened(study, root, False)
     todo = [run for run in ready[-1].runs() if not RunFolder(root, run).finished]
     later = study.stages[len(ready) :]

@@ -10,9 +10,8 @@
 
 The digest covers the part of the resolved config that changes the numbers (`actlab.config.identity`), without
 the length of training. The same command therefore finds its folder to resume with ``--ckpt_path last``, and
-another activation, seed or network gets its own folder. Changes of data and code are detected by comparison
-with the checkpoint, not by the digest. A second fit from scratch gets the folder ``…-1`` and so on, so no
-checkpoint is overwritten.
+another activation, seed or network gets its own folder. A second fit from scratch gets the folder ``…-1`` and
+so on, so no checkpoint is overwritten.
 """
 
 from __future__ import annotations
@@ -35,20 +34,14 @@ _NOT_TRAINED = (
 )
 
 
-def _only_writes(callback: Mapping[str, Any]) -> bool:
-    return str(callback.get("class_path")).endswith("Checkpoint")
-
-
 def name_of(config: Mapping[str, Any]) -> str:
-    """Return the name of a run's folder, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
+    """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
 
     For a model without activation, the name starts with the model's class.
-
-    Args:
-        config: resolved config as plain values.
     """
     trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
-    trainer["callbacks"] = [c for c in trainer.get("callbacks") or () if not _only_writes(c)]
+    callbacks = trainer.get("callbacks") or ()
+    trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]
     trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
     digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
     unit = (config["model"].get("init_args") or {}).get("activation")
@@ -65,13 +58,9 @@ def _label(value: Any) -> str:
 
 
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
-    """Return the folder to resume in, or a new folder without checkpoints; never overwrite a checkpoint.
+    """Return the folder to resume a run in, or a new one, so that no checkpoint is overwritten.
 
-    Args:
-        root: folder of all fits of a config.
-        name: name of the run.
-        resumed: checkpoint to resume from: ``last`` or ``best`` of the newest run with this name, or a path.
-            None starts from scratch.
+    ``resumed`` is a checkpoint, ``last`` or ``best`` of the newest run with this name, or None.
     """
     used = list(_used_folders(root, name))
     if resumed in ("last", "best"):
@@ -101,15 +90,7 @@ def _used_folders(root: Path, name: str) -> Iterator[Path]:
 
 
 def checkpoint_in(folder: Path, which: str) -> Path:
-    """Return the newest ``last`` checkpoint of a run, or the ``best`` checkpoint recorded in it.
-
-    Args:
-        folder: the run's folder.
-        which: ``last`` or ``best``.
-
-    Raises:
-        ActlabError: if there is no such checkpoint.
-    """
+    """Return the newest ``last`` checkpoint of a run, or the ``best`` one that is recorded in it."""
     lasts = sorted(folder.glob("checkpoints/last*.ckpt"), key=lambda path: path.stat().st_mtime)
     if not lasts:
         raise ActlabError(

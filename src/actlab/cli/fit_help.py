@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from actlab.config.keys import class_of
@@ -64,11 +64,7 @@ def main(args: Sequence[str]) -> None:
 
 
 def show(command: str, options: Sequence[Option]) -> str | None:
-    """Print the help that the options ask for, or return the word for which LightningCLI prints it.
-
-    Raises:
-        ActlabError: for an unknown part or class.
-    """
+    """Print the help that the options ask for, or return the word for which LightningCLI prints it."""
     from actlab.cli.arguments import Words
     from actlab.config.parsing import parser_of
 
@@ -100,11 +96,7 @@ def brief(command: str) -> str:
     return _BRIEF.format(
         command=command,
         what=_WHAT[command],
-        configs=_list("Configs", names_in("configs")),
-        units=_list("Activations", activations.names()),
+        configs=fill(f"Configs: {', '.join(names_in('configs'))}.", 110, subsequent_indent="  "),
+        units=fill(f"Activations: {', '.join(activations.names())}.", 110, subsequent_indent="  "),
         more="" if command == "fit" else " --ckpt_path FILE",
     )
-
-
-def _list(title: str, names: Sequence[str]) -> str:
-    return textwrap.fill(f"{title}: {', '.join(names)}.", 110, subsequent_indent="  ")

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import pydoc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,14 @@ class Loggers:
     """Factory of loggers: one per run, named after the run, grouped by study, with the run's config.
 
     It holds only plain values, so that it can be sent to worker processes.
-
-    Args:
-        path: importable path of the logger class.
-        group: name of the study.
-        root: the study's folder.
-        tags: tags of the study; the run's activation is added.
-        modes: ``min`` or ``max`` by metric, from `actlab.studies.plan.Study`.
-        texts: text of grid values whose labels are ambiguous, such as ``a.py:Unit``, keyed by `canonical`.
     """
 
-    path: str
-    group: str
+    path: str  # of the logger's class
+    group: str  # the study's name
     root: Path
-    tags: tuple[str, ...] = ()
-    modes: Mapping[str, str] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...]
+    modes: Mapping[str, str]  # `min` or `max` by metric
+    texts: Mapping[str, str]  # of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Unit`
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
@@ -72,16 +64,7 @@ class Loggers:
 
 
 def logger_factory(name: str | None, study: Study, root: Path) -> Loggers | None:
-    """Return a factory of loggers for the runs of a study; None without a class.
-
-    Args:
-        name: one of `NAMES`, the importable path of another logger class, or None.
-        study: the study.
-        root: the study's folder.
-
-    Raises:
-        ActlabError: if ``name`` is not a Lightning logger class, or its package is not installed.
-    """
+    """Return a factory of loggers for the runs of a study: one of `NAMES`, or any class by its import path."""
     if name is None:
         return None
     from pytorch_lightning.loggers import Logger, TensorBoardLogger

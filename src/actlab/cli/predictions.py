@@ -1,7 +1,4 @@
-"""Write predictions to a table with one row per sample.
-
-Shapes: ``B`` batch size.
-"""
+"""Write predictions to a table with one row per sample."""
 
 from __future__ import annotations
 
@@ -24,9 +21,6 @@ class PredictionTable(BasePredictionWriter):
 
     The columns are ``index``, predictions and ``label``. Prediction columns are named after the model's
     attribute ``prediction``, such as ``probability_0`` …, or ``output`` if it has none.
-
-    Args:
-        path: path of the file; an existing file is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,11 +29,7 @@ class PredictionTable(BasePredictionWriter):
         self.parts: list[pd.DataFrame] = []
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Reset the table.
-
-        Raises:
-            ActlabError: if the Trainer uses several devices.
-        """
+        """Reset the table."""
         if trainer.world_size > 1:
             raise ActlabError(f"predict on one device, not {trainer.world_size}: give --trainer.devices 1")
         self.parts = []
@@ -54,11 +44,7 @@ class PredictionTable(BasePredictionWriter):
         batch_idx: int,
         dataloader_idx: int,
     ) -> None:
-        """Append the rows of a batch.
-
-        Raises:
-            ActlabError: for several data loaders, or predictions that are not a tensor.
-        """
+        """Append the rows of a batch."""
         if dataloader_idx > 0:
             raise ActlabError("predictions of several dataloaders do not fit one table: give one dataloader")
         name = str(getattr(pl_module, "prediction", "output"))
@@ -75,17 +61,10 @@ class PredictionTable(BasePredictionWriter):
 
 
 def rows(prediction: Any, batch: Any, name: str, index: Sequence[int] | int) -> pd.DataFrame:
-    """Return the rows of a batch.
+    """Return the rows of a batch of ``B`` samples.
 
-    Args:
-        prediction: tensor of shape ``(B, …)``.
-        batch: batch; if it is a tuple or list whose second item is a tensor of shape ``(B, …)``, this is the
-            label.
-        name: name of the prediction columns.
-        index: index of each sample in the dataset, or of the first sample.
-
-    Raises:
-        ActlabError: if the prediction is not a tensor with a batch dimension.
+    The prediction has shape ``(B, …)``. A second item of the batch that is a tensor of ``B`` rows is the label.
+    ``index`` is that of each sample in the dataset, or of the first one.
     """
     if not isinstance(prediction, Tensor) or prediction.dim() == 0:
         raise ActlabError(

@@ -14,12 +14,7 @@ from actlab.reports.pages import index
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write the page about all studies and its forest plots, and print their paths.
-
-    Raises:
-        ActlabError: for unknown arguments, if no study in the folder has a table, or for a figure that is
-            higher than a page of a paper.
-    """
+    """Write the page about all studies and its forest plots, and print their paths."""
     args = parser().parse_args(argv)
     runs, paper = args.runs_dir, paper_of(args)
     found = scoreboard.read(runs)

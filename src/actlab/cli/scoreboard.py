@@ -79,14 +79,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab scoreboard``.
-
-    Returns:
-        0, or 1 if runs failed.
-
-    Raises:
-        ActlabError: for bad input, or if no task has its data.
-    """
+    """Run ``actlab scoreboard``; return 1 if runs failed."""
     args = parser().parse_args(argv)
     runs = args.runs_dir or Path("runs") / f"scoreboard-{args.budget}"
     data = folders(args.data)
@@ -120,16 +113,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(budget: str, activations: Sequence[Any], data: Mapping[str, str]) -> list[Study]:
-    """Return the studies of a budget; their seeds are those of the budget.
-
-    Args:
-        budget: one of `BUDGETS`.
-        activations: the user's activations.
-        data: folder or hub id of datasets, by name.
-
-    Raises:
-        ActlabError: if no task of the budget has its data.
-    """
+    """Return the studies of a budget, with its seeds; ``data`` has the folder or hub id of datasets by name."""
     if budget == "minutes":
         return [replace(minutes(name, activations), more_seeds="") for name in TASKS]
     make, left_out = (hours, _DAYS) if budget == "hours" else (paper, ())
@@ -160,14 +144,7 @@ def tell_time(studies: Sequence[Study], runs: Path, worker: Worker) -> None:
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:
-    """Return the folder of each dataset by name.
-
-    Args:
-        given: values of ``--data``, each ``NAME=FOLDER``.
-
-    Raises:
-        ActlabError: for a malformed value or an unknown name.
-    """
+    """Return the folder of each dataset by name, from the values of ``--data``."""
     found = {}
     for text in given:
         name, equals, folder = text.partition("=")
@@ -218,11 +195,9 @@ def _shortened(brief: Study, how: str, note: str) -> Study:
 
 
 def _without_published(figure: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a figure without published curves, their axis limits and its caption."""
-    theirs = ("published", "ylim", "caption")
-    panels = [{k: v for k, v in panel.items() if k not in theirs} for panel in figure.get("panels", ())]
-    own = {key: value for key, value in figure.items() if key not in theirs}
-    return {**own, "panels": panels} if panels else own
+    """Return a figure, or a panel of one, without published curves, their axis limits and its caption."""
+    own = {key: value for key, value in figure.items() if key not in ("published", "ylim", "caption")}
+    return {**own, "panels": [*map(_without_published, own["panels"])]} if own.get("panels") else own
 
 
 def paper(name: str, activations: Sequence[Any], dataset: str) -> Study:

@@ -28,9 +28,6 @@ from actlab.studies.states import FAILED
 if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
 
-ENGINES = ("auto", "sequential")
-
-
 COMMANDS = {
     "new": "write a study file with a comment on each key",
     "plan": "list the runs; import no third-party code, except with --time or for a number in --set",
@@ -161,7 +158,7 @@ def _add_run_options(sub: ArgumentParser) -> None:
     sub.add_argument("--html", action="store_true", help="also draw the figures and write an HTML page")
     sub.add_argument(
         "--engine",
-        choices=ENGINES,
+        choices=("auto", "sequential"),
         default="auto",
         help="auto: stack compatible runs, report the others",
     )
@@ -207,9 +204,6 @@ def _add_run_options(sub: ArgumentParser) -> None:
 def shard(text: str) -> Shard:
     """Return a share of the jobs from ``I/N``.
 
-    Raises:
-        ActlabError: for another text.
-
     >>> shard("0/4")
     Shard(part=0, of=4)
     """
@@ -220,14 +214,7 @@ def shard(text: str) -> Shard:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``actlab study``.
-
-    Returns:
-        0, or 1 if ``run`` had failed runs or probes.
-
-    Raises:
-        ActlabError: for bad input.
-    """
+    """Run ``actlab study``; return 1 if ``run`` had failed runs or probes."""
     args = parser().parse_args(argv)
     if args.command == "schema":
         print(schema.json_schema(), end="")
@@ -280,11 +267,7 @@ def _show(study: Study, root: Path, args: Namespace) -> None:
 
 
 def _cluster(args: Namespace) -> AbstractContextManager[Cluster | None]:
-    """Return the context of the cluster that the arguments name; of None without one.
-
-    Raises:
-        ActlabError: if options of a cluster are given without one.
-    """
+    """Return the context of the cluster that the arguments name; of None without one."""
     given = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
     if args.cluster is not None:
         from actlab.engines.cluster import Options, connected  # imported lazily: loads torch

@@ -36,16 +36,21 @@ class Item(NamedTuple):
 
 
 def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: str) -> None:
-    """List what can be deleted in a study's folder, and delete items of some kinds if ``sure``.
-
-    Raises:
-        ActlabError: if runs outside the plan are to be deleted, but the plan is not that of the folder.
-    """
+    """List what can be deleted in a study's folder, and delete items of some kinds if ``sure``."""
     ready = stages.opened(study, root, False)
     planned = {run.id: run for stage in ready for run in stage.runs()}
     found = [*_found(root, planned)]
     if OTHERS in kinds and any(item.kind == OTHERS for item in found):
-        _check_plan(study, root, len(ready), planned)
+        if len(ready) < len(study.stages):
+            stage = study.stages[len(ready)].name
+            raise ActlabError(
+                f"--others: the runs of stage {stage} are not known before it opens: run it first"
+            )
+        if not any((root / name).exists() for name in planned):
+            raise ActlabError(
+                f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of "
+                "the command that trained them, or delete the folder yourself"
+            )
     for kind, meaning in _MEANING.items():
         if items := [item for item in found if item.kind == kind]:
             print(f"{kind} ({meaning}): {_in_words(items)}", end="")
@@ -79,18 +84,6 @@ def _found(root: Path, planned: Mapping[str, Run]) -> Iterator[Item]:
         name = path.parent.name
         if _RUN.fullmatch(name) and name not in planned:
             yield Item(OTHERS, path.parent, (name,))
-
-
-def _check_plan(study: Study, root: Path, opened: int, planned: Mapping[str, Run]) -> None:
-    """Raise an ActlabError if the plan is incomplete, or contains no run of the folder."""
-    if opened < len(study.stages):
-        stage = study.stages[opened].name
-        raise ActlabError(f"--others: the runs of stage {stage} are not known before it opens: run it first")
-    if not any((root / name).exists() for name in planned):
-        raise ActlabError(
-            f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of the "
-            "command that trained them, or delete the folder yourself"
-        )
 
 
 def _delete(items: Sequence[Item], root: Path, planned: Mapping[str, Run]) -> list[Path]:

@@ -50,22 +50,13 @@ figures:
 
 
 def write(path: Path, like: str | None) -> None:
-    """Write a study file with comments.
-
-    Args:
-        path: the new file; its name names the study.
-        like: name of a study that ships with actlab, whose runs the file repeats; None for a small example.
-
-    Raises:
-        ActlabError: if the file exists, cannot be written, has a name that no study may have, or would share
-            its folder of runs with a study that ships with actlab.
-    """
+    """Write a study file with comments: the runs of a study that ships with actlab, or an example."""
     if path.suffix not in (".yaml", ".yml"):
         raise ActlabError(f"{path}: give a file name that ends in .yaml")
     check_name(path.stem)
     if path.stem in names_in(STUDIES):
         raise ActlabError(f"{path}: {path.stem} is a study that ships with actlab; give another name")
-    text = commented(EXAMPLE if like is None else _shipped(like), [*_header(path, like)])
+    text = commented(EXAMPLE if like is None else _shipped(like), _header(path, like))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -96,13 +87,8 @@ def _shipped(name: str) -> str:
     return re.sub(r"\.\./(\w+)\.yaml", r"\1", "".join([*kept, *lines[opening:]]))
 
 
-def commented(text: str, header: Iterable[str] = ()) -> str:
-    """Return the text of a study file with the schema's description above each key of the top level.
-
-    Args:
-        text: a study file.
-        header: lines to write as comments at its beginning.
-    """
+def commented(text: str, header: Iterable[str]) -> str:
+    """Return the text of a study file with the schema's description above each key of the top level."""
     values, whole = parse(text), schema.File.model_json_schema()
     keys: Mapping[str, Any] = whole["properties"]
     lines = [f"# {line}".rstrip() for line in header]

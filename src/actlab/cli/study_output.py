@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def detection(study: Study, root: Path, stage: str | None, size: float) -> list[str]:
-    """Return how many pairs a difference needs, a line for each verdict; see `actlab.analysis.verdict.needs`.
-
-    Raises:
-        ActlabError: for a size that is not above 0, or without finished runs.
-    """
+    """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
     from actlab.analysis import verdict
 
     if not 0 < size < math.inf:
@@ -43,10 +39,7 @@ def detection(study: Study, root: Path, stage: str | None, size: float) -> list[
 def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None:
     """Print the command that trains enough seeds for a verdict, if there are too few, with its estimated time.
 
-    Args:
-        shown: results of the study.
-        words: words of the command that was run.
-        reference: what it gave as ``--reference``; without it, GELU is suggested if the study compares it.
+    Without a ``--reference`` in the words of the command, GELU is suggested if the study compares it.
     """
     from actlab.analysis import comparison, verdict
     from actlab.reports.notes import duration
@@ -86,11 +79,7 @@ def add_paper_options(sub: ArgumentParser) -> None:
 
 
 def paper_of(args: Namespace) -> Paper | None:
-    """Return the width and font that the options of `add_paper_options` give; None without ``--paper``.
-
-    Raises:
-        ActlabError: for a font without ``--paper``.
-    """
+    """Return the width and font that the options of `add_paper_options` give; None without ``--paper``."""
     if args.paper is None:
         if args.font:
             raise ActlabError(f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too")
@@ -111,13 +100,7 @@ def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
 
 
 def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
-    """Log the table, figures and curves of the activations to W&B.
-
-    Args:
-        shown: results to log.
-        folder: folder of the results.
-        written: files written to the folder; the PNG files are logged as figures.
-    """
+    """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
     from actlab.reports import tables, units, wandb
 
     found = [run.unit for run in shown.runs if run.unit]
@@ -130,11 +113,7 @@ def publish(shown: Results, folder: Path, written: Iterable[Path]) -> None:
 
 
 def dashboards(shown: Results, entity: str, project: str) -> None:
-    """Create a W&B workspace and report of a study; without an account, print what to do.
-
-    Raises:
-        ActlabError: if wandb-workspaces is not installed.
-    """
+    """Create a W&B workspace and report of a study; without an account, print what to do."""
     from actlab.reports import table_files
     from actlab.reports.wandb import default_entity, mode
 
@@ -154,21 +133,20 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
         print(
             "Nothing was created, because no W&B account is set up: run `wandb login` and repeat the command."
         )
-        print(_offline(shown.root))
+        if any(shown.root.glob("wandb/offline-run-*")):
+            print(
+                f"Runs that were logged offline: `wandb sync {shown.root}/wandb/offline-run-*` uploads them, "
+                f"`wandb leet {shown.root}/wandb` shows them in the terminal."
+            )
+        else:
+            print(
+                f"{shown.root} has no runs that were logged offline: `actlab study run FILE --logger wandb` "
+                "logs runs."
+            )
         return
     table = table_files.to_markdown(shown) if shown.results else ""
     for address in workspaces.create(study, table, entity or default_entity(), project):
         print(address)
-
-
-def _offline(root: Path) -> str:
-    """Return what can be done with the runs that were logged offline."""
-    if not any(root.glob("wandb/offline-run-*")):
-        return f"{root} has no runs that were logged offline: `actlab study run FILE --logger wandb` logs runs."
-    return (
-        f"Runs that were logged offline: `wandb sync {root}/wandb/offline-run-*` uploads them, "
-        f"`wandb leet {root}/wandb` shows them in the terminal."
-    )
 
 
 def folder_of(study: Study, root: Path, stage: str | None) -> Path:

@@ -30,14 +30,7 @@ States = Mapping[str, State]  # by run id
 
 
 def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) -> None:
-    """Print the runs with their states and the remaining work.
-
-    Args:
-        study: the study.
-        root: the study's folder.
-        timed: whether to time updates and estimate the remaining time.
-        only: name of the only stage to list; None for all open stages.
-    """
+    """Print the runs of all open stages or ``only`` of one, with their states and the remaining work."""
     ready = stages.opened(study, root) if only is None else stages.until(study, root, only)[-1:]
     runs = [r for stage in ready for r in stage.runs()]
     states = states_of(runs, root)
@@ -76,13 +69,7 @@ def in_words(state: State, run: Run) -> str:
 
 
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
-    """Yield a line about each stage that has not opened, and one if it already has finished runs.
-
-    Args:
-        study: the study as described by its file.
-        root: the study's folder.
-        ready: the stages that have opened.
-    """
+    """Yield a line about each stage that has not opened, and one if it already has finished runs."""
     for stage in study.stages[len(ready) :]:
         points = len(groups(ready[0]))
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
@@ -106,11 +93,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
 def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
     """Print how many runs of each stage are in which state, and what to do next; change nothing.
 
-    Args:
-        study: the study.
-        root: the study's folder.
-        again: the command that trains the unfinished runs.
-        only: name of the only stage to show; None for all stages.
+    ``again`` is the command that trains the unfinished runs.
     """
     ready = stages.opened(study, root, False) if only is None else stages.until(study, root, only, False)[-1:]
     runs = {run.id: run for stage in ready for run in stage.runs()}
@@ -163,17 +146,16 @@ def _details(states: States, runs: Mapping[str, Run], now: float) -> Iterator[st
     """Yield a line for the runs with equal details: epoch and age, or the reason of a failure."""
     alike: dict[tuple[str, str], list[str]] = {}
     for name, state in states.items():
+        detail, epochs = "", runs[name].epochs
+        if state.kind in (RUNNING, STARTED):
+            of = f" of {epochs}" if epochs else ""
+            detail = f" at epoch {state.epochs}{of}, {age(state.changed, now)}"
+        elif state.reason:
+            detail = f" ({textwrap.shorten(state.reason, 300)})"
         if state.kind not in (FINISHED, WAITING):
-            alike.setdefault((state.kind, _detail(state, runs[name], now)), []).append(name)
+            alike.setdefault((state.kind, detail), []).append(name)
     for kind, detail in sorted(alike, key=lambda found: KINDS.index(found[0])):
         yield f"{kind}{detail}: {few(alike[kind, detail])}"
-
-
-def _detail(state: State, run: Run, now: float) -> str:
-    """Return what a line of `_details` says after the kind of its runs."""
-    if state.kind in (RUNNING, STARTED):
-        return f" at epoch {state.epochs}{f' of {run.epochs}' if run.epochs else ''}, {age(state.changed, now)}"
-    return f" ({textwrap.shorten(state.reason, 300)})" if state.reason else ""
 
 
 def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
@@ -192,12 +174,7 @@ def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
 def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
     """Return what to do next, with the command that does it.
 
-    Args:
-        states: the states of the runs.
-        waiting: whether a stage has not opened.
-        again: the command that trains the unfinished runs.
-        todo: what that command does once all runs have ended.
-        drawn: whether the figures are drawn.
+    ``waiting`` says whether a stage has not opened; ``todo`` is what ``again`` does once all runs have ended.
     """
     count = Counter(state.kind for state in states.values())
     verbs = {STARTED: "resumes", WAITING: "starts"}
