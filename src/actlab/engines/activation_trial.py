@@ -42,22 +42,11 @@ SLOW = 1000  # times as slow as ReLU
 def try_units(
     report: Report, runs: Sequence[Run], known: Mapping[str, str], hints: bool = True
 ) -> dict[str, str | None]:
-    """Try each activation once, and build one run for each value of each grid key.
+    """Return the fault of each activation, None if it has none; build one run for each value of each grid key.
 
     Print a hint when a declaration would speed up training, and a warning about state that no checkpoint saves.
-
-    Args:
-        report: called as ``report("trying", activation, name)`` before any code of the activation runs.
-        runs: runs of one study.
-        known: faults found earlier, by activation (see `actlab.config.keys.canonical`). These activations are
-            skipped.
-        hints: whether to print hints and warnings.
-
-    Returns:
-        The fault of each activation; None if it has none.
-
-    Raises:
-        ActlabError: if a config is invalid, apart from its activation.
+    ``report("trying", activation, name)`` is called before any code of an activation runs. Activations with a
+    ``known`` fault are skipped. An invalid config, apart from its activation, raises an ActlabError.
     """
     faults: dict[str, str | None] = {**known}
     undeclared: dict[tuple[str, ...], list[str]] = {}
@@ -85,8 +74,7 @@ def try_units(
 def _built(run: Run, name: str) -> Experiment | str:
     """Return the experiment of a run, or the fault of its activation.
 
-    Raises:
-        ActlabError: if the experiment cannot be built with another activation either.
+    An ActlabError means that the experiment cannot be built with another activation either.
     """
     if run.unit and (reason := fault_of_creation(run.unit)):
         return f"activation {name} fails: {reason}"
@@ -155,11 +143,7 @@ def sites_of(task: pl.LightningModule) -> Sites:
 def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> list[str]:
     """Return how long a run would take if an activation is `SLOW` times slower than ReLU; else an empty list.
 
-    Args:
-        experiment: an experiment with the activation.
-        sites: inputs of `SAMPLES` samples, as recorded by `sites_of`.
-        epochs: of one run.
-        name: name of the activation, for the message.
+    ``sites`` are the inputs of `SAMPLES` samples, as recorded by `sites_of`.
     """
     try:
         with torch.random.fork_rng(devices=[]), Calling():
@@ -187,11 +171,10 @@ def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
 
 
 def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
-    """Return the state of a task's modules that no checkpoint saves: attributes and non-persistent buffers.
+    """Return the state, pickled, of a task's modules that no checkpoint saves: attributes and some buffers.
 
-    Returns:
-        Pickled values by description, such as ``'calls' of Counting (network.act)``. Values that cannot be
-        pickled, and modules with their own ``get_extra_state``, are omitted.
+    Keys are descriptions, such as ``'calls' of Counting (network.act)``. Values that cannot be pickled, and
+    modules with their own ``get_extra_state``, are omitted.
     """
     found: dict[str, bytes] = {}
     for path, module in task.named_modules() if isinstance(task, Task) else ():
@@ -212,15 +195,7 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
     The activation must leave its input unchanged, keep its shape and dtype, return finite values for finite
     inputs, have a finite, nonzero gradient with respect to its input, register the tensors it learns as
     parameters, and match its declarations. Its gradient must be the derivative of its output, unless it is
-    declared a surrogate.
-
-    Args:
-        experiment: a newly built experiment. Do not use it afterwards: the trial adds hooks and gradients.
-        name: name of the activation, for the message.
-        sites: the result of `sites_of` for this experiment; by default called here.
-
-    Raises:
-        ActlabError: if a callback averages weights; see `actlab.callbacks.check_averaging`.
+    declared a surrogate. Do not use the experiment afterwards: the trial adds hooks and gradients.
     """
     check_averaging(experiment.trainer)
     task = experiment.task
@@ -275,12 +250,7 @@ def _check_calls(unit: nn.Module) -> None:
 
 
 class Input(NamedTuple):
-    """An input before a call of an activation, which must not change it.
-
-    Args:
-        value: a copy.
-        version: how often autograd has counted a change.
-    """
+    """A copy of an input before a call, which must not change it, and autograd's count of changes."""
 
     value: Tensor
     version: int
@@ -296,15 +266,10 @@ class Input(NamedTuple):
 
 
 def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
-    """Return the gradient of an activation alone; in a deep network the gradient may underflow.
+    """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape.
 
-    Args:
-        unit: the activation.
-        like: an input.
-
-    Returns:
-        Gradient of a randomly weighted sum of the output with respect to a standard normal input, in shape and
-        dtype of ``like``; the plain sum of an output such as ``x - x.mean()`` has no gradient.
+    Of the activation alone, because in a deep network the gradient may underflow; weighted, because the plain
+    sum of an output such as ``x - x.mean()`` has no gradient.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
@@ -339,17 +304,7 @@ def _declaration_hint(names: Sequence[str], missing: Sequence[str]) -> str:
 
 
 def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:
-    """Check one call of an activation: input unchanged, shape, dtype, finite values and declarations.
-
-    Args:
-        unit: the activation.
-        x: its input.
-        output: what it returned.
-        before: the input before the call.
-
-    Raises:
-        ActlabError: if a check fails.
-    """
+    """Raise an ActlabError unless a call kept the input, shape, dtype, finite values and declarations."""
     if before.has_changed(x):
         raise ActlabError(
             "changes its input: return a new tensor, without operations in place such as x.relu_() or "
@@ -371,11 +326,7 @@ def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> Non
 
 
 def _check_declared(unit: nn.Module, x: Tensor, output: Tensor) -> None:
-    """Check the declarations ``elementwise`` and ``stochastic`` against the output of one call.
-
-    Raises:
-        ActlabError: if a declaration is wrong.
-    """
+    """Check the declarations ``elementwise`` and ``stochastic`` against the output of one call."""
     with evaluating(unit):  # call ``forward``: calling the module would run the hooks again
         if not is_random(unit) and not torch.allclose(unit.forward(x), output, equal_nan=True):
             raise ActlabError(

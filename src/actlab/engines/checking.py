@@ -29,13 +29,10 @@ _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
 
-    Returns:
-        A line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
-        module could record it, and a line for each folder whose files are too many to be read.
-
-    Raises:
-        ActlabError: if a config key, value, activation, reference, metric, column, published value or figure
-            is invalid.
+    Returns a line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
+    module could record it, and a line for each folder whose files are too many to be read. Raises an
+    ActlabError for an invalid config key, value, activation, reference, metric, column, published value or
+    figure.
     """
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots

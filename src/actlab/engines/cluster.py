@@ -42,10 +42,8 @@ _TOKEN = "home"  # file beside the locks: whether a node has this folder, not an
 class Options(NamedTuple):
     """Where and with which resources jobs are trained; nothing of this affects results.
 
-    Args:
-        address: ``auto`` for the cluster of this machine, or ``HOST:PORT`` of its head.
-        cpus: cores that Ray reserves for a job.
-        gpus: accelerators that Ray reserves for a job; may be a fraction.
+    ``address`` is ``auto`` for the cluster of this machine, or ``HOST:PORT`` of its head. Ray reserves cores
+    and accelerators, of which a job may use a fraction.
     """
 
     address: str
@@ -53,11 +51,7 @@ class Options(NamedTuple):
     gpus: float = 0.0
 
     def check(self) -> None:
-        """Check the values.
-
-        Raises:
-            ActlabError: for the first value that is not allowed.
-        """
+        """Raise an ActlabError for the first value that is not allowed."""
         if self.address.startswith("ray://"):
             raise ActlabError(
                 f"--cluster {self.address}: Ray's client is not supported: run the study on a machine of the "
@@ -76,11 +70,7 @@ class Options(NamedTuple):
 
 @contextmanager
 def connected(options: Options) -> Iterator[Cluster]:
-    """Yield the cluster; disconnect at the end, which ends its tasks.
-
-    Raises:
-        ActlabError: if Ray is not installed, an option is invalid, there is no cluster, or no node has room.
-    """
+    """Yield the cluster; disconnect at the end, which ends its tasks."""
     options.check()
     ray = _ray()
     before = signal.getsignal(signal.SIGTERM)
@@ -118,11 +108,7 @@ def _ray() -> Any:
 
 
 class Cluster:
-    """The nodes of a cluster; created by `connected`.
-
-    Args:
-        options: where and with which resources jobs are trained.
-    """
+    """The nodes of a cluster; created by `connected`."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -192,13 +178,7 @@ class Cluster:
 class Home(NamedTuple):
     """What a node must have in common with the machine that runs the study.
 
-    Args:
-        folder: working folder.
-        path: Python's path.
-        root: the study's folder.
-        token: content of a file in that folder.
-        facts: the result of `facts`.
-        settings: execution settings.
+    ``token`` is the content of a file in the folder of the study, ``root``; ``path`` is Python's.
     """
 
     folder: str
@@ -209,11 +189,7 @@ class Home(NamedTuple):
     settings: Settings
 
     def check(self) -> None:
-        """Check this node.
-
-        Raises:
-            ActlabError: if it has not the folder or other versions.
-        """
+        """Raise an ActlabError if this node has not the folder or other versions."""
         file, host = self.root / locks.FOLDER / _TOKEN, socket.gethostname()
         if not file.exists() or regular(file).read_text(encoding="utf-8") != self.token:
             raise ActlabError(
@@ -236,11 +212,7 @@ def facts() -> dict[str, str]:
 
 
 def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, str, str]:
-    """Train a job on a node; a Ray task.
-
-    Returns:
-        Whether the job is over, what was printed, and the node's processor.
-    """
+    """Train a job as a Ray task; return whether it is over, what was printed, and the processor."""
     from actlab.engines import training
     from actlab.engines.settings import quiet
     from actlab.runtime.denormals import flush_denormals

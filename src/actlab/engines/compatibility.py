@@ -18,10 +18,9 @@ from actlab.tasks import Task
 
 
 def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Group runs that differ only in config keys in which the members of a stack may differ.
+    """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
 
-    Returns:
-        The groups of at least two runs, by a digest of the settings that the runs of a group share.
+    Groups of one run are left out.
     """
     free: dict[str, tuple[str, ...]] = {}  # config keys that may differ, by the class paths of a model
     structures: dict[str, str] = {}  # layers, by the settings of a model that may change them

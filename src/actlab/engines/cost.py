@@ -44,17 +44,13 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
-    The configs of the runs determine device and precision.
+    The configs of the runs determine device and precision; the first run of each grid point is measured. Each
+    round times all grid points in turn, ``updates`` updates each. The fastest update counts: other programs
+    only add time, and a short interval is more often undisturbed than a long one.
 
-    Args:
-        runs: runs of one study; the first run of each grid point is measured.
-        key: the grid key that is compared, such as ``model.activation``.
-        reference: the value of ``key`` whose time and memory divide the others at the same point. If a point
-            lacks this value, the reference of another point is used; if all points lack it, the first run.
-        tuned: grid keys in which the runs of one point differ.
-        updates: number of updates per round; each is timed separately.
-        rounds: number of rounds; each round times all grid points in turn. The fastest update counts: other
-            programs only add time, and a short interval is more often undisturbed than a long one.
+    The value ``reference`` of the grid key ``key`` divides the others at the same point, apart from ``tuned``
+    keys. If a point lacks this value, the reference of another point is used; if all points lack it, the first
+    run.
 
     Returns:
         One mapping per grid point:
@@ -119,12 +115,10 @@ def _entry(
 
 
 def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
-    """Return how busy the machine was during the timings.
+    """Return how busy the machine was: its ``load`` average over the last minute, and its number of ``cores``.
 
-    Returns:
-        ``load``: system load average over the last minute, in processes; ``cores``: number of CPU cores;
-        ``cpu_per_second``, for timings on the CPU only: processor time of all threads per second of wall time,
-        below 1 if other programs occupied the cores.
+    For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
+    below 1 if other programs occupied the cores.
     """
     timed = [trial for trial in trials if trial.device.type == "cpu"]
     wall = sum(trial.wall for trial in timed)
@@ -214,12 +208,7 @@ class Trial:
         return min(taken)
 
     def update(self, step: int, clean: bool = False) -> float:
-        """Run one update and return its duration in seconds.
-
-        Args:
-            step: number of the update.
-            clean: also compute the loss in evaluation mode.
-        """
+        """Run one update, with ``clean`` also the loss in evaluation mode; return its duration in seconds."""
         assert isinstance(self.task, Task)
         start = time.perf_counter()
         self.task.stream.move(0, step)
@@ -251,12 +240,7 @@ def first_batch(data: LightningDataModule) -> Batch:
 
 
 def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor] = ()) -> int:
-    """Return the bytes of all tensors that a forward pass keeps for its backward pass.
-
-    Args:
-        forward: computes the output.
-        parameters: tensors that are not counted.
-    """
+    """Return the bytes of all tensors, except parameters, that a forward pass keeps for its backward pass."""
     kept: dict[int, int] = {}
     known = {p.untyped_storage().data_ptr() for p in parameters}
 

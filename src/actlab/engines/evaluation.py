@@ -67,19 +67,11 @@ def execute(
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    Args:
-        runs: runs of one study.
-        root: the study's folder.
-        probes: probes of the study.
-        say: called with a line for each checkpoint that is missing and each evaluation that failed.
-        wait: whether to wait for runs that other processes evaluate, and to evaluate them if these end.
-        locked: whether to hold the locks of the runs; a shard does not need them.
+    ``say`` is called with a line for each checkpoint that is missing and each evaluation that failed. With
+    ``wait`` the runs that other processes evaluate are awaited, and evaluated if these end. A shard does not
+    need the runs to be ``locked``.
 
-    Returns:
-        Number of evaluations that failed; the next start of the study tries them again.
-
-    Raises:
-        ActlabError: if a probe cannot be created.
+    Returns the number of evaluations that failed; the next start of the study tries them again.
     """
     failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
@@ -123,11 +115,7 @@ def _failures(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say:
 
 
 def made(probe: Probe) -> Any:
-    """Create a probe from its class path and arguments.
-
-    Raises:
-        ActlabError: if the class does not exist, or rejects an argument.
-    """
+    """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
     where = f"probe {probe.name!r}"
     kind = find(probe.class_path, (object,), where)
     takes = parameters(kind)
@@ -246,14 +234,7 @@ class Apart(nn.Module):
 
 
 def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
-    """Combine tasks into one subject for probes: a stack, or a single task.
-
-    Args:
-        tasks: tasks that passed the stack trial, or one task.
-
-    Raises:
-        ActlabError: if a module is not an `actlab.tasks.Task`.
-    """
+    """Combine tasks that passed the stack trial, or one task, into one subject for probes."""
     ours = [task for task in tasks if isinstance(task, Task)]
     if len(ours) < len(tasks):
         raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
@@ -261,14 +242,7 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 
 
 def _load(experiment: Experiment, folder: RunFolder, name: str) -> tuple[float, int] | None:
-    """Load the weights of a checkpoint into a task.
-
-    Returns:
-        The checkpoint's numbers of epochs and updates; None if the run did not keep it.
-
-    Raises:
-        DamagedError: if the checkpoint is damaged.
-    """
+    """Load the weights of a checkpoint; return its numbers of epochs and updates, None if not kept."""
     if not _has_checkpoint(folder, name):
         return None
     checkpoint = checkpoints.read(folder.kept(name), remedy=folder.remedy)

@@ -25,12 +25,7 @@ _WAYS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
 
 def fault_of_gradient(unit: nn.Module, like: Tensor) -> str | None:
-    """Return a message for an undeclared gradient that is not the derivative of the output, or None.
-
-    Args:
-        unit: the activation; see `wrong_share`.
-        like: an input.
-    """
+    """Return a message for an undeclared gradient that is not the derivative of the output, or None."""
     if activations.has_surrogate_gradient(unit):
         return None
     share = wrong_share(unit, like)
@@ -52,20 +47,15 @@ def differs(share: float) -> str:
 
 
 def wrong_share(unit: nn.Module, like: Tensor) -> float | None:
-    """Return the share of inputs at which the gradient differs from the difference quotient.
+    """Return the share of inputs at which the gradient differs from the difference quotient, in the worse mode.
 
     The activation is compared in training, with the same random numbers in each call, and in evaluation. If it
     mixes elements, derivatives of a random sum of its outputs along random directions are compared, as they are
-    for its parameters.
+    for its parameters. A share up to `MOST` is 0, as kinks explain it. None if nothing can be compared, because
+    calls with the same random numbers differ or raise.
 
-    Args:
-        unit: the activation, which has been called at least once. Do not use it afterwards: if it cannot be
-            copied, its dtype, mode and parameters change.
-        like: an input. The first axis is the batch.
-
-    Returns:
-        The larger share of both modes; 0 up to `MOST`, as kinks explain it; None if nothing can be compared,
-        because calls with the same random numbers differ or raise.
+    The activation must have been called once. Do not use it afterwards: if it cannot be copied, its dtype, mode
+    and parameters change.
     """
     found = [_share_in_mode(unit, like, training) for training in (True, False)]
     return max((share for share in found if share is not None), default=None)
@@ -94,14 +84,7 @@ def _copied(unit: nn.Module) -> nn.Module:
 
 
 class _Comparison:
-    """Compares the gradients of one copy of an activation with difference quotients.
-
-    Args:
-        unit: the copy, in the dtype and mode to compare.
-        like: an input.
-        dtype: dtype of the inputs.
-        step: half the distance of the two points of a difference quotient.
-    """
+    """Compares the gradients of one copy of an activation with difference quotients, of half-width ``step``."""
 
     def __init__(self, unit: nn.Module, like: Tensor, dtype: torch.dtype, step: float) -> None:
         self.unit, self.step = unit, step

@@ -22,11 +22,7 @@ def taken_matrices(trainer: pl.Trainer, runs: int) -> list[dict[str, Any]]:
 
 
 class MatrixFile(Callback):
-    """Write the latest results that are not numbers to a JSON file, after each evaluation.
-
-    Args:
-        path: path of the file; results of other names in it are kept.
-    """
+    """Writes the latest results that are not numbers to a JSON file, after each evaluation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -42,12 +42,7 @@ class Display:
     """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds.
 
     The time left is extrapolated from the first reported epoch on, because starting processes and reading data
-    take time that says nothing about epochs.
-
-    Args:
-        runs: the runs to train.
-        root: the study's folder.
-        select: the metric whose best value is shown.
+    take time that says nothing about epochs. The best value shown is that of the metric of ``select``.
     """
 
     def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:

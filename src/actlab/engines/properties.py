@@ -43,11 +43,8 @@ Make = Callable[[], nn.Module]
 class Property(NamedTuple):
     """One row of the table.
 
-    Args:
-        name: what is measured.
-        text: the outcome, for people.
-        ok: False if a requirement or an expectation is violated; None for information.
-        required: whether studies reject the activation if this fails.
+    ``ok`` is False if a requirement or an expectation is violated, and None for information. Studies reject an
+    activation that violates what is ``required``.
     """
 
     name: str
@@ -57,14 +54,7 @@ class Property(NamedTuple):
 
 
 def measure(spec: Spec) -> Iterator[Property]:
-    """Yield the properties of an activation, up to the first violated requirement.
-
-    Args:
-        spec: the activation, as in studies.
-
-    Raises:
-        ActlabError: if it cannot be created.
-    """
+    """Yield the properties of an activation, up to the first violated requirement."""
     make = activations.factory(spec)
     make()
     for name, function in REQUIRED.items():

@@ -28,18 +28,13 @@ Progress = Callable[[Run, float], None]  # called with a run and its completed f
 
 
 class Recorder(Checkpoint):
-    """Records one run: rows and a checkpoint after every epoch, and at the end how training ended.
+    """Records runs: rows and a checkpoint after every epoch, and at the end how training ended.
 
     The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is recorded for a
-    run after it has diverged. On several devices all ranks take part in saving, and rank 0 writes.
+    run after it has diverged. On several devices all ranks take part in saving, and rank 0 writes. ``remedy``
+    says what to do if the checkpoint is damaged.
 
     A subclass of `Checkpoint`, because Lightning calls checkpoints after the epoch's metrics are logged.
-
-    Args:
-        folders: one folder per run.
-        checkpoint: file in which the state of training is saved.
-        progress: called for each run after each epoch.
-        remedy: what to do if the state is damaged; part of error messages.
     """
 
     engine = "sequential"
@@ -64,11 +59,7 @@ class Recorder(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state returned by `state_dict`.
-
-        Raises:
-            DamagedError: if the state belongs to other runs.
-        """
+        """Restore the state returned by `state_dict`; a state of other runs raises a DamagedError."""
         rows, own = state_dict.get("rows", {}), [folder.run.id for folder in self.folders]
         if [*rows] != own:
             other = min(rows.keys() - {*own}, default="another version of actlab")
@@ -138,8 +129,7 @@ class Recorder(Checkpoint):
     def close(self, trainer: pl.Trainer) -> None:
         """Record how each run ended, in this start or in an earlier one that was killed before recording it.
 
-        Raises:
-            DamagedError: if files of a run are damaged; raised after the other runs are recorded.
+        A DamagedError, of files of one run, is raised after the other runs are recorded.
         """
         damage: DamagedError | None = None
         for r, folder in enumerate(self.folders):
@@ -266,13 +256,7 @@ def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
-    """Call a logger's ``log_summary(values, diverged)`` at the end of a run; skip loggers without this method.
-
-    Args:
-        logger: a logger of the run.
-        rows: all rows of the run, also those recorded before a resume; rows with a condition are left out.
-        diverged: whether the run diverged.
-    """
+    """Call a logger's ``log_summary(values, diverged)``, if it has one, with all rows without a condition."""
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
         for row in rows:

@@ -20,17 +20,10 @@ from actlab.studies.plan import Run
 
 
 def take(runs: Sequence[Run], root: Path) -> Mapping[str, int]:
-    """Copy finished runs from sibling studies.
+    """Copy finished runs from sibling studies, the other folders beside ``root``; count them by study.
 
     A run that has a folder in this study is not copied, but resumed. A run of a sibling study is not copied if
     its files are damaged or if it lacks a checkpoint that this study keeps.
-
-    Args:
-        runs: unfinished runs of this study.
-        root: the study's folder; sibling studies are the other folders of its parent.
-
-    Returns:
-        Number of copied runs, by the name of the study that trained them.
     """
     found: dict[str, list[Path]] = {}
     for result in sorted(root.parent.glob("[!.]*/[!.]*/result.json")):

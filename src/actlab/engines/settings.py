@@ -39,11 +39,9 @@ class _StoredSettings(TypedDict, total=False):
 class Settings:
     """Execution settings of a study's processes.
 
-    Args:
-        jobs: number of training processes; 0 trains in the main process.
-        threads: number of torch's threads in each process; 0 chooses it for each job.
-        compiled: whether the functions that draw dropout masks are compiled.
-        products: matmul backend for float32 on the CPU; see `actlab.runtime.matmul`.
+    ``jobs`` 0 trains in the main process, ``threads`` 0 chooses torch's threads for each job; ``compiled`` says
+    whether the functions that draw dropout masks are compiled, ``products`` is the matmul backend for float32
+    on the CPU (`actlab.runtime.matmul`).
     """
 
     jobs: int = 1
@@ -69,19 +67,11 @@ def decide(
 ) -> tuple[Settings, list[str]]:
     """Return the settings of a study's first start, or choose and store new ones; called in a worker.
 
-    Args:
-        root: the study's folder.
-        updates: number of updates of all runs.
-        jobs: number of processes requested by the user; by default that of the first start, or in a long
-            study one per accelerator or core (`seats`).
-        single_device: whether each run uses a single device; otherwise runs are trained one after the other.
-        shard: whether the start is a shard of several on one folder, whose settings are fixed, not measured.
+    ``updates`` are those of all runs. Without ``jobs`` given by the user, the number of processes is that of
+    the first start, or in a long study one per accelerator or core (`seats`). Runs on several devices are
+    trained one after the other. The settings of a ``shard`` are fixed, not measured.
 
-    Returns:
-        The settings, and lines to print about them.
-
-    Raises:
-        ActlabError: if ``engine.json`` is damaged.
+    Returns the settings, and lines to print about them.
     """
     from actlab.runtime import matmul
 
@@ -109,11 +99,7 @@ def decide(
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Check the number of processes that the user requests.
-
-    Raises:
-        ActlabError: if it is negative.
-    """
+    """Raise an ActlabError for a negative number of processes."""
     if jobs is not None and jobs < 0:
         raise ActlabError(f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process")
 

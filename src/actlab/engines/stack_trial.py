@@ -64,11 +64,7 @@ class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch
         self.states.append(states(pl_module))
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
-        """Record the batch.
-
-        Raises:
-            TimeoutError: if the updates take more than `PATIENCE` seconds.
-        """
+        """Record the batch; raise a TimeoutError if the updates take more than `PATIENCE` seconds."""
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
         self.batches.append([part.clone() if isinstance(part, Tensor) else part for part in batch])
@@ -121,13 +117,7 @@ def difference(runs: Sequence[Run]) -> str | None:
     """Return how runs in a stack differ from the same runs alone, in words; None if they agree.
 
     The trial trains the first two runs, which may share their settings, and the last run if its settings differ
-    from those of the first.
-
-    Args:
-        runs: runs that differ only in the config keys in which members of a stack may differ.
-
-    Raises:
-        TrialError: if a trial raised an exception, which may be an accident.
+    from those of the first. A trial that raised an exception, which may be an accident, raises a TrialError.
     """
     some = [*runs[:2], *(run for run in runs[2:][-1:] if run.point != runs[0].point)]
     found = _compare(some, "64-true", CLOSE)

@@ -34,14 +34,7 @@ def seen(trainer: pl.Trainer) -> UnitValues | None:
 
 
 def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0) -> None:
-    """Write the file of an epoch.
-
-    Args:
-        folder: folder of the run.
-        epoch: number of epochs trained.
-        values: statistics of all runs that are trained together; None writes nothing.
-        r: index of the run among them.
-    """
+    """Write the file of an epoch for run ``r`` of a stack, if unit statistics were measured."""
     if values is not None:
         arrays = {name: v[r].numpy().astype("<f4") for name, v in values.values.items()}
         with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
@@ -56,19 +49,9 @@ def cut_back(folder: RunFolder, epoch: int) -> None:
 
 
 def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
-    """Write the table of all epochs up to ``epoch``, if there are files of unit statistics.
+    """Write the table of all epochs up to ``epoch``, and return rows with the statistics of the whole run.
 
-    Args:
-        folder: folder of the run.
-        epoch: number of epochs trained, without divergence.
-        step: number of updates.
-        remedy: what to do if a file is damaged; part of the message.
-
-    Returns:
-        Rows with the statistics of the whole run; see `over_epochs`.
-
-    Raises:
-        DamagedError: if the file of an epoch is damaged or missing.
+    Without files of unit statistics, nothing is written. A DamagedError names a damaged or missing file.
     """
     if not epoch or not (folder.path / UNITS_SO_FAR).exists():
         return []
@@ -110,21 +93,14 @@ def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
 
 
 def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:
-    """Return how unit statistics vary over epochs (ELU appendix C, both readings).
+    """Return how unit statistics vary over epochs (ELU appendix C, both readings), by name and condition.
 
     - ``variance_of_medians``: variance over epochs of each unit's median, averaged over the units of a layer.
     - ``variance_of_changes_of_medians``: the same for the changes of the median from epoch to epoch.
     - ``always_zero_medians``: share of units in a layer whose median is 0 in every epoch.
 
-    The same for each other statistic, such as ``mean``. Quartiles of both variances over the units of a layer
-    have ``quantile=0.25``, ``0.5`` or ``0.75`` in their condition.
-
-    Args:
-        widths: number of units of each layer.
-        values: arrays ``(epochs, units)``, by statistic.
-
-    Returns:
-        Values by name and condition, such as ``layer=1`` or ``layer=1,quantile=0.25``.
+    The same for each other statistic, such as ``mean``. Conditions are ``layer=1``; quartiles of both variances
+    over the units of a layer have ``layer=1,quantile=0.25``. ``values`` are arrays ``(epochs, units)``.
     """
     found: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])

@@ -37,11 +37,10 @@ _PRELOADED = [
 
 
 class EndedError(Exception):
-    """A worker ended before it answered.
+    """A worker ended before it answered, with an exit code, ``-n`` for signal ``n``.
 
-    Args:
-        code: exit code of the process; ``-n`` if signal ``n`` ended it.
-        stalled: seconds without progress after which this process ended it; 0 if it ended by itself.
+    ``stalled`` is the time without progress, in seconds, after which this process ended it; 0 if it ended by
+    itself.
     """
 
     def __init__(self, code: int, stalled: float = 0.0) -> None:
@@ -107,10 +106,8 @@ class Inline:
 class Worker:
     """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
 
-    Args:
-        settings: execution settings of the process, applied once at its start.
-        seat: index of the process among several, which selects its accelerator; None for all accelerators.
-        stalled: least seconds without progress after which the process is ended.
+    ``settings`` are applied once at its start. ``seat``, its index among several, selects its accelerator; None
+    for all accelerators. It is ended after at least ``stalled`` seconds without progress.
     """
 
     def __init__(
@@ -148,12 +145,8 @@ class Worker:
     def heard(self) -> tuple[Any, ...] | None:
         """Return the next message of the worker, None if it has not sent one yet; print the worker's output.
 
-        Returns:
-            ``("done", result)``, or the kind and content that the function reports.
-
-        Raises:
-            ActlabError: if the function has raised it.
-            EndedError: if the worker has ended, or was ended because it made no progress.
+        A message is ``("done", result)``, or the kind and content that the function reports. An ActlabError is
+        the function's, an EndedError says that the worker has ended.
         """
         signals.check()
         try:  # read the last messages of a worker before its end
@@ -183,14 +176,8 @@ class Worker:
     def call(self, function: Callable[..., Any], *args: Any, on: Callable[..., None] = lambda *_: None) -> Any:
         """Call ``function(report, *args)`` in the worker and return its result.
 
-        Args:
-            function: a function at the top level of a module, so that it can be pickled.
-            args: its arguments; they are pickled.
-            on: called with the kind and content of each message that the function reports.
-
-        Raises:
-            ActlabError: if the function has raised it.
-            EndedError: if the worker has ended.
+        The function, at the top level of a module, and its arguments are pickled. ``on`` is called with the
+        kind and content of each message that it reports. Raises as `heard` does.
         """
         self.ask(function, *args)
         while True:
@@ -213,11 +200,7 @@ class Worker:
         return int(process.exitcode)
 
     def end(self, at_once: bool = False) -> None:
-        """End the worker, if there is one.
-
-        Args:
-            at_once: terminate it; otherwise it exits after its current request. It is killed after `PATIENCE`.
-        """
+        """End the worker, after its request or ``at_once``; kill it after `PATIENCE`."""
         if self.process is None:
             return
         with contextlib.suppress(OSError):
@@ -280,12 +263,9 @@ def _end_by_signal(number: int, frame: FrameType | None) -> None:
 
 
 def device_of(seat: int, number: int, visible: str | None) -> str:
-    """Return the accelerator of a worker, as a value of `VISIBLE`.
+    """Return the accelerator of the worker with index ``seat``, as a value of `VISIBLE`.
 
-    Args:
-        seat: index of the worker.
-        number: number of accelerators.
-        visible: value of `VISIBLE` set by the user; None if it is not set.
+    ``visible`` is the value that the user has set, if any.
 
     >>> device_of(3, 2, None), device_of(1, 2, "2,3"), device_of(2, 1, "GPU-6ca1")
     ('1', '3', 'GPU-6ca1')

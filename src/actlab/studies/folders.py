@@ -100,12 +100,7 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 class RunFolder:
-    """The folder of one run: paths, state, writing and checked reading of its files.
-
-    Args:
-        root: the study's folder.
-        run: the run.
-    """
+    """The folder of one run: paths, state, writing and checked reading of its files."""
 
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
@@ -131,11 +126,7 @@ class RunFolder:
         return self._result.exists()
 
     def result(self) -> Result:
-        """Return ``result.json`` of a finished run.
-
-        Raises:
-            DamagedError: if the file is damaged, or belongs to another run.
-        """
+        """Return ``result.json`` of a finished run; raise a DamagedError if damaged or of another run."""
         found = read_json(self._result, Result, self.remedy)
         if (found["id"], found["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
@@ -187,11 +178,7 @@ class RunFolder:
         write_atomically(self._so_far, text.getvalue())  # also over a pipe, which `open` would wait for
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Append rows to ``metrics.csv``.
-
-        Raises:
-            ActlabError: if the folder was moved or deleted.
-        """
+        """Append rows to ``metrics.csv``; raise an ActlabError if the folder was moved or deleted."""
         if not self.path.is_dir():
             raise ActlabError(
                 f"{self.path} was deleted or moved while its run was trained: put it back; the same command "
@@ -205,12 +192,9 @@ class RunFolder:
         update_json(self.path / MATRICES, found, self.remedy)
 
     def finish(self, status: str, rows: Sequence[Row], **facts: Any) -> None:
-        """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished.
+        """Write ``metrics.parquet``, then ``result.json``, which marks the run as finished or diverged.
 
-        Args:
-            status: `FINISHED` or `DIVERGED`.
-            rows: all measured values.
-            facts: further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
+        ``facts`` are further entries of ``result.json``, such as ``seconds`` and ``last_good_epoch``.
         """
         with replacing(self.metrics) as partial:
             series.write(frame_of(rows), partial)

@@ -29,11 +29,7 @@ class Group:
 
 
 def groups(study: Study) -> list[Group]:
-    """Return the groups of a study, in the order of its file.
-
-    Raises:
-        ActlabError: if two blocks have different runs at the same point and seed.
-    """
+    """Return the groups of a study, in the order of its file."""
     found: dict[str, dict[str, dict[int, Run]]] = {}  # runs by compared values, tuned values and seed
     tune = study.select.tune
     for runs in by_point(study.runs()):

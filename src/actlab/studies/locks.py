@@ -24,11 +24,7 @@ LOCAL = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
 
 
 def check(root: Path) -> None:
-    """Check that a lock in a study's folder keeps other processes away, on all machines that mount it.
-
-    Raises:
-        ActlabError: if it does not, with the remedy.
-    """
+    """Raise an ActlabError unless a lock in a study's folder keeps other processes away on all its machines."""
     path = root / FOLDER / PROBE
     path.parent.mkdir(parents=True, exist_ok=True)
     reason = ""
@@ -51,10 +47,6 @@ def check(root: Path) -> None:
 def local_options(path: Path, mounts: str) -> set[str]:
     """Return those options of a path's mount point under which its locks hold on one host only.
 
-    Args:
-        path: an absolute path.
-        mounts: content of ``/proc/self/mounts``.
-
     >>> local_options(Path("/a/runs"), "srv:/ / nfs rw 0 0" + chr(10) + "srv:/a /a nfs rw,nolock 0 0")
     {'nolock'}
     """
@@ -70,11 +62,9 @@ def _mounts() -> str:
 
 @contextmanager
 def alone(root: Path, what: str) -> Iterator[None]:
-    """Wait for a lock of the whole study and hold it; say so after `PAUSE` seconds.
+    """Wait for a lock of the whole study and hold it, for `DECIDING`, `MEASURING` or `WRITING`.
 
-    Args:
-        root: the study's folder.
-        what: `DECIDING` how runs are trained, `MEASURING` costs, or `WRITING` tables and figures.
+    A line says so after `PAUSE` seconds.
     """
     with ExitStack() as held:
         try:
@@ -87,11 +77,7 @@ def alone(root: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def holding(root: Path, runs: Iterable[str]) -> Iterator[bool]:
-    """Hold the locks of all runs with these ids or of none.
-
-    Yields:
-        True if the locks are held; False if another process trains one of the runs.
-    """
+    """Hold the locks of all these runs, or of none if another process holds one; yield whether held."""
     with ExitStack() as held:
         try:
             for name in runs:

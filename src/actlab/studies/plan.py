@@ -51,10 +51,8 @@ UNIT = "activation"  # last part of the grid keys whose values are activations
 class Selection:
     """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
 
-    Args:
-        tune: grid keys whose values are selected rather than compared, such as the learning rate.
-        metric: metric by which to select; its best value during a run counts.
-        mode: ``min`` or ``max``.
+    ``tune`` are grid keys whose values are selected rather than compared, such as the learning rate. The best
+    value of the metric during a run counts; ``mode`` is ``min`` or ``max``.
     """
 
     tune: tuple[str, ...] = ()
@@ -66,10 +64,8 @@ class Selection:
 class Keep:
     """Which checkpoints of a run are kept in addition to the last one.
 
-    Args:
-        best: metric that selects the best epoch, whose checkpoint is kept; None keeps no best checkpoint.
-        mode: ``min`` or ``max``.
-        epochs: numbers of epochs after which a checkpoint is kept; 0 is the initial state.
+    ``best`` is the metric that selects the best epoch, by ``mode``; None keeps no best checkpoint. After 0 of
+    the ``epochs`` stands the initial state.
     """
 
     best: str | None = None
@@ -81,16 +77,10 @@ class Keep:
 class Run:
     """One training run: a grid point and a seed.
 
-    Args:
-        id: readable name, unique within the study, and name of the run's folder.
-        point: value of each grid key.
-        seed: the run's seed.
-        config: complete config, except what the run folder provides. Runs share parts of it, so copy it before
-            changing it.
-        keep: which checkpoints to keep.
-        block: index of the run's block.
-        sources: digests of files and code outside actlab, by path or importable name.
-        identity: digest of the config and the sources; the id ends in its first digits.
+    The ``id`` is readable, unique within the study, and names the run's folder; it ends in the first digits of
+    the ``identity``, the digest of config and ``sources``. Those are digests of files and code outside actlab,
+    by path or importable name. The ``config`` is complete, except what the run folder provides. Runs share
+    parts of it, so copy it before changing it.
     """
 
     id: str
@@ -116,13 +106,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Block:
-    """A grid over a base config.
+    """A grid, lists of values by dotted config key, over a base config; the runs are the Cartesian product.
 
-    Args:
-        grid: lists of values by dotted config key; the runs are the Cartesian product.
-        base: the base config as nested values.
-        settings: values of dotted config keys for every run.
-        name: name in tables, to distinguish blocks of different networks or tasks; may be empty.
+    ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to distinguish
+    blocks of different networks or tasks, and may be empty.
     """
 
     grid: dict[str, list[Any]]
@@ -150,13 +137,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a study that runs after the previous stage, at the settings that the previous stage selected.
-
-    Args:
-        name: name in files and tables.
-        seeds: seeds of every grid point.
-        settings: values of dotted config keys for every run of the stage.
-    """
+    """A part of a study that runs after the previous stage, at the settings selected there."""
 
     name: str
     seeds: tuple[int, ...]
@@ -164,14 +145,7 @@ class Stage:
 
 
 def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
-    """Describe how a change of settings alters the length of runs: ``25 epochs, not 250``.
-
-    Args:
-        blocks: pairs of a block before and after the change.
-
-    Returns:
-        The description of the first pair whose lengths differ; empty if no pair differs.
-    """
+    """Describe how the first change alters the length of runs: ``25 epochs, not 250``; else empty."""
     for one, other in blocks:
         for key, unit in _LENGTHS.items():
             own, given = (b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (one, other))
@@ -193,14 +167,7 @@ def is_endless(config: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Probe:
-    """An evaluation of checkpoints after training.
-
-    Args:
-        name: name of the probe's files in each run folder.
-        class_path: importable path of the probe's class; see `actlab.probes`.
-        init_args: arguments of the class.
-        at: checkpoints to evaluate: ``last``, ``best`` or numbers of epochs.
-    """
+    """An evaluation of checkpoints after training: ``last``, ``best`` or numbers of epochs."""
 
     name: str
     class_path: str
@@ -215,8 +182,7 @@ class Probe:
 def _check_equal(one: Run, other: Run) -> None:
     """Check that two runs of one id, from two blocks, are the same run at the same grid point.
 
-    Raises:
-        ActlabError: if they are different runs, or if two values, such as copies of a file, give the same run.
+    Two values, such as copies of a file, may give the same run.
     """
     if one.identity != other.identity:
         raise ActlabError(f"two different runs would both be named {one.id}: change a seed")
@@ -236,11 +202,7 @@ def _uses_partial_data(config: Mapping[str, Any]) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Check the name of a study, which names its folder.
-
-    Raises:
-        ActlabError: for a name that does not begin with a letter or digit, or has other characters than letters
-            of any script, digits, ``.``, ``_`` and ``-``.
+    """Check the name of a study, which names its folder: letters of any script, digits, ``.``, ``_`` and ``-``.
 
     >>> check_name("gelu_mnist-2.1")
     """
@@ -270,9 +232,8 @@ class Study:
         table: columns of the table; see `actlab.analysis.columns`.
         published: ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at``,
             ``value``.
-        cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``; empty
-            if unchanged.
-        figures: figures of ``report``; see `actlab.reports.figures`.
+        cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``.
+        figures: figures of ``report``; see `actlab.reports.plots`.
         reference: compared value to which costs and significance refer, or its full text.
         reference_given: whether the reference was set explicitly; only the default may be missing in the grid.
         notes: departures from the paper and hints for reading the results, printed below the table.
@@ -310,11 +271,7 @@ class Study:
     question: str = ""
 
     def __post_init__(self) -> None:
-        """Set the default of ``compare``, and replace texts that name grid values by these values.
-
-        Raises:
-            ActlabError: for a malformed name, or if ``compare`` is not a grid key, or is a tuned key.
-        """
+        """Set the default of ``compare``, and replace texts that name grid values by these values."""
         check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
         if self.compare and self.compare not in free:
@@ -383,12 +340,7 @@ class Study:
         return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
 
     def runs(self) -> list[Run]:
-        """Return all distinct runs of the study, in the order of the file with seeds innermost.
-
-        Raises:
-            ActlabError: if there are more than `MOST_RUNS` runs, a run would train for ever, or two different
-                runs have the same id.
-        """
+        """Return all distinct runs of the study, in the order of the file with seeds innermost."""
         return list(self._runs)
 
     @cached_property

@@ -46,24 +46,13 @@ def digest_of(questions: Sequence[Any]) -> str:
 
 
 def file_of(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any] = ()) -> Path:
-    """Return the path of a probe's results in a run's folder.
-
-    Args:
-        folder: the run's folder.
-        name: the probe's name.
-        questions: the request from `asked`.
-        version: version of the probe's class as a list of one item; empty if it has none.
-    """
+    """Return the path of the answer to a request; ``version`` is empty if the class has none."""
     suffix = f"-{digest_of(version)[:8]}" if version else ""
     return folder / "probes" / f"{name}-{digest_of(questions)[:16]}{suffix}.parquet"
 
 
 def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Return the digest of the request that was answered, and the file, for each probe of a run's folder.
-
-    Raises:
-        DamagedError: if a record of an older version is damaged.
-    """
+    """Return the digest of the request that was answered, and the file, for each probe of a run's folder."""
     found, probes = {}, folder / "probes"
     names = os.listdir(probes) if probes.is_dir() else ()  # noqa: PTH208 (pathlib takes ten times as long)
     for stem in sorted(name.removesuffix(".parquet") for name in names if name.endswith(".parquet")):

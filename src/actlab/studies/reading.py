@@ -54,18 +54,12 @@ def load(
         name: path of a study file, or bare name of a study that ships with actlab.
         smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few seeds.
         overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list replaces
-            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`. A word becomes a value here, by
-            `actlab.storage.mappings.read_word`.
+            its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
         activations: activations added to every grid key that ends in ``activation`` and lacks them. Read words
             with `activation`.
-        reference: compared value against which the others are tested, or its full text; replaces the reference
-            of the file.
+        reference: compared value against which the others are tested, or its full text.
         settings: values by key, as in ``overrides``.
         staged: False for a study without the stages of its file; see `schema.without_stages`.
-
-    Raises:
-        ActlabError: for an unknown key, a value of a wrong type, two equal values of a grid key or a missing
-            file.
     """
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
@@ -140,11 +134,7 @@ def _check_sample(block: Block, given: Mapping[str, Any], changes: Mapping[str, 
 
 
 def _check_finite(key: str, value: Any) -> None:
-    """Check that a nested value contains no infinite or nan number.
-
-    Raises:
-        ActlabError: for the first such number.
-    """
+    """Raise an ActlabError for the first infinite or nan number in a nested value."""
     if isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             _check_finite(key, inner)
@@ -205,8 +195,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
 def _with_activations(block: Block, units: Sequence[Any]) -> Block:
     """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``.
 
-    Raises:
-        ActlabError: if a grid key has two equal values, so that their runs would be the same.
+    Two equal values of a grid key are rejected, because their runs would be the same.
     """
     grid = {}
     for key, values in block.grid.items():
@@ -274,11 +263,7 @@ def _value(override: str, key: str, word: str, blocks: Sequence[Block], changes:
 def activation(word: str) -> Any:
     """Return the activation that a word of the command line stands for, with an absolute path of its file.
 
-    Args:
-        word: a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
-
-    Raises:
-        ActlabError: for a malformed mapping.
+    The word is a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
     """
     spec = read_word(word, lambda: True)
     return _located(word if spec is None else spec)

@@ -211,15 +211,7 @@ class File(Part):
 
 
 def checked(values: Mapping[str, Any], path: Path) -> File:
-    """Check the keys and types of a study file.
-
-    Args:
-        values: the values of the file.
-        path: path of the file, for error messages.
-
-    Raises:
-        ActlabError: for the first error.
-    """
+    """Check the keys and types of a study file; raise an ActlabError for the first error."""
     try:
         file = File.model_validate(values)
     except ValidationError as error:

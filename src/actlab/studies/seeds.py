@@ -16,17 +16,9 @@ SMOKE_SEEDS = 2
 def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
     """Return the seeds of every stage of a study; no two stages share a seed.
 
-    Args:
-        seeds: seeds of the study, also of a stage without seeds of its own.
-        own: seeds of each stage in the file; None for a stage without. Empty for a study without stages.
-        given: seeds to use instead, of the last stage or by stage: a mapping, or text such as
-            ``choose=5,compare=15``. A number N means N seeds beginning with the stage's own first seed.
-
-    Returns:
-        Seeds by stage; of a study without stages, a single entry.
-
-    Raises:
-        ActlabError: for malformed seeds, an unknown stage, or stages that share a seed.
+    ``own`` are the seeds of each stage in the file, None for those of the study; a study without stages has one
+    entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or text such as
+    ``choose=5,compare=15``. There a number N means N seeds beginning with the stage's own first seed.
 
     >>> of_stages(5, {"choose": 2, "compare": "2-9"}, 3)
     {'choose': (0, 1), 'compare': (2, 3, 4)}
@@ -50,11 +42,7 @@ def of_stages(seeds: Any, own: Mapping[str, Any], given: Any) -> dict[str, tuple
 
 
 def _by_stage(given: Any) -> dict[str, Any] | None:
-    """Return seeds by stage; None if they are given without a stage.
-
-    Raises:
-        ActlabError: for text that names a stage twice.
-    """
+    """Return seeds by stage; None if they are given without a stage."""
     if isinstance(given, Mapping):
         return {str(name): seeds for name, seeds in given.items()}
     if not isinstance(given, str) or "=" not in given:
@@ -90,10 +78,7 @@ def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
 
 
 def seed_list(value: Any) -> tuple[int, ...]:
-    """Return seeds given as their number, as a range such as ``5-19`` or as a list.
-
-    Raises:
-        ActlabError: for any other value, or for a seed given twice.
+    """Return seeds given as their number, as a range such as ``5-19`` or as a list of different numbers.
 
     >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
     ((0, 1, 2), (5, 6, 7), (4, 2))
