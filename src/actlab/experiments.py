@@ -52,6 +52,8 @@ class ActlabCLI(LightningCLI):
         trainer_defaults: Trainer arguments for keys that are not given.
     """
 
+    digests: dict[str, str | None] | None = None  # of files and code that are known
+
     def __init__(
         self,
         given: Mapping[str, Any],
@@ -108,7 +110,7 @@ class ActlabCLI(LightningCLI):
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
         check_callbacks(self.model, self.trainer)
-        config = records.with_digests(records.record(self.config, self._linked_shapes()))
+        config = records.with_digests(records.record(self.config, self._linked_shapes()), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
@@ -177,10 +179,14 @@ class ConfigCLI(ActlabCLI):
 
     Args:
         given: the config.
+        digests: of files and code outside actlab that are known; see `records.with_digests`.
         trainer_defaults: Trainer arguments for keys that the config does not set.
     """
 
-    def __init__(self, given: Mapping[str, Any], **trainer_defaults: Any) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
+    ) -> None:
+        self.digests = digests
         super().__init__(given, dict(given), **trainer_defaults)
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
@@ -292,11 +298,14 @@ class Experiment(NamedTuple):
         return min(batches, limit) if batches and isinstance(limit, int) else batches
 
 
-def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
+def build(
+    config: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
+) -> Experiment:
     """Instantiate a config without running it; by default the Trainer has no logger, progress bar or summary.
 
     Args:
         config: a complete LightningCLI config as nested values.
+        digests: of files and code that the config names, as far as known; new ones are added.
         trainer_defaults: Trainer arguments for keys that the config does not set.
 
     Raises:
@@ -306,5 +315,5 @@ def build(config: Mapping[str, Any], **trainer_defaults: Any) -> Experiment:
     given = {key: value for key, value in found.items() if value is not None}
     sections.check(given)
     with messages.one_line_errors(given):
-        cli = ConfigCLI(given, **{**QUIET, **trainer_defaults})
+        cli = ConfigCLI(given, digests, **{**QUIET, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

@@ -1,6 +1,7 @@
 """Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from actlab.analysis import results
 from actlab.engines import evaluation, packing
 from actlab.errors import ActlabError
 from actlab.stacking import StackedTask
+from actlab.storage import contents
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
 from tiny_study import KilledError, execute, kill_after, metrics, result
@@ -236,6 +238,33 @@ def test_probes_measure_each_run_on_its_own_data(load, tmp_path, precision):
         rows, measured = metrics(tmp_path, run), pd.read_parquet(tmp_path / run.id / "probes")
         last = rows[(rows["split"] == "test") & (rows["metric"] == "loss")]["value"].iloc[-1]
         assert measured[measured["metric"] == "loss"]["value"].item() == pytest.approx(last, rel=1e-5)
+
+
+def test_a_request_for_probes_reads_the_data_once(load, tmp_path, monkeypatch):
+    """Each of 15 runs on ImageNet listed and hashed its 1.3 million files."""
+    text = TINY + "grid: {model.activation: [relu]}\nseeds: 2\n" + PROBE.replace("AT", "last")
+    samples = Path(__file__).parents[2] / "data" / "samples" / "mnist"
+    study = load(
+        text,
+        overrides=[
+            "data.sample=false",
+            f"data.dataset={samples}",
+            "data.validation=4000",
+            "trainer.max_epochs=1",
+        ],
+    )
+    runs = study.runs()
+    execute(runs, tmp_path, stacked=False)
+    read: list[str] = []
+
+    def content_of(path, of_data, found=contents.content_of):
+        read.append(path)
+        return found(path, of_data)
+
+    monkeypatch.setattr(contents, "content_of", content_of)
+    assert evaluation.execute(runs, tmp_path, study.probes, print) == 0
+    assert read.count(str(samples)) == 1
+    assert all([*(tmp_path / run.id / "probes").iterdir()] for run in runs)
 
 
 @pytest.mark.parametrize("change", ["its arguments", "its code"])

@@ -8,7 +8,7 @@ missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.hooks import DataHooks
 from pytorch_lightning.plugins import MixedPrecision
-from torch import Tensor, nn
+from torch import nn
 
 from actlab import experiments
 from actlab.config.signatures import find, parameters
@@ -45,18 +45,6 @@ TOGETHER = 15  # largest number of runs evaluated in one stack
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
-def missing(runs: Iterable[Run], root: Path, probes: Iterable[Probe]) -> list[tuple[Probe, list[Run]]]:
-    """Return each probe with the finished runs on which it has not been evaluated yet."""
-    finished = [run for run in runs if state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED)]
-    found = ((probe, _without(probe, finished, root)) for probe in probes)
-    return [(probe, left) for probe, left in found if left]
-
-
-def _without(probe: Probe, runs: Iterable[Run], root: Path) -> list[Run]:
-    """Return the runs on which a probe has not been evaluated yet."""
-    return [run for run in runs if not probe_files.answers(root / run.id, *_request(probe, run))]
-
-
 def execute(
     runs: Sequence[Run],
     root: Path,
@@ -73,45 +61,25 @@ def execute(
 
     Returns the number of evaluations that failed; the next start of the study tries them again.
     """
+    digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
+    evaluations = [_Evaluation(probe, root, say, digests) for probe in probes]
     failed, tried = 0, set[tuple[str, str]]()  # tried: probe and id of each run that was evaluated here
     while True:
         busy = False
-        for probe, left in missing(runs, root, probes):
-            evaluate = made(probe)
-            for part in _parts((run for run in left if (probe.name, run.id) not in tried), root):
+        finished = [run for run in runs if state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED)]
+        for evaluation in evaluations:
+            name = evaluation.probe.name
+            left = [run for run in evaluation.missing(finished) if (name, run.id) not in tried]
+            for part in (part for group in _groups(left, root) for part in even_parts(group, TOGETHER)):
                 with holding(root, [run.id for run in part if locked]) as held:
                     busy = busy or not held
                     if held:
-                        failed += _failures(probe, evaluate, part, root, say)
-                        tried.update((probe.name, run.id) for run in part)
+                        failed += evaluation.failures(part)
+                        tried.update((name, run.id) for run in part)
         if not busy or not wait:
             return failed
         signals.check()
         time.sleep(PAUSE)
-
-
-def _parts(runs: Iterable[Run], root: Path) -> Iterator[Sequence[Run]]:
-    """Yield the runs that are evaluated together."""
-    for group in _groups([*runs], root):
-        yield from even_parts(group, TOGETHER)
-
-
-def _failures(probe: Probe, evaluate: Any, part: Sequence[Run], root: Path, say: Callable[[str], None]) -> int:
-    """Evaluate a probe on some runs, whose locks are held; say what failed, and return how often."""
-    signals.check()
-    runs = _without(probe, part, root)  # others may have been evaluated meanwhile
-    if not runs:
-        return 0
-    try:
-        return _measure(probe, evaluate, runs, root, say)
-    except RunError as error:
-        fault = str(error)
-    except (ActlabError, OSError):
-        raise
-    except Exception as error:  # third-party activations and probes may raise anything
-        fault = described(error)
-    say(f"probe {probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
-    return 1
 
 
 def made(probe: Probe) -> Any:
@@ -136,48 +104,75 @@ def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
     return [*together, *([run] for run in runs if run.id not in placed)]
 
 
-def _measure(probe: Probe, evaluate: Any, runs: Sequence[Run], root: Path, say: Callable[[str], None]) -> int:
-    """Evaluate one probe on runs of one group and write a file for each run; return how many are damaged."""
-    built = [experiments.build(run.config) for run in runs]
-    rows: dict[str, list[Row]] = {run.id: [] for run in runs}
-    damaged = set[int]()
-    for at in probe.at:
-        name = checkpoint_name(at) if isinstance(at, int) else at
-        there, moments = list[int](), list[tuple[float, int]]()
+class _Evaluation:
+    """One probe of a study; ``digests`` of data and code that are known are not computed again."""
+
+    def __init__(
+        self, probe: Probe, root: Path, say: Callable[[str], None], digests: dict[str, str | None]
+    ) -> None:
+        self.probe, self.root, self.say, self.digests = probe, root, say, digests
+        self.evaluate = made(probe)
+
+    def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
+        """Return the probe's name, what it shall measure, and the ``version`` of its class, if any."""
+        version = getattr(find(self.probe.class_path, (object,), "probe"), "version", None)
+        asked = probe_files.asked(self.probe, run.keep, self.digests)
+        return self.probe.name, asked, [] if version is None else [version]
+
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """Return the finished runs on which the probe has not been evaluated yet."""
+        return [run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))]
+
+    def failures(self, part: Sequence[Run]) -> int:
+        """Evaluate runs of one group, whose locks are held; say what failed, and return how often."""
+        signals.check()
+        runs = self.missing(part)  # others may have been evaluated meanwhile
+        try:
+            return self._measure(runs)
+        except RunError as error:
+            fault = str(error)
+        except (ActlabError, OSError):
+            raise
+        except Exception as error:  # third-party activations and probes may raise anything
+            fault = described(error)
+        self.say(f"probe {self.probe.name} failed on {len(runs)} runs such as {runs[0].id}: {fault}")
+        return 1
+
+    def _measure(self, runs: Sequence[Run]) -> int:
+        """Evaluate runs of one group and write a file for each run; return how many are damaged."""
+        built = [experiments.build(run.config, self.digests) for run in runs]
+        rows: list[list[Row]] = [[] for _ in runs]
+        damaged = set[int]()
+        for at in self.probe.at:
+            moments = dict[int, tuple[float, int]]()  # by index of the run
+            for r, run in enumerate(runs):
+                try:
+                    moment = _load(built[r], RunFolder(self.root, run), at)
+                except DamagedError as error:
+                    damaged.add(r)
+                    self.say(f"probe {self.probe.name} failed on {run.id}: {error}")
+                    continue
+                if moment is not None:
+                    moments[r] = moment
+                else:
+                    lost = f"{run.id} kept no checkpoint {_name(at)!r}; train the run again to get it"
+                    self.say(f"probe {self.probe.name}: {lost}")
+            for found in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
+                values = found.values.flatten().tolist()
+                if len(values) != len(moments):
+                    raise ActlabError(
+                        f"a probe returned {len(values)} values of {found.metric!r} for {len(moments)} runs"
+                    )
+                for (r, moment), value in zip(moments.items(), values, strict=True):
+                    rows[r].append(Row(*moment, found.split, found.metric, found.condition, value))
         for r, run in enumerate(runs):
-            try:
-                moment = _load(built[r], RunFolder(root, run), name)
-            except DamagedError as error:
-                damaged.add(r)
-                say(f"probe {probe.name} failed on {run.id}: {error}")
-                continue
-            if moment is None:
-                say(f"probe {probe.name}: {run.id} kept no checkpoint {name!r}; train the run again to get it")
-            else:
-                there.append(r)
-                moments.append(moment)
-        if there:
-            for measured in _evaluated(evaluate, [built[r] for r in there]):
-                _add_rows(rows, [runs[r].id for r in there], moments, measured)
-    for r, run in enumerate(runs):
-        if r not in damaged:
-            probe_files.write(probe_files.file_of(root / run.id, *_request(probe, run)), rows[run.id])
-    return len(damaged)
-
-
-def _has_checkpoint(folder: RunFolder, name: str) -> bool:
-    """Whether a finished run kept a checkpoint; ``best`` must be best by the study's current rule."""
-    path, keep = folder.kept(name), folder.run.keep
-    if not path.exists() or name != "best" or keep.best is None:
-        return path.exists()
-    recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
-    best = best_of(keep, (Row(e, 0, *split_name(keep.best), "", v) for e, v in zip(*recorded, strict=True)))
-    return best is not None and best[0] == checkpoints.epochs_of(checkpoints.read(path))
+            if r not in damaged:
+                probe_files.write(probe_files.file_of(self.root / run.id, *self._request(run)), rows[r])
+        return len(damaged)
 
 
 def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]:
     trainer, task, data = built[0]
-    tasks = [experiment.task for experiment in built]
     for one in (task, data):
         if changed := [name for name in _TRANSFERS if _has_own(one, name)]:
             raise ActlabError(
@@ -187,23 +182,19 @@ def _evaluated(evaluate: Any, built: Sequence[Experiment]) -> Iterable[Measured]
     data.prepare_data()
     data.setup("test")
     plugin = trainer.precision_plugin
-    subject = together(tasks)
+    subject = together([experiment.task for experiment in built])
     plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
-    _convert_batches(subject, plugin)
-    mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
-    with torch.no_grad(), mixed:  # contexts of other precisions would change the output of data loaders
-        yield from evaluate(subject, data)
-
-
-def _convert_batches(subject: StackedTask | Apart, plugin: Any) -> None:
-    """Convert the batches of a subject as a Trainer of this precision does."""
     of_batch = subject.measured
 
     def measured(batch: Batch, shared: bool) -> dict[str, Quantity]:
+        """Convert the batch as a Trainer of this precision does."""
         with plugin.forward_context():
             return of_batch(plugin.convert_input(batch), shared)
 
     subject.measured = measured  # type: ignore[method-assign]
+    mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
+    with torch.no_grad(), mixed:  # contexts of other precisions would change the output of data loaders
+        yield from evaluate(subject, data)
 
 
 def _has_own(one: object, name: str) -> bool:
@@ -241,27 +232,22 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
     return StackedTask(ours) if len(ours) > 1 else Apart(ours)
 
 
-def _load(experiment: Experiment, folder: RunFolder, name: str) -> tuple[float, int] | None:
+def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:
     """Load the weights of a checkpoint; return its numbers of epochs and updates, None if not kept."""
-    if not _has_checkpoint(folder, name):
+    path, keep = folder.kept(_name(at)), folder.run.keep
+    if not path.exists():
         return None
-    checkpoint = checkpoints.read(folder.kept(name), remedy=folder.remedy)
+    checkpoint = checkpoints.read(path, remedy=folder.remedy)
+    epoch = checkpoints.epochs_of(checkpoint)
+    if at == "best" and keep.best is not None:  # must be best by the study's current rule
+        recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
+        best = best_of(keep, (Row(e, 0, *split_name(keep.best), "", v) for e, v in zip(*recorded, strict=True)))
+        if best is None or best[0] != epoch:
+            return None
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
-    return float(checkpoints.epochs_of(checkpoint)), int(checkpoint["global_step"])
+    return float(epoch), int(checkpoint["global_step"])
 
 
-def _add_rows(
-    rows: dict[str, list[Row]], runs: Sequence[str], moments: Sequence[tuple[float, int]], measured: Measured
-) -> None:
-    values: Tensor = measured.values.flatten()
-    if len(values) != len(runs):
-        raise ActlabError(f"a probe returned {len(values)} values of {measured.metric!r} for {len(runs)} runs")
-    for run, (epoch, step), value in zip(runs, moments, values.tolist(), strict=True):
-        rows[run].append(Row(epoch, step, measured.split, measured.metric, measured.condition, value))
-
-
-def _request(probe: Probe, run: Run) -> tuple[str, list[Any], list[Any]]:
-    """Return a probe's name, what it shall measure on a run, and the ``version`` of its class, if any."""
-    version = getattr(find(probe.class_path, (object,), "probe"), "version", None)
-    return probe.name, probe_files.asked(probe, run.keep), [] if version is None else [version]
+def _name(at: str | int) -> str:
+    return checkpoint_name(at) if isinstance(at, int) else at
