@@ -107,11 +107,24 @@ def _ray() -> Any:
     return ray
 
 
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    """Raise an ActlabError for an exception of a task, and where the connection is lost."""
+    kinds = _ray().exceptions
+    try:
+        yield
+    except kinds.RayTaskError as error:
+        raise ActlabError(described(error.cause)) from error
+    except (kinds.RayError, ConnectionError) as error:
+        raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
+
+
 class Cluster:
     """The nodes of a cluster; created by `connected`."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.processors = {hardware()}  # of this machine and of nodes, each named once
 
     @property
     def room(self) -> int:
@@ -121,6 +134,7 @@ class Cluster:
         rooms = (min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share) for n in nodes)
         return sum(rooms)
 
+    @_errors_in_words()
     def train(
         self,
         found: Arranged,
@@ -129,50 +143,45 @@ class Cluster:
         progress: Progress,
         logger: LoggerFactory | None = None,
     ) -> list[Job]:
-        """Train jobs on the nodes, the longest first; see `actlab.engines.pool.Pool.train`.
-
-        Raises:
-            ActlabError: if a run uses several devices, a node lacks the folder or this machine's versions, code
-                or data, or the connection is lost; also as for workers.
-        """
+        """Train jobs on the nodes, the longest first; return those that other starts are training."""
         if not found.single:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
         ray, token = _ray(), os.urandom(8).hex()
         write_atomically(root / locks.FOLDER / _TOKEN, token)
         home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), found.settings)
         amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
-        remote = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train)
-        waiting = {remote.remote(home, job, logger): job for job in longest_first(jobs)}
-        held, others = [], set[str]()
-        kinds = ray.exceptions
-        deaths = (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError)
-        try:
-            while waiting:
-                signals.check()
-                ended, _ = ray.wait([*waiting], num_returns=1, timeout=locks.PAUSE)
-                pool.show([*waiting.values()], root, progress)
-                for task in ended:
-                    job = waiting.pop(task)
-                    try:
-                        over, said, machine = ray.get(task)
-                    except deaths as error:
-                        if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
-                            waiting |= {remote.remote(home, part, logger): part for part in job.halves(root)}
-                        else:
-                            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
-                            job.fail(root, f"the process or node that trained it {reason}", progress)
-                    else:
-                        print(said, end="", flush=True)
-                        held += [] if over else [job]
-                        pool.show([job], root, progress)
-                        if machine != hardware() and machine not in others:
-                            others.add(machine)
-                            print(f"a node has {machine}: last digits may differ", flush=True)
-        except kinds.RayTaskError as error:
-            raise ActlabError(described(error.cause)) from error
-        except (kinds.RayError, ConnectionError) as error:
-            raise ActlabError(f"the cluster is lost ({one_line(error)}); the same command resumes") from error
+        task_of = ray.remote(max_retries=MOST_DEATHS - 1, **amount)(_train).remote
+        waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
+        held = []
+        while waiting:
+            signals.check()
+            ended, _ = ray.wait([*waiting], num_returns=1, timeout=locks.PAUSE)
+            pool.show([*waiting.values()], root, progress)
+            for task in ended:
+                job = waiting.pop(task)
+                over, parts = self._take(task, job, root, progress)
+                held += [] if over else [job]
+                waiting |= {task_of(home, part, logger): part for part in parts}
         return held
+
+    def _take(self, task: Any, job: Job, root: Path, progress: Progress) -> tuple[bool, list[Job]]:
+        """Return whether a job whose task has ended is over, and the jobs to train in its place."""
+        ray = _ray()
+        kinds = ray.exceptions
+        try:
+            over, said, machine = ray.get(task)
+        except (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError) as error:
+            if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
+                return True, job.halves(root)
+            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
+            job.fail(root, f"the process or node that trained it {reason}", progress)
+            return True, []
+        print(said, end="", flush=True)
+        pool.show([job], root, progress)
+        if machine not in self.processors:
+            self.processors.add(machine)
+            print(f"a node has {machine}: last digits may differ", flush=True)
+        return over, []
 
 
 class Home(NamedTuple):
