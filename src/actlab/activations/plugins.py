@@ -64,7 +64,7 @@ class Function(nn.Module):
         return ", ".join([name, *(f"{key}={value!r}" for key, value in self.params.items())])
 
 
-@calling
+@calling()
 def resolve(name: str) -> Any:
     """Return the object that ``package.module:attribute`` or ``path/to/file.py:attribute`` names.
 
@@ -222,7 +222,7 @@ def _wrap_function(label: str, target: Any, params: Mapping[str, Any], missing: 
     return Function(target, params)
 
 
-@calling
+@calling()
 def _call(label: str, target: Callable[..., Any], params: Mapping[str, Any]) -> Any:
     try:
         return target(**params)

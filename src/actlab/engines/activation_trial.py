@@ -27,7 +27,7 @@ from actlab.random import streams
 from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.runtime.modules import evaluating, own_attributes
-from actlab.runtime.third_party import Calling
+from actlab.runtime.third_party import calling
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
@@ -117,7 +117,7 @@ def _tried(experiment: Experiment, run: Run, name: str) -> tuple[str | None, lis
 def fault_of_creation(unit: activations.Spec) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
-        with Calling():
+        with calling():
             activations.factory(unit)
     except (ActlabError, RunError) as error:
         return str(error)
@@ -146,7 +146,7 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> l
     ``sites`` are the inputs of `SAMPLES` samples, as recorded by `sites_of`.
     """
     try:
-        with torch.random.fork_rng(devices=[]), Calling():
+        with torch.random.fork_rng(devices=[]), calling():
             mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
     except Exception:  # third-party code may raise anything; in training it fails by name
         return []
@@ -207,7 +207,7 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
     for unit in task.units:
         _check_calls(unit)
     try:
-        with torch.random.fork_rng(devices=[]), Calling():
+        with torch.random.fork_rng(devices=[]), calling():
             loss = task.train().loss(batch)
             stray = fault_of_learning(loss, {id(parameter) for parameter in task.parameters()})
             loss.backward()  # type: ignore[no-untyped-call]

@@ -213,7 +213,7 @@ class Apart(nn.Module):
         """Device of the networks."""
         return next(self.parameters()).device
 
-    @calling
+    @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
         found = [m.quantities(m(*m.inputs(batch)), batch) for m in self.tasks if isinstance(m, Task)]

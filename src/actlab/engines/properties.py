@@ -78,7 +78,7 @@ def _tried(name: str, function: Callable[[Make], Any], make: Make, required: boo
     return Property(name, text, True if required else None, required)
 
 
-@calling
+@calling()
 def _call(function: Callable[[Make], Any], make: Make) -> str:
     with own_generators(0):
         return str(function(make))

@@ -18,7 +18,7 @@ from actlab import optim
 from actlab.errors import ActlabError
 from actlab.stacking.network import StackedNetwork, member_names
 from actlab.tasks import Task
-from actlab.tasks.building import check_optimizer
+from actlab.tasks.building import checked_optimizer
 
 
 class Slices:
@@ -104,8 +104,7 @@ def _shared(members: Sequence[Task]) -> OptimizerCallable:
     """
     kinds: dict[str, None] = {}
     for member in members:
-        own = member.optimizer([nn.Parameter(torch.zeros(1))])
-        check_optimizer(own, member.l2, member.scheduler, member.schedules)
+        own = checked_optimizer(member, [nn.Parameter(torch.zeros(1))])
         kinds[type(own).__name__] = None
     if len(kinds) > 1:
         raise ActlabError(f"members of one stack have different optimisers: {', '.join(kinds)}")

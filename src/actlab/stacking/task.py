@@ -92,7 +92,7 @@ class StackedTask(Training):
             member.network.load_state_dict(self.network.member_state(r))
             yield member.to(self.device).train(self.training)
 
-    @calling
+    @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``.
 

@@ -65,10 +65,5 @@ class AutoencoderTask(Task):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return the squared error of each pixel.
-
-        Args:
-            output: reconstructions ``(…, B, D)``.
-            batch: the first tensor holds the inputs ``(…, B, *input_shape)``.
-        """
+        """Return the squared error of each pixel; reconstructions ``(…, B, D)``."""
         return {"loss": Quantity((output - batch[0].flatten(-self.axes)).square())}

@@ -1,6 +1,4 @@
-"""The base class of tasks: a network built with an activation factory, its metrics and its optimiser.
-
-Only `Task` turns the name of an activation into modules of a network.
+"""The base class of tasks; the only place where the name of an activation becomes modules of a network.
 
 Shapes: ``B`` batch, ``R`` runs (a leading axis when a task computes the quantities of a stack).
 """
@@ -19,6 +17,7 @@ from torchmetrics import Metric
 
 from actlab import activations, optim
 from actlab.config import records
+from actlab.config.arguments import Arguments, converted, of_call
 from actlab.errors import unknown
 from actlab.networks import ActivationFactory
 from actlab.networks.init import weights_of_run
@@ -26,18 +25,19 @@ from actlab.optim import L2, Schedule
 from actlab.random import hashing, streams
 from actlab.random.seeding import SeedGlobal, own_generators
 from actlab.runtime import third_party
+from actlab.storage import checkpoints
 from actlab.tasks import building
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
 from actlab.tasks.randomness import drawing, is_random
-from actlab.tasks.restoring import Recorded, recorded_in, restored
+from actlab.tasks.restoring import restored
 from actlab.tasks.training import Batch, Training
 
 STEP_LOSS = "train/loss_step"  # of single batches
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 
 
-class Task(Recorded, Training, ABC):
+class Task(Training, ABC):
     """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch), ``train/clean_loss`` (each
@@ -69,7 +69,14 @@ class Task(Recorded, Training, ABC):
 
     metric_names: tuple[str, ...] = ("loss",)
     ragged = False  # whether batches differ in size, and so may the parts of a batch on several devices
+    arguments: Arguments  # with which it was built, as plain values
     config: Mapping[str, Any] | None = None  # the config that the task was built from, as in its checkpoints
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep the arguments; a copy is made without any, and takes those of the original."""
+        self = super().__new__(cls)
+        self.arguments = of_call(cls, args, kwargs)
+        return self
 
     def __init__(
         self,
@@ -94,7 +101,7 @@ class Task(Recorded, Training, ABC):
         self.stream = streams.Stream(seed)
         self.units: list[nn.Module] = []  # the activation modules, in the order of their construction
         init = own_generators(hashing.seed_for(seed, "init"))
-        with init, weights_of_run(seed, self.units), third_party.Calling():
+        with init, weights_of_run(seed, self.units), third_party.calling():
             act = building.recorded(activations.factory(activation), self.units, seed)
             self.network = network(act, num_outputs, input_shape)
             building.check_built_on_cpu(self.network)
@@ -132,10 +139,7 @@ class Task(Recorded, Training, ABC):
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the `metric_names` of a task with the given arguments, without building it.
-
-        Studies call this before any task exists.
-        """
+        """Return the `metric_names` of a task with the given arguments, before it is built, for studies."""
         return cls.metric_names
 
     @property
@@ -170,7 +174,7 @@ class Task(Recorded, Training, ABC):
         """Return the weighted mean loss of a batch in the current mode."""
         return self.measured(batch)["loss"].mean()
 
-    @third_party.calling
+    @third_party.calling()
     def measured(self, batch: Batch, shared: bool = True, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
         output = self(*self.inputs(batch))
@@ -184,14 +188,7 @@ class Task(Recorded, Training, ABC):
         return output, batch[1]
 
     def update_metrics(self, split: str, output: Tensor, batch: Batch, loss: Quantity) -> None:
-        """Add a batch to the metrics of torchmetrics, without padding.
-
-        Args:
-            split: ``val`` or ``test``.
-            output: the network's output.
-            batch: the batch.
-            loss: the loss of each value; values of weight 0 are left out.
-        """
+        """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics, without values of weight 0."""
         predictions, targets = self.compared(output, batch)
         if loss.weights is not None:
             counts = loss.weights.expand_as(loss.values) > 0
@@ -212,15 +209,14 @@ class Task(Recorded, Training, ABC):
         return self.config
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the record of the task, too."""
+        """Save the record of the task, too, and a subclass's hyperparameters as plain values."""
         super().on_save_checkpoint(checkpoint)
-        recorded_in(self, checkpoint)
+        checkpoint[checkpoints.CONFIG] = self.record
+        if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
+            checkpoint[key] = converted(checkpoint[key]).plain
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch; log it at every ``log_every_n_steps``-th update.
-
-        At the first batch, check the trained parameters.
-        """
+        """Return the mean loss of the batch and log it; check the trained parameters at the first batch."""
         loss = super().training_step(batch, batch_idx)
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
@@ -231,7 +227,7 @@ class Task(Recorded, Training, ABC):
     def _log_step(self, loss: Tensor, batch_idx: int) -> None:
         """Pass the loss to the loggers and the progress bar at every ``log_every_n_steps``-th update.
 
-        `log` would cost time and wait for the device at the other updates too, and make rows of a study.
+        `log` would wait for the device at the other updates too, and make rows of a study.
         """
         trainer, step = self.trainer, self.global_step
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
@@ -250,7 +246,8 @@ class Task(Recorded, Training, ABC):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the network's output for a batch."""
-        return third_party.calling(self.forward)(*self.inputs(batch))
+        with third_party.calling():
+            return self.forward(*self.inputs(batch))
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torchmetrics import Metric
 
-from actlab.config.metrics import KEY
 from actlab.errors import ActlabError, one_line, unknown
 from actlab.networks import ActivationFactory
-from actlab.optim import L2, Plateau, Schedule
+from actlab.optim import Plateau, Schedule
 from actlab.random import hashing
 from actlab.random.seeding import own_generators
 
@@ -27,29 +25,36 @@ NO_PLATEAU = (  # in studies, whose stacks have one scheduler
 )
 
 
-def check_optimizer(
-    optimizer: Optimizer, l2: L2 | None, scheduler: object, schedules: Mapping[str, Any]
-) -> None:
-    """Reject settings that would silently override each other or have no effect.
+def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
+    """Build a task's optimiser; reject settings that would override each other or have no effect."""
+    try:
+        optimizer: Optimizer = task.optimizer(parameters)
+    except (ValueError, TypeError) as error:
+        raise ActlabError(f"model.optimizer: {one_line(error)}") from error
+    for name, value in optimizer.defaults.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ActlabError(f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3")
+    if task.l2 is not None:
+        _check_decay(optimizer)
+    if task.scheduler is not None and "lr" in task.schedules:
+        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+    return optimizer
 
-    Raises:
-        ActlabError: if decay or learning rate is given twice, or if the optimiser cannot apply ``l2`` as a
-            penalty.
-    """
-    name = type(optimizer).__name__
-    if l2 is not None and "weight_decay" not in optimizer.defaults:
+
+def _check_decay(optimizer: Optimizer) -> None:
+    """Reject an optimiser that cannot apply ``l2`` as a penalty, or has a decay of its own."""
+    name, defaults = type(optimizer).__name__, optimizer.defaults
+    if "weight_decay" not in defaults:
         raise ActlabError(
             f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another optimizer"
         )
-    if l2 is not None and (optimizer.defaults.get("decoupled_weight_decay") or isinstance(optimizer, AdamW)):
+    if defaults.get("decoupled_weight_decay") or isinstance(optimizer, AdamW):
         raise ActlabError(
             f"{name} decouples weight decay from the gradient, so 'l2' would not be a penalty: leave out 'l2' "
             "and set the optimizer's 'weight_decay'"
         )
-    if l2 is not None and optimizer.defaults.get("weight_decay"):
+    if defaults["weight_decay"]:
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
-    if scheduler is not None and "lr" in schedules:
-        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
 
 
 def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) -> None:
@@ -60,25 +65,8 @@ def check_schedules(schedules: Mapping[str, Schedule], logged: Sequence[str]) ->
             raise unknown("metric of a plateau schedule", schedule.metric, allowed)
 
 
-def check_classes(metrics: Mapping[str, Metric], num_classes: int) -> None:
-    """Reject a metric of another number of classes than the task's.
-
-    Raises:
-        ActlabError: with the metric's key.
-    """
-    for name, metric in metrics.items():
-        if (classes := getattr(metric, "num_classes", None)) not in (None, num_classes):
-            raise ActlabError(
-                f"{KEY}.{name}.num_classes {classes}: the task has {num_classes} classes: give {num_classes}"
-            )
-
-
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
-    """Reject batch norm over parts of a batch: results would depend on the number of devices.
-
-    Raises:
-        ActlabError: for a network with batch norm on several devices that do not synchronise its statistics.
-    """
+    """Reject batch norm over parts of a batch: results would depend on the number of devices."""
     normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     if normed and trainer.world_size > 1 and getattr(trainer.strategy, "_layer_sync", None) is None:
         raise ActlabError(
@@ -88,11 +76,7 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
 
 
 def check_built_on_cpu(network: nn.Module) -> None:
-    """Reject weights drawn on an accelerator: they would depend on whether the process had used it before.
-
-    Raises:
-        ActlabError: for a network with parameters or buffers on an accelerator.
-    """
+    """Reject weights drawn on an accelerator: they would depend on whether the process had used it before."""
     accelerator = torch.accelerator.current_accelerator()
     for tensor in itertools.chain(network.parameters(), network.buffers()):
         if accelerator is not None and tensor.device.type == accelerator.type:
@@ -100,30 +84,6 @@ def check_built_on_cpu(network: nn.Module) -> None:
                 f"the network has weights on {tensor.device}: create them on the CPU; the Trainer moves "
                 "them to its device"
             )
-
-
-def made_optimizer(make: Callable[[Any], Optimizer], parameters: Any) -> Optimizer:
-    """Build an optimiser of the given parameters or parameter groups.
-
-    Raises:
-        ActlabError: for arguments that the optimiser rejects, such as a learning rate below 0, or that are not
-            finite.
-    """
-    try:
-        optimizer = make(parameters)
-    except (ValueError, TypeError) as error:
-        raise ActlabError(f"model.optimizer: {one_line(error)}") from error
-    for name, value in optimizer.defaults.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ActlabError(f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3")
-    return optimizer
-
-
-def checked_optimizer(task: Any, parameters: Any) -> Optimizer:
-    """Build and check a task's optimiser; see `made_optimizer` and `check_optimizer`."""
-    optimizer = made_optimizer(task.optimizer, parameters)
-    check_optimizer(optimizer, task.l2, task.scheduler, task.schedules)
-    return optimizer
 
 
 def scheduled(task: Any, optimizer: Optimizer) -> Any:
@@ -156,28 +116,9 @@ def _monitor(scheduler: Any, task: Any) -> str:
     return str(monitor)
 
 
-def check_accumulation(trainer: pl.Trainer, task: Any) -> None:
-    """Reject gradient accumulation over batches of different sizes: each would have the same weight.
-
-    Raises:
-        ActlabError: for a task with ragged batches whose Trainer accumulates gradients.
-    """
-    if task.ragged and trainer.accumulate_grad_batches > 1:
-        raise ActlabError(
-            f"trainer.accumulate_grad_batches {trainer.accumulate_grad_batches}: the batches of "
-            f"{type(task).__name__} differ in size, but would have equal weight; give a larger data.batch_size"
-        )
-
-
 def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
-    """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change.
-
-    Skipped on several devices, where a strategy may have replaced the parameters.
-
-    Raises:
-        ActlabError: for a parameter in a plain list, or created in the first forward pass.
-    """
-    if task.trainer.world_size > 1:
+    """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change."""
+    if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
     given = {id(p) for one in task.trainer.optimizers for group in one.param_groups for p in group["params"]}
     if fault := fault_of_learning(loss, given):
@@ -185,12 +126,7 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
 
 
 def fault_of_learning(loss: Tensor, given: Collection[int]) -> str | None:
-    """Return a message for a tensor that requires a gradient but is not in the optimiser, or None.
-
-    Args:
-        loss: a loss before its backward pass.
-        given: ids of the optimiser's parameters.
-    """
+    """Return a message for a leaf of a loss's graph that is not among the optimiser's parameters, by id."""
     strays = [leaf for leaf in _leaves(loss) if id(leaf) not in given]
     if not strays:
         return None
@@ -214,10 +150,7 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
 
 
 def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
-    """Return a factory that also appends each module it makes to ``units``.
-
-    Each constructor runs with its own seed, so its random numbers do not affect any others.
-    """
+    """Return a factory that appends each module it makes to ``units``, built with random numbers of its own."""
 
     def unit() -> nn.Module:
         with own_generators(hashing.seed_for(seed, "unit", len(units))):

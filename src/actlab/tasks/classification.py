@@ -11,10 +11,10 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 from torchmetrics import Metric
 
+from actlab.config.metrics import KEY
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.optim import L2, Schedule
-from actlab.tasks import building
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.quantities import Quantity, takes_run_axis
 from actlab.tasks.training import Batch
@@ -71,7 +71,10 @@ class ClassificationTask(Task):
             seed,
             metrics,
         )
-        building.check_classes(self.metrics.given, num_classes)
+        for name, metric in self.metrics.given.items():
+            if (classes := getattr(metric, "num_classes", None)) not in (None, num_classes):
+                has = f"the task has {num_classes} classes: give {num_classes}"
+                raise ActlabError(f"{KEY}.{name}.num_classes {classes}: {has}")
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -81,12 +84,7 @@ class ClassificationTask(Task):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return cross-entropy, error, accuracy and, with ``top``, the top-k error of each sample.
-
-        Args:
-            output: logits ``(…, B, K)``.
-            batch: inputs and labels ``(…, B)``.
-        """
+        """Return cross-entropy, error, accuracy and, with ``top``, the top-k error; logits ``(…, B, K)``."""
         labels = batch[1].expand(output.shape[:-1])
         loss = F.cross_entropy(output.flatten(0, -2), labels.flatten(), reduction="none").view_as(labels)
         if self.training and len(self.trained) == 1:

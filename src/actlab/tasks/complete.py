@@ -23,11 +23,7 @@ _WITHOUT_STATE = "without_state"  # checkpoint key: of each optimiser, the param
 
 
 class CompleteCheckpoint(Callback):
-    """Rejects a checkpoint of wrong content before training resumes from it.
-
-    Raises:
-        DamagedError: for the first part that is missing or has another type or shape.
-    """
+    """Raises `DamagedError` before training resumes from a checkpoint of wrong content."""
 
     stackable = True
 
@@ -38,28 +34,27 @@ class CompleteCheckpoint(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Mapping[str, Any]
     ) -> None:
         """Check loops and callbacks; nothing where the Trainer only evaluates."""
-        if trainer.state.fn == "fit":
-            check_loops(trainer, checkpoint)
-            self.checkpoint = checkpoint
+        if trainer.state.fn != "fit":
+            return
+        check_parts(checkpoint, _remedy(trainer))
+        progress = {**trainer.fit_loop.state_dict(), "state_dict": {}}  # data loaders check theirs themselves
+        wanted: dict[str, Any] = {"loops": {"fit_loop": progress}, "callbacks": {}}
+        for callback in trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.state_key in checkpoint["callbacks"]:
+                wanted["callbacks"][callback.state_key] = callback.state_dict()
+        if difference := _difference(checkpoint, wanted):
+            raise _damaged(trainer, difference)
+        self.checkpoint = checkpoint
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the states of optimisers and schedulers, which now exist, before they are restored."""
         if self.checkpoint is not None and self.checkpoint["global_step"]:
-            check_optimizers(trainer, self.checkpoint)
+            _check_optimizers(trainer, self.checkpoint)
         self.checkpoint = None
 
 
 def check_weights(trainer: pl.Trainer | None, found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Reject weights of another kind of number, which torch would convert; it checks names and shapes itself.
-
-    Args:
-        trainer: the Trainer that loads the weights, if there is one.
-        found: the state dict of a checkpoint.
-        own: the state dict of the module.
-
-    Raises:
-        DamagedError: for the first such weight.
-    """
+    """Reject weights of another kind of number, which torch would convert; it checks names and shapes."""
     for name in own.keys() & found.keys():
         if isinstance(own[name], Tensor) and isinstance(found[name], Tensor):
             one, other = own[name].dtype, found[name].dtype
@@ -67,28 +62,7 @@ def check_weights(trainer: pl.Trainer | None, found: Mapping[str, Any], own: Map
                 raise _damaged(trainer, f"the checkpoint's weight {name} is of {other}, not {one}")
 
 
-def check_loops(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Reject a checkpoint without the parts of a resume, or with other loops than the Trainer's.
-
-    Raises:
-        DamagedError: for the first part that is missing or of another type.
-    """
-    check_parts(checkpoint, _remedy(trainer))
-    progress = {**trainer.fit_loop.state_dict(), "state_dict": {}}  # data loaders check theirs themselves
-    wanted: dict[str, Any] = {"loops": {"fit_loop": progress}, "callbacks": {}}
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.state_key in checkpoint["callbacks"]:
-            wanted["callbacks"][callback.state_key] = callback.state_dict()
-    if difference := _difference(checkpoint, wanted):
-        raise _damaged(trainer, difference)
-
-
-def check_optimizers(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Reject states that are not those of the Trainer's optimisers and schedulers.
-
-    Raises:
-        DamagedError: for the first value that is missing or of another type or shape.
-    """
+def _check_optimizers(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
     without = checkpoint.get(_WITHOUT_STATE, [])
     states = [_after_a_step(optimizer) for optimizer in trainer.optimizers]
     for number, (state, stateless) in enumerate(zip(states, without, strict=False)):

@@ -24,12 +24,7 @@ class FrameTask(ClassificationTask):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return cross-entropy, error and accuracy of each frame.
-
-        Args:
-            output: logits ``(…, F, K)``.
-            batch: inputs and labels ``(…, F)``.
-        """
+        """Return cross-entropy, error and accuracy of each frame; logits ``(…, F, K)``, labels ``(…, F)``."""
         weights = (batch[1].expand(output.shape[:-1]) >= 0).to(output.dtype)  # padding is negative
         found = super().quantities(output, batch)
         return {name: Quantity(quantity.values, weights) for name, quantity in found.items()}

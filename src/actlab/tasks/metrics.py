@@ -22,12 +22,8 @@ from actlab.runtime import third_party
 class Metrics:
     """The metrics of one task. Each evaluation has states of its own, which end with its result.
 
-    Args:
-        given: metrics by name; they are never updated themselves.
-        taken: names of the task's own metrics.
-
-    Raises:
-        ActlabError: for a name that is taken or cannot be part of ``val/name``.
+    The ``given`` metrics are never updated themselves. Their names must differ from ``taken`` and fit
+    ``val/name``.
     """
 
     def __init__(self, given: Mapping[str, Metric] | None, taken: Collection[str]) -> None:
@@ -48,18 +44,9 @@ class Metrics:
         """Names of the metrics whose results are numbers."""
         return [name for name, metric in self.given.items() if gives_number(metric)]
 
-    @third_party.calling
+    @third_party.calling()
     def update(self, split: str, predictions: Tensor, targets: Tensor) -> None:
-        """Add a batch to an evaluation.
-
-        Args:
-            split: ``val`` or ``test``.
-            predictions: ``(N, *)``.
-            targets: ``(N, *)``.
-
-        Raises:
-            ActlabError: if a metric rejects the batch.
-        """
+        """Add a batch, predictions and targets ``(N, *)``, to the evaluation of ``val`` or ``test``."""
         for name, metric in self._states(split, targets.device) if len(targets) else ():
             try:
                 metric.update(predictions, targets)
@@ -69,7 +56,7 @@ class Metrics:
                     f"{tuple(targets.shape)}: {one_line(error)}"
                 ) from error
 
-    @third_party.calling
+    @third_party.calling()
     def take(self, split: str, device: torch.device) -> dict[str, Any]:
         """Return the results of an evaluation over all devices, by name, and end it."""
         with warnings.catch_warnings():  # this device may have had no sample
@@ -100,14 +87,7 @@ def as_plain(result: Any) -> Any:
 
 
 def log_table(logger: object, name: str, values: Any, step: int) -> None:
-    """Pass a vector or matrix of numbers to a logger with Lightning's ``log_table``, such as that of W&B.
-
-    Args:
-        logger: a logger; one without the method is skipped.
-        name: name of the metric with its split.
-        values: the result of `as_plain`; neither a vector nor a matrix is skipped.
-        step: number of updates.
-    """
+    """Pass a vector or matrix, as of `as_plain`, to a logger with Lightning's ``log_table``, such as W&B's."""
     rows = values if isinstance(values, list) and all(isinstance(row, list) for row in values) else [values]
     flat = all(isinstance(row, list) and all(isinstance(v, int | float) for v in row) for row in rows)
     if callable(log := getattr(logger, "log_table", None)) and flat and len({len(row) for row in rows}) == 1:

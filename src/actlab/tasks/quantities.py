@@ -88,8 +88,7 @@ class Means:
 class WeightedMean(Metric):
     """Compute Σ values·weights ÷ Σ weights over devices.
 
-    torchmetrics' ``MeanMetric`` ignores the weights if its check for nan is off; with the check, each update
-    synchronises with the device.
+    torchmetrics' ``MeanMetric`` ignores weights without its check for nan, which synchronises with the device.
     """
 
     total: Tensor

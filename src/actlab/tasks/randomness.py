@@ -23,8 +23,7 @@ _MODE_DEPENDENT = (Uniform, nn.modules.batchnorm._NormBase)
 def draws_from_torch(module: nn.Module) -> bool:
     """Return whether a module's own ``forward`` may draw from torch's global generator in training.
 
-    False for torch's deterministic layers, for modules with a `Uniform`, which draw from it instead, and for
-    classes that declare ``stochastic = False``.
+    Not so: torch's deterministic layers, modules with a `Uniform`, and classes with ``stochastic = False``.
     """
     if isinstance(module, Function):
         return module.stochastic
@@ -37,33 +36,24 @@ def draws_from_torch(module: nn.Module) -> bool:
 
 
 def drawing(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield each module whose own ``forward`` may draw from torch's global generator; see `draws_from_torch`.
+    """Yield once each module whose own ``forward`` may draw from torch's generator; see `draws_from_torch`.
 
-    Containers such as ``nn.Sequential`` do not draw; their children are searched. Modules inside a yielded
-    module are not searched. A module that occurs several times is yielded once.
+    The children of modules that do not draw, such as containers, are searched; those of yielded ones are not.
     """
-    seen: set[int] = set()
-
-    def _outermost(part: nn.Module) -> Iterator[nn.Module]:
+    waiting, seen = [module], set[int]()
+    while waiting:
+        part = waiting.pop()
         if id(part) in seen:
-            return
+            continue
         seen.add(id(part))
         if draws_from_torch(part):
             yield part
         else:
-            for child in part.children():
-                yield from _outermost(child)
-
-    return _outermost(module)
+            waiting += reversed(list(part.children()))
 
 
 def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
-    """Return whether a network's output may differ between training and evaluation mode.
-
-    Args:
-        network: the network.
-        without: modules that are left out, with all modules inside.
-    """
+    """Return whether a network, without some modules, may differ between training and evaluation."""
     left_out = {id(part) for module in without for part in module.modules()}
     parts = (part for part in network.modules() if id(part) not in left_out)
     return any(isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part) for part in parts)

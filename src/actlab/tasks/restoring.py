@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import fsspec
 import pytorch_lightning as pl
@@ -16,32 +16,11 @@ from torch import Tensor, nn
 
 from actlab.config import messages, records
 from actlab.config.admission import admitted
-from actlab.config.arguments import Arguments, converted, of_call
+from actlab.config.arguments import converted
 from actlab.config.signatures import imported, locate, parameters
 from actlab.errors import ActlabError, one_line
 from actlab.storage import checkpoints
 from actlab.storage.mappings import read_mapping
-
-_LIGHTNINGS = "hyper_parameters"  # where `save_hyperparameters` puts a module's arguments
-
-
-class Recorded:
-    """Base class of tasks that keep their arguments as plain values, for the record in checkpoints."""
-
-    arguments: Arguments
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the arguments; a copy is made without any, and takes those of the original."""
-        self = super().__new__(cls)
-        self.arguments = of_call(cls, args, kwargs)
-        return self
-
-
-def recorded_in(task: Any, checkpoint: dict[str, Any]) -> None:
-    """Add the record of a task to a checkpoint, and make its hyperparameters plain values."""
-    checkpoint[checkpoints.CONFIG] = task.record
-    if _LIGHTNINGS in checkpoint:  # a subclass calls `save_hyperparameters`
-        checkpoint[_LIGHTNINGS] = converted(checkpoint[_LIGHTNINGS]).plain
 
 
 def restored(
@@ -63,14 +42,15 @@ def restored(
         source, "cpu" if map_location is None else map_location, weights_only=weights_only is not False
     )
     config: Any = checkpoint.get(checkpoints.CONFIG)
+    given: Any = None  # instead of a record
     if hparams_file is not None:
-        model: Any = {"class_path": _path(kind), "init_args": read_mapping(Path(hparams_file))}
-        config = {"model": model}
-    elif config is None and _LIGHTNINGS in checkpoint:
-        own = {key: v for key, v in checkpoint[_LIGHTNINGS].items() if not key.startswith("_")}
-        config = {"model": {"class_path": _path(kind), "init_args": own}}
+        given = read_mapping(Path(hparams_file))
+    elif config is None and (held := checkpoint.get(kind.CHECKPOINT_HYPER_PARAMS_KEY)) is not None:
+        given = {key: value for key, value in held.items() if not key.startswith("_")}
     elif config is None and arguments:
-        config = {"model": {"class_path": _path(kind), "init_args": {}}}
+        given = {}
+    if given is not None:
+        config = {"model": {"class_path": _path(kind), "init_args": given}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
     if config is not None:
         task.config = records.with_arguments(config, converted(arguments), task.seed)
@@ -80,30 +60,19 @@ def restored(
                 f"{text} has changed since {path} was trained: the task uses the current version", stacklevel=3
             )
     task.on_load_checkpoint(checkpoint)
-    return with_weights(task, checkpoint["state_dict"], task.strict_loading if strict is None else strict)
-
-
-def with_weights(task: Any, state: Mapping[str, Any], strict: bool) -> Any:
-    """Return a task with the weights of a checkpoint, on the device of the first of them.
-
-    Raises:
-        ActlabError: for weights that do not fit the network.
-    """
+    state = checkpoint["state_dict"]
     try:
-        task.load_state_dict(state, strict=strict)
+        task.load_state_dict(state, strict=task.strict_loading if strict is None else strict)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise ActlabError(f"the checkpoint's weights do not fit the network: {one_line(error)}") from error
     return task.to(next((value.device for value in state.values() if isinstance(value, Tensor)), "cpu"))
 
 
 def _rebuilt(kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]) -> Any:
-    """Return a task with newly initialised weights, built from the record in a checkpoint.
+    """Return a task of class ``kind`` with new weights, built from the record in a checkpoint, if it has one.
 
-    Args:
-        kind: the class that the task must be an instance of; the user's word.
-        config: the record, with ``model`` and ``seed_everything``; None if there is none.
-        trust: whether the record may name any class.
-        arguments: the user's arguments of the task, instead of the recorded ones.
+    ``kind`` and ``arguments``, which replace recorded ones, are the user's words. With ``trust`` the record may
+    name any class.
     """
     if config is None:
         raise ActlabError(

@@ -28,8 +28,11 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     batches, validated = loops["epoch_loop.batch_progress"], loops["epoch_loop.val_loop.batch_progress"]
     now, checked = batches["current"], validated["current"]
     position, loader = _position(loops), trainer.train_dataloader
+    every_device: list[Any] = [means.sums] * trainer.world_size
+    if trainer.world_size > 1:
+        torch.distributed.all_gather_object(every_device, means.sums)
     checkpoint[WITHIN] = {
-        "means": _on_all_devices(trainer, means.sums),
+        "means": every_device,
         "metrics": dict(trainer.callback_metrics),
         "whole": not trainer.interrupted
         and now["processed"] == now["ready"]
@@ -50,13 +53,9 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
 
 
 def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Restore the partial means of the epoch.
+    """Restore the partial means of the epoch, and return the metrics logged so far, by name.
 
-    Returns:
-        The metrics logged so far, by name; None for a checkpoint of a whole epoch.
-
-    Raises:
-        ActlabError: for a checkpoint within an epoch that training cannot resume from, with the reason.
+    None for a checkpoint of a whole epoch. Raises `ActlabError` if training cannot resume within the epoch.
     """
     if not _is_within(checkpoint):
         for epochs in checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).values():
@@ -75,19 +74,6 @@ def restore(trainer: pl.Trainer, means: Means, checkpoint: Mapping[str, Any]) ->
         "means of the batches from here"
     )
     return dict(state["metrics"])
-
-
-def start(trainer: pl.Trainer, logged: Mapping[str, Any] | None) -> None:
-    """Continue the epoch after the batch of the checkpoint, or start the next one.
-
-    Args:
-        trainer: the Trainer, in ``on_train_start``.
-        logged: what `restore` returned.
-    """
-    if logged is None:
-        trainer.fit_loop.epoch_loop.restarting = False  # with max_steps, Lightning would continue the last one
-    else:
-        trainer.callback_metrics.update(logged)  # callbacks may monitor them
 
 
 def _reason_against(
@@ -128,11 +114,3 @@ def _validation_due(trainer: pl.Trainer) -> bool:
     number = loop.total_batch_idx if every is None else loop.batch_idx
     interval = trainer.val_check_batch
     return interval is not None and (number + 1) % interval == 0
-
-
-def _on_all_devices(trainer: pl.Trainer, value: Any) -> list[Any]:
-    """Return the value of each device, by rank."""
-    found = [value] * trainer.world_size
-    if trainer.world_size > 1:
-        torch.distributed.all_gather_object(found, value)
-    return found

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from actlab import optim
+from actlab.errors import ActlabError
 from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
@@ -39,10 +40,10 @@ class Training(pl.LightningModule, ABC):
 
     Attributes:
         network: the network of all members.
-        matrices: the latest result of each metric that is not a number, such as a confusion matrix, of each
-            member, as nested lists by ``{split}/{name}``.
-        stream: the stream of their random numbers. Each step seeds Python's, NumPy's and torch's generators by
-            its position, and restores them.
+        matrices: by ``{split}/{name}``, the latest result of each metric that is not a number, such as a
+            confusion matrix: one per member, as nested lists.
+        stream: their random numbers. Each step seeds Python's, NumPy's and torch's generators by its position,
+            and restores them.
     """
 
     network: nn.Module
@@ -67,10 +68,8 @@ class Training(pl.LightningModule, ABC):
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode, with values ``(R, B, *)`` in a stack.
 
-        Args:
-            batch: tensors ``(B, *)``, or ``(R, B, *)`` if each member of a stack has its own batch.
-            shared: whether the members of a stack share the batch.
-            split: the evaluation whose metrics of torchmetrics the batch updates; None updates none.
+        A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the members of a stack do not share it. ``split`` is
+        the evaluation whose metrics of torchmetrics it updates; None updates none.
         """
 
     @abstractmethod
@@ -92,14 +91,16 @@ class Training(pl.LightningModule, ABC):
         return self.members[0].clean_training_loss and any(member.differs for member in self.members)
 
     def setup(self, stage: str) -> None:
-        """Check that the Trainer's gradient accumulation is valid for the task."""
-        building.check_accumulation(self.trainer, self.members[0])
+        """Reject gradient accumulation over batches of different sizes: each would have the same weight."""
+        task, number = self.members[0], self.trainer.accumulate_grad_batches
+        if task.ragged and number > 1:
+            raise ActlabError(
+                f"trainer.accumulate_grad_batches {number}: the batches of {type(task).__name__} differ in "
+                "size, but would have equal weight; give a larger data.batch_size"
+            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch in training mode, summed over members.
-
-        Each member's gradient equals that of its own loss.
-        """
+        """Return the mean loss of the batch in training mode, summed over members."""
         self._move(batch, batch_idx)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
@@ -226,16 +227,15 @@ class Training(pl.LightningModule, ABC):
             super().lr_scheduler_step(scheduler, metric)
 
     def on_fit_start(self) -> None:
-        """Check the state of the optimisers in the checkpoint that training resumes from.
-
-        Raises:
-            DamagedError: for wrong content.
-        """
+        """Check the state of the optimisers in the checkpoint that training resumes from."""
         self._complete.on_fit_start(self.trainer, self)
 
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
-        resuming.start(self.trainer, self._logged)
+        if self._logged is None:
+            self.trainer.fit_loop.epoch_loop.restarting = False  # else, with max_steps, the last one continues
+        else:
+            self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
         self._logged = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -245,16 +245,12 @@ class Training(pl.LightningModule, ABC):
         complete.record_stateless(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights.
-
-        Raises:
-            ActlabError: if training would resume within an epoch, but not as if uninterrupted.
-            DamagedError: for wrong content.
-        """
-        complete.check_weights(self._trainer, checkpoint["state_dict"], self.state_dict())
-        if self._trainer is not None and self._trainer.state.fn == "fit":
-            self._complete.on_load_checkpoint(self.trainer, self, checkpoint)
-            self._logged = resuming.restore(self._trainer, self._means, checkpoint)
+        """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights."""
+        trainer = self._trainer
+        complete.check_weights(trainer, checkpoint["state_dict"], self.state_dict())
+        if trainer is not None and trainer.state.fn == "fit":
+            self._complete.on_load_checkpoint(trainer, self, checkpoint)
+            self._logged = resuming.restore(trainer, self._means, checkpoint)
         self._plateau_states.update(checkpoint.get("plateaus", {}))
-        if self._trainer is None or self.trainer.precision == "64-true":
+        if trainer is None or trainer.precision == "64-true":
             as_precise_as(self, checkpoint)
