@@ -18,18 +18,14 @@ LONGEST_LINE = 1_500  # in characters, of an error message on the terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command with the arguments after ``actlab``, by default those of the process; return the exit code.
 
-    Args:
-        argv: the arguments after ``actlab``; by default those of the process.
-
-    Returns:
-        The exit code: 0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad
-        input; 130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as
-        ``head``, has exited.
+    0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad input; 130 or 143
+    if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as ``head``, has exited.
     """
     if argv is None and sys.getfilesystemencoding() == "ascii":
-        _restart_in_utf8()
+        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8 files.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         with stopping(), printing() as nobody_reads:
@@ -50,19 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _restart_in_utf8() -> None:
-    """Replace this process by the same command in Python's UTF-8 mode.
-
-    In the C locale, Python decodes non-ASCII file names to text that cannot be written to our UTF-8 files.
-    """
-    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
 def _make_folder_importable() -> None:
-    """Put the current folder at the end of Python's path, where it hides no installed module.
+    """Put the current folder at the end of Python's path, as ``python -m actlab`` does.
 
-    ``python -m actlab`` puts it there itself; the installed command has the folder of its script instead. Child
-    processes inherit the path. Python's option for a safe path (``-P``) is respected.
+    There it hides no installed module. Python's option for a safe path (``-P``) is respected.
     """
     here = str(Path.cwd())
     if not sys.flags.safe_path and here not in sys.path:
@@ -70,28 +57,18 @@ def _make_folder_importable() -> None:
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
-    """Run a command and convert exits and signals to exceptions.
-
-    Raises:
-        ActlabError: for bad input, or if code called by the command exits the process.
-        Stopped: after a signal, even if other code swallowed or replaced the exception of the signal.
-        ReaderGoneError: if the reader of the output has exited.
-    """
+    """Run a command and convert exits and signals to exceptions."""
     try:
         return run(args)
     except Exception:
-        check()  # a C extension interrupted during import raises ImportError instead of Stopped
+        check()  # other code may have replaced Stopped, such as an interrupted import of a C extension
         raise
     except SystemExit as exit_:
         check()
         if nobody_reads():
             raise ReaderGoneError from exit_  # rich turns a broken pipe into an exit
-        if any(
-            word in ("-h", "--help")
-            or word.partition("=")[0].endswith((".help", "--help"))
-            or "--print" in word
-            for word in args
-        ):
+        options = [word.partition("=")[0] for word in args]
+        if any(word == "-h" or word.endswith((".help", "--help")) or "--print" in word for word in options):
             raise  # a parser printed help or the config and exits regularly
         command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
         raise ActlabError(
@@ -101,17 +78,7 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command in this process.
-
-    Args:
-        args: the arguments after ``actlab``.
-
-    Returns:
-        0, or 1 if runs or probes of a study failed.
-
-    Raises:
-        ActlabError: for bad input.
-    """
+    """Run a command in this process; return 0, or 1 if runs or probes of a study failed."""
     command, *rest = args or ["--help"]
     if command in ("-h", "--help"):
         print(USAGE, end="")

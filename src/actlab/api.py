@@ -119,15 +119,7 @@ def run_study(
 
 @validated
 def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any) -> StudyResults:
-    """Read the results of the finished runs of a study; train nothing.
-
-    Args:
-        study: path or name of a study file, or what `load_study` returns.
-        runs_dir: folder of runs; the study's is ``runs_dir/NAME``.
-        **changes: keyword arguments of `load_study`, where ``study`` is a path or name.
-
-    Raises:
-        ActlabError: for bad input.
+    """Read the results of the finished runs of a study; train nothing. Arguments and errors as in `run_study`.
 
     >>> results("demo", runs_dir="elsewhere").stages[-1].missing
     12
@@ -138,9 +130,6 @@ def results(study: str | Path | Study, *, runs_dir: str | Path = "runs", **chang
 
 def spec_of(activation: Activation) -> str | dict[str, Any]:
     """Return an activation as a study names it: a text, or a mapping with its arguments.
-
-    Raises:
-        ActlabError: for a class or function that no other process can import.
 
     >>> spec_of({"name": "elu", "alpha": 0.5})
     {'name': 'elu', 'alpha': 0.5}
@@ -274,11 +263,7 @@ def _read(plan: Study, root: Path, failed: int = 0) -> StudyResults:
 
 
 def _plain(value: Any, place: str, levels: int = 50) -> Any:
-    """Return a setting with classes and functions as the text that names them.
-
-    Raises:
-        ActlabError: for a value that a study file cannot hold, such as an object, or one nested too deeply.
-    """
+    """Return a setting with classes and functions as the text that names them; reject other objects."""
     if levels == 0:
         raise ActlabError(f"{place}: values are nested deeper than 50 levels")
     if isinstance(value, Mapping):
@@ -300,11 +285,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
 
 
 def _folder(runs_dir: str | Path, study: Study) -> Path:
-    """Return a study's folder.
-
-    Raises:
-        ActlabError: for a path that no file can have.
-    """
+    """Return a study's folder, or raise for a path that no file can have."""
     folder = Path(runs_dir, study.name)
     try:
         folder.stat()

@@ -35,11 +35,11 @@ _BAR = 10  # characters of the progress bar
 
 
 class TestEveryEpoch(Callback):
-    """Log ``test/…`` after each training epoch, for test curves as in the papers.
+    """Log ``test/…`` after each training epoch, for test curves as in the papers; nothing is selected by them.
 
-    Nothing is selected by these metrics. The task's ``test_step`` and ``on_test_epoch_end`` are called as in
-    ``trainer.test``, with the Trainer's ``limit_test_batches``, but without a second evaluation loop. With the
-    callback `WeightAveraging`, averaged weights are tested, as in a validation.
+    The task's ``test_step`` and ``on_test_epoch_end`` are called as in ``trainer.test``, with the Trainer's
+    ``limit_test_batches``. With the callback `WeightAveraging`, averaged weights are tested, as in a
+    validation.
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -62,13 +62,10 @@ class TestEveryEpoch(Callback):
 
 
 class BestSoFar(RichProgressBar):
-    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors.
-
-    Each metric has a line, so that names and values are not wrapped in a terminal of 80 columns.
-    """
+    """Lightning's progress bar, with the best value so far of each metric that a checkpoint monitors."""
 
     def __init__(self) -> None:
-        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))
+        super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="\n"))  # 80 columns hold one metric
 
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
         """Return Lightning's columns, with a bar that leaves room for the metrics."""
@@ -107,11 +104,7 @@ def _averaged(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]
 
 
 def check_averaging(trainer: pl.Trainer) -> None:
-    """Reject callbacks that average weights in a study: its checkpoints would hold the weights in training.
-
-    Raises:
-        ActlabError: for such a callback.
-    """
+    """Reject callbacks that average weights in a study: its checkpoints would hold the weights in training."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
             raise ActlabError(
@@ -180,8 +173,8 @@ class UnitStatistics(Callback):
     Args:
         samples: number of training samples, the first in file order; None means all.
         batch_size: number of samples per forward pass.
-        memory: MiB of activations held at the same time; if this is not sufficient, the samples pass through
-            the network several times.
+        memory: MiB of activations held at the same time; where they do not fit, the samples pass through the
+            network several times.
 
     Raises:
         ActlabError: for numbers below 1.
@@ -244,13 +237,10 @@ def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
 def unit_statistics(
     module: pl.LightningModule, batches: Callable[[], Iterator[Any]], samples: int, memory: int
 ) -> UnitValues:
-    """Compute mean and median of every unit over some samples.
+    """Compute mean and median of every unit of a task or stack, in its current mode, over some samples.
 
-    Args:
-        module: a task or a stack of tasks, in the mode to be measured.
-        batches: returns an iterator over all samples, for each pass; all batches but the last have one size.
-        samples: number of samples.
-        memory: bytes of activations held at the same time; at least one unit is held.
+    ``batches`` returns an iterator over all samples for each pass; all batches but the last have one size.
+    ``memory`` is in bytes of activations; at least one unit is held.
     """
     first = next(iter(batches()))
     shapes = [values.shape for values in activations_of(module, first)]
@@ -269,15 +259,11 @@ def unit_statistics(
                 held[number][:, filled[number] : filled[number] + values.shape[1]] = values
                 filled[number] += values.shape[1]
         for values in held:
-            of_runs = [_mean_and_median(run.t().contiguous()) for run in values]
-            for name, parts_of in zip(found, zip(*of_runs, strict=True), strict=True):
-                found[name].append(torch.stack(parts_of).cpu())
+            of_runs = [run.t().contiguous() for run in values]  # (U, S) each
+            means = [run.mean(-1, dtype=torch.float64).float() for run in of_runs]
+            found["mean"].append(torch.stack(means).cpu())
+            found["median"].append(torch.stack([run.median(-1).values for run in of_runs]).cpu())
     return UnitValues(widths, {name: torch.cat(parts, dim=1) for name, parts in found.items()})
-
-
-def _mean_and_median(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and median, ``(U,)`` each, of values ``(U, S)``."""
-    return values.mean(-1, dtype=torch.float64).float(), values.median(-1).values
 
 
 def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -> list[list[tuple[int, slice]]]:
@@ -298,10 +284,9 @@ def _passes(shapes: Sequence[torch.Size], lengths: Sequence[int], memory: int) -
 
 
 def activations_of(module: pl.LightningModule, batch: Any) -> list[Tensor]:
-    """Return the activations of each layer for a batch that all runs share, in call order.
+    """Return the activations ``(R, S, units)`` of each layer for a batch that all runs share, in call order.
 
-    Returns:
-        A tensor ``(R, S, units of the layer)`` for each layer; each call of an activation module is a layer.
+    Each call of an activation module is a layer.
     """
     stacked = getattr(module, "stacked", False)
     with watching(module.sites.values()) as seen:  # type: ignore[operator]

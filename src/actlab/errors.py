@@ -23,12 +23,8 @@ class RunError(ActlabError):
 def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", place: str = "") -> ActlabError:
     """Return an error for a ``value`` that is not allowed; the message suggests the nearest allowed values.
 
-    Args:
-        kind: what the value is, such as ``block``.
-        value: the unknown value.
-        allowed: the allowed values; the message lists them unless they are many and some are near.
-        remedy: further text at the end of the message.
-        place: dotted key above ``value``, which is then compared by its first part and shown in full.
+    It lists the ``allowed`` values unless they are many and some are near, and ends with ``remedy``. ``place``
+    is the dotted key above ``value``, which is then compared by its first part and shown in full.
 
     >>> print(unknown("config key", "optimzer.lr", ["network", "optimizer"], place="model"))
     unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: network, optimizer.
@@ -47,10 +43,7 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", pla
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
-    """Return the message of an error in one line, or the name of its type when the message is empty.
-
-    A message longer than ``longest`` characters loses its middle.
-    """
+    """Return the message of an error in one line without its middle, or its type when the message is empty."""
     try:
         text = str(error)
     except Exception as second:  # the __str__ of a third-party error may raise
@@ -102,11 +95,7 @@ _EXAMPLES = "examples:"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises `ActlabError` instead of printing its usage, and shows examples.
-
-    Args:
-        examples: command lines at the end of the help.
-    """
+    """A parser that raises `ActlabError` instead of printing its usage, and shows example commands."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
         if examples:

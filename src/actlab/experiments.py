@@ -101,11 +101,7 @@ class ActlabCLI(LightningCLI):
             activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Set the training record for checkpoints, and check the shapes that the config sets.
-
-        Raises:
-            ActlabError: if a shape in the config differs from the data's.
-        """
+        """Set the training record for checkpoints, and check the shapes that the config sets."""
         for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
@@ -122,11 +118,7 @@ class ActlabCLI(LightningCLI):
         return {name: shape_for(self.model_type, self.arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
-        """Build data, task and Trainer.
-
-        Raises:
-            ActlabError: for bad input, and for any exception in a constructor.
-        """
+        """Build data, task and Trainer."""
         try:
             super().instantiate_classes()
         except ActlabError:
@@ -135,13 +127,7 @@ class ActlabCLI(LightningCLI):
             raise messages.bad_input(error) or messages.unbuilt(error) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer with the callbacks of `actlab.runtime.guards`.
-
-        It writes checkpoints with `AtomicCheckpointIO` unless another checkpoint plugin is given.
-
-        Raises:
-            ActlabError: for a value that Lightning rejects, such as an unknown strategy.
-        """
+        """Build the Trainer with our callbacks and, unless a plugin is given, atomic checkpoints."""
         restore_batches(self.config_init.trainer, self.given.get("trainer") or {})
         chosen = self.config_init.trainer
         if chosen.barebones and (chosen.callbacks or chosen.logger):
@@ -155,10 +141,10 @@ class ActlabCLI(LightningCLI):
             raise ActlabError(f"trainer: {one_line(error)}") from error
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-        own = (
-            [] if isinstance(self.model, Training) else [CompleteCheckpoint()]
-        )  # tasks check theirs themselves
-        trainer.callbacks[:0] = [StopOnSignal(), PlannedLength(), *own]  # type: ignore[attr-defined]
+        own: list[Any] = [StopOnSignal(), PlannedLength()]
+        if not isinstance(self.model, Training):  # tasks check their checkpoints themselves
+            own.append(CompleteCheckpoint())
+        trainer.callbacks[:0] = own  # type: ignore[attr-defined]
         return trainer
 
 
@@ -177,10 +163,7 @@ class _Shape:
 class ConfigCLI(ActlabCLI):
     """`ActlabCLI` for a nested config, whose sections are parsed from a cache.
 
-    Args:
-        given: the config.
-        digests: of files and code outside actlab that are known; see `records.with_digests`.
-        trainer_defaults: Trainer arguments for keys that the config does not set.
+    ``digests`` are those known of files and code outside actlab; see `records.with_digests`.
     """
 
     def __init__(
@@ -202,10 +185,8 @@ class ConfigCLI(ActlabCLI):
 def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> Namespace:
     """Return a config parsed to the types of its classes, with all defaults and with the seed of task and data.
 
-    Args:
-        given: the config.
-        trainer_defaults: Trainer arguments for keys that the config does not set. Callbacks are ignored here,
-            because Lightning adds them to those of the config.
+    ``trainer_defaults`` are Trainer arguments for keys that the config does not set, without callbacks, which
+    Lightning adds to those of the config.
     """
     metrics.check(given)  # before the parser, which does not name the metric
     seed, trainer = run_seed(given.get(sections.SEED, 0)), given.get("trainer") or {}
@@ -220,11 +201,7 @@ def resolved(given: Mapping[str, Any], trainer_defaults: Mapping[str, Any]) -> N
 
 
 def check_callbacks(model: pl.LightningModule, trainer: pl.Trainer) -> None:
-    """Reject callbacks after which a task would not be what its checkpoints record.
-
-    Raises:
-        ActlabError: for a callback that replaces settings of the config, or weights after the last checkpoint.
-    """
+    """Reject callbacks that replace settings of the config, or weights after the last checkpoint."""
     for callback in trainer.callbacks if isinstance(model, Task) else ():  # type: ignore[attr-defined]
         for kind, reason in _UNRECORDED.items():
             if isinstance(callback, kind):
@@ -244,18 +221,8 @@ _UNRECORDED = {
 def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule) -> Any:
     """Return the data's ``num_classes`` or ``input_shape`` for a model whose config omits it.
 
-    Args:
-        model: the model's class.
-        arguments: the model's arguments with their defaults.
-        name: name of the shape.
-        data: the datamodule; a shape that is None counts as absent.
-
-    Returns:
-        The data's value; if absent, the default of a user-defined model; None if the model lacks the argument.
-
-    Raises:
-        ActlabError: if the data has no value, and the model has no default or is a task, whose default need not
-            fit the data.
+    The model's arguments include their defaults. Without a value of the data, the default of a user-defined
+    model; a task's default need not fit the data, so that is an error. None if the model lacks the argument.
     """
     if name not in arguments:
         return None
@@ -267,11 +234,7 @@ def shape_for(model: type, arguments: Mapping[str, Any], name: str, data: pl.Lig
 
 
 def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
-    """Check that a shape in the config of a task equals the data's, if the data has one.
-
-    Raises:
-        ActlabError: if they differ.
-    """
+    """Reject a shape in the config of a task that differs from the data's, if the data has one."""
     found = getattr(data, name, None)
     same = list(given) == list(found) if isinstance(given, Sequence) and found else given == found
     if given is not None and found is not None and not same:
@@ -301,15 +264,10 @@ class Experiment(NamedTuple):
 def build(
     config: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
 ) -> Experiment:
-    """Instantiate a config without running it; by default the Trainer has no logger, progress bar or summary.
+    """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    Args:
-        config: a complete LightningCLI config as nested values.
-        digests: of files and code that the config names, as far as known; new ones are added.
-        trainer_defaults: Trainer arguments for keys that the config does not set.
-
-    Raises:
-        ActlabError: for an invalid key or value in the config.
+    By default the Trainer has no logger, progress bar or summary; ``trainer_defaults`` are Trainer arguments
+    for keys that the config does not set. ``digests`` are those known of files and code; new ones are added.
     """
     found = with_import_paths(config)
     given = {key: value for key, value in found.items() if value is not None}

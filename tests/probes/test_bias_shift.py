@@ -181,7 +181,8 @@ def test_the_theorems_hold_on_trained_layers(layers):
         direct = torch.linalg.inv(of.fisher) @ torch.cat((g, g0.unsqueeze(-1)), -1).unsqueeze(-1)
         together = torch.cat((update, bias.unsqueeze(-1)), -1)
         shift = theory.bias_shift(of.mean, update, bias)
-        corrected = theory.corrected_shift(of, g, g0)
+        k = theory.correction(of)
+        corrected = theory.dot(of.mean - k.unsqueeze(-1) * of.mean_q, theory.solve(of.A, g)) + k * g0 / of.c
         for unit, condition in enumerate(torch.linalg.cond(of.fisher).tolist()):
             if condition > 1e12:
                 continue

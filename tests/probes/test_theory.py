@@ -41,10 +41,16 @@ def test_theorem_1_is_the_inverse_of_the_unit_fisher_matrix(layer):
     torch.testing.assert_close(torch.cat((update, bias.unsqueeze(-1)), -1), direct.squeeze(-1), **TOLERANCE)
 
 
+def corrected_shift(of, g, g0):
+    """Theorem 2: (E_p(a) − k E_q(a))ᵀ A⁻¹ g + k g₀ / E(δ²)."""
+    k = theory.correction(of)
+    return theory.dot(of.mean - k.unsqueeze(-1) * of.mean_q, theory.solve(of.A, g)) + k * g0 / of.c
+
+
 def test_theorem_2_decomposes_the_shift(layer):
     of, g, g0, *_ = layer
     shift = theory.bias_shift(of.mean, *theory.natural_update(of, g, g0))
-    torch.testing.assert_close(theory.corrected_shift(of, g, g0), shift, **TOLERANCE)
+    torch.testing.assert_close(corrected_shift(of, g, g0), shift, **TOLERANCE)
     assert (shift - theory.bias_shift(of.mean, g, g0)).abs().max() > 1e-3, "the gradient's own shift is another"
 
 
@@ -62,13 +68,25 @@ def test_without_a_mean_there_is_nothing_to_correct(layer):
 
 
 def test_lemma_1_is_the_inverse(layer):
+    """By the Schur complement of ((A, b), (bᵀ, c))."""
     of, *_ = layer
-    torch.testing.assert_close(theory.block_inverse(of.A, of.b, of.c), torch.linalg.inv(of.fisher), **TOLERANCE)
+    u = -theory.solve(of.A, of.b)
+    s = 1 / (of.c + theory.dot(of.b, u))
+    inverse = torch.linalg.inv(of.fisher)
+    block = torch.linalg.inv(of.A) + s[:, None, None] * theory.outer(u)
+    torch.testing.assert_close(inverse[:, :-1, :-1], block, **TOLERANCE)
+    for border in (inverse[:, :-1, -1], inverse[:, -1, :-1]):
+        torch.testing.assert_close(border, s.unsqueeze(-1) * u, **TOLERANCE)
+    torch.testing.assert_close(inverse[:, -1, -1], s, **TOLERANCE)
 
 
 def test_lemma_2_holds(layer):
+    """(1 − Eᵀ E⁻¹(a aᵀ) E)⁻¹ = 1 + Eᵀ Var⁻¹(a) E."""
     of, *_ = layer
-    torch.testing.assert_close(*theory.lemma_2(of.A / of.c[:, None, None], of.mean_q), **TOLERANCE)
+    mean, second = of.mean_q, of.A / of.c[:, None, None]
+    left = 1 / (1 - theory.dot(mean, theory.solve(second, mean)))
+    right = 1 + theory.dot(mean, theory.solve(second - theory.outer(mean), mean))
+    torch.testing.assert_close(left, right, **TOLERANCE)
 
 
 def test_covariances_that_cannot_be_inverted_are_found():

@@ -18,7 +18,7 @@ class Dropout(nn.Module):
         setting: name of the schedule that scales ``p``.
 
     Raises:
-        ActlabError: ``p`` is outside [0, 1).
+        ActlabError: for another ``p``, also after scaling.
     """
 
     def __init__(self, p: float | Tensor, setting: str = "dropout") -> None:
@@ -29,14 +29,7 @@ class Dropout(nn.Module):
         self.uniform = Uniform()
 
     def set_scale(self, scale: float | Tensor) -> None:
-        """Set the drop probability to the initial ``p`` times a factor.
-
-        Args:
-            scale: factor of a schedule, or one factor per run: float64 ``(R, 1)``.
-
-        Raises:
-            ActlabError: the product is outside [0, 1).
-        """
+        """Set the drop probability to the initial ``p`` times a factor, or one per run, float64 ``(R, 1)``."""
         self.probability = _checked(self.p * scale)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -54,13 +54,7 @@ _building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar("_bui
 
 @contextmanager
 def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
-    """Make `initialise` draw the weights of one run, in a block that builds its network.
-
-    Args:
-        seed: seed of the run.
-        units: activation modules of the network; the caller fills the sequence while the network is built, and
-            `initialise` does not change their weights.
-    """
+    """Make `initialise` draw the weights of one run, except those of ``units``, within a block."""
     token = _building.set((seed, units))
     try:
         yield
@@ -80,8 +74,7 @@ def initialise(network: nn.Module, rule: str, others: Mapping[nn.Module, str] | 
         others: rules for single layers, in place of ``rule``.
 
     Raises:
-        ActlabError: a rule is not in `INIT_RULES`, or the network has a transposed convolution, for which there
-            is no rule.
+        ActlabError: for an unknown rule, or a transposed convolution, for which there is no rule.
     """
     others = others or {}
     for name in (rule, *others.values()):

@@ -18,10 +18,7 @@ from actlab.networks.mlp import ActivationFactory
 
 
 class SpatialPyramidPool(nn.Module):
-    """Max pools a map of any size over grids of increasing resolution (He et al. 2014).
-
-    Args:
-        levels: number of bins along each side, per level.
+    """Max pools a map of any size over grids of ``levels`` bins along each side (He et al. 2014).
 
     Shape: ``(B, C, H, W)`` → ``(B, C · Σ levels²)``, level by level.
     """
@@ -46,13 +43,13 @@ class PyramidNet(nn.Sequential):
 
     ELU §4.4, ImageNet, layers × units × receptive field::
 
-        1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
-        spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
+        1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,     spatial pyramid pooling
+    of 3 levels, 2 × [dense 4096, dropout ½], dense K
 
     An activation follows each layer except the last, every layer has a bias, and padding keeps the size of the
-    maps up to the pools. The default has 164,867,528 parameters, 88 million of them in the first dense layer.
-    The paper does not state the stride of the first convolution, the bins of the levels or the initial weights.
-    We use stride 2, 1 + 4 + 16 bins per channel (He et al. 2014) and He's rule.
+    maps up to the pools. The default has 164,867,528 parameters. The paper does not state the stride of the
+    first convolution, the bins of the levels or the initial weights: we use stride 2, 1 + 4 + 16 bins per
+    channel (He et al. 2014) and He's rule.
 
     Args:
         act: factory of activations, called once per hidden layer.
@@ -67,7 +64,7 @@ class PyramidNet(nn.Sequential):
         channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Raises:
-        ActlabError: a stack is not three positive numbers, or the input is too small for the pools.
+        ActlabError: for a stack that is not three positive numbers, or an input too small for the pools.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """

@@ -22,12 +22,8 @@ WIDTHS = (16, 32, 64)  # channels of the stages before widening
 class Block(nn.Module):
     """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``, without activation after the sum.
 
-    Blocks that keep the shape have no shortcut layer; they return ``branch(y) + x``.
-
-    Args:
-        before: layers before the first convolution.
-        branch: layers from the first convolution on.
-        shortcut: a 1×1 convolution, or None when the shape does not change.
+    ``branch`` starts at the first convolution. ``shortcut`` is a 1×1 convolution, or None where the shape does
+    not change; the block then returns ``branch(y) + x``.
 
     Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
     """
@@ -55,8 +51,7 @@ class WideResNet(nn.Sequential):
     - ``blocks``: all residual blocks in order.
     - ``head``: batch norm → activation → mean over the map → dense.
 
-    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, and He's rule all other
-    layers.
+    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, He's rule all other layers.
 
     Args:
         act: factory of activations, called once per site.
@@ -69,7 +64,7 @@ class WideResNet(nn.Sequential):
         channels_last: store maps in the memory order B, H, W, C; changes the speed, not the network.
 
     Raises:
-        ActlabError: ``depth`` is not 4 + 6n, or ``block`` is unknown.
+        ActlabError: for another ``depth``, or an unknown ``block``.
 
     Shape: ``(B, C, H, W)`` → ``(B, K)``.
     """
@@ -109,13 +104,7 @@ class WideResNet(nn.Sequential):
 
 
 def stem(act: ActivationFactory, channels: int, plain: bool) -> nn.Sequential:
-    """Return the stem: a convolution to 16 channels without bias, then batch norm → activation → batch norm.
-
-    Args:
-        act: factory of activations.
-        channels: number of input channels.
-        plain: only the convolution.
-    """
+    """Return a convolution to 16 channels without bias, and unless ``plain`` norm → activation → norm."""
     layers = nn.Sequential(_convolution(channels, STEM, bias=False))
     return layers if plain else layers.extend([nn.BatchNorm2d(STEM), act(), nn.BatchNorm2d(STEM)])
 
@@ -134,10 +123,7 @@ def _dropout(p: float) -> list[nn.Module]:
 
 
 def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
-    """Return a residual block of the GELU paper (§3.5).
-
-    Its branch is convolution → activation → dropout → convolution → activation → batch norm.
-    """
+    """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
     return block
@@ -146,10 +132,7 @@ def paper_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, 
 def paper_block_without_norm(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
 ) -> Block:
-    """Return a `paper_block` without its final batch norm.
-
-    According to GELU §3.5 the gradients of ELU explode without the batch norm.
-    """
+    """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
     branch = nn.Sequential(
         *(_convolution(fan_in, fan_out, stride), act(), *_dropout(dropout)),
         *(_convolution(fan_out, fan_out), act()),
@@ -158,10 +141,10 @@ def paper_block_without_norm(
 
 
 def original_block(act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float) -> Block:
-    """Return 2 × (batch norm → activation → convolution), with dropout before the second convolution.
+    """Return 2 × (batch norm → activation → convolution) with dropout before the second convolution.
 
-    This is the block of Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the
-    first activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
+    Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first activation (He et
+    al. 2016). Convolutions have no bias, because batch norm follows.
     """
     before = [nn.BatchNorm2d(fan_in), act()]
     shortcut = _shortcut(fan_in, fan_out, stride)

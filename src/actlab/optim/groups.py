@@ -43,15 +43,10 @@ class L2:
 
 
 def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind]:
-    """Return the kind of each parameter of a network, by parameter name.
+    """Return the kind of each parameter of a network with the given activation modules, by parameter name.
 
-    Args:
-        network: any module.
-        units: activation modules of the network.
-
-    Returns:
-        ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation layers,
-        ``biases`` for other biases, ``weights`` for all other parameters.
+    ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation layers,
+    ``biases`` for other biases, ``weights`` for all other parameters.
     """
     of_units = {id(p) for unit in units for p in unit.parameters()}
     names = {name for name, _ in network.named_parameters()}  # shared parameters: the first name only
@@ -68,15 +63,9 @@ def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind
 
 
 def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return groups of parameter names with their optimiser settings.
+    """Return groups of parameter names, given with their kinds, and the optimiser settings of each group.
 
-    Args:
-        names: kind of each parameter, by parameter name; see `kinds`.
-        l2: the penalty, or None.
-
-    Returns:
-        (names, settings) pairs: one group without a penalty, else the non-empty ones of the penalised and the
-        unpenalised group.
+    Without a penalty there is one group, else a penalised and an unpenalised one, if not empty.
     """
     if l2 is None:
         return [(list(names), {})]
@@ -91,10 +80,7 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
 
 @torch.no_grad()
 def penalty(optimizer: Optimizer) -> Tensor | float:
-    """Return ½·weight_decay·Σw², summed over the optimiser's groups with their current ``weight_decay``.
-
-    The gradient of this value is the decay term of the optimiser.
-    """
+    """Return ½·weight_decay·Σw², whose gradient is the decay term, summed over an optimiser's groups."""
     decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
     squares = (torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed)
     return sum((group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)), start=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,15 +17,6 @@ OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stac
 SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
-class ScaledDropout(Protocol):
-    """A dropout layer with a probability that a schedule can scale."""
-
-    setting: str
-
-    def set_scale(self, scale: float | Tensor) -> None:
-        """Set the probability to its initial value times a factor, or one factor per run, ``(R, 1)``."""
-
-
 class Scheduler:
     """Applies schedules to the settings of an optimiser and the dropout of a network.
 
@@ -33,7 +24,7 @@ class Scheduler:
         optimizer: a fresh optimiser; its groups hold the initial settings.
         members: the schedules by setting, for one run or each of the R runs of a stack.
         owners: index of the run of each optimiser group; runs with equal schedules may share a group.
-        dropouts: dropout layers of the network.
+        dropouts: layers `actlab.networks.Dropout` of the network.
         states: states of plateau schedules by ``"{member} {setting}"``, updated in place; the checkpoints store
             them.
 
@@ -46,7 +37,7 @@ class Scheduler:
         optimizer: Optimizer,
         members: Sequence[Mapping[str, Schedule]],
         owners: Sequence[int],
-        dropouts: Sequence[ScaledDropout] = (),
+        dropouts: Sequence[Any] = (),
         states: dict[str, list[float]] | None = None,
     ) -> None:
         self.optimizer, self.members, self.owners, self.dropouts = optimizer, members, owners, dropouts

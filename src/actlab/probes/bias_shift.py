@@ -29,12 +29,11 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 
 class Layer(NamedTuple):
-    """Inputs and gradients of a linear layer for some samples, in float64.
+    """Inputs and gradients of a linear layer for some samples, in float64; δ_c = ∂ log p_c / ∂ net input.
 
     Args:
         a: incoming activations ``(B, I)``.
-        weight: E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, ``(B, U)``; δ_c is the derivative of
-            log p_c with respect to the net input.
+        weight: E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, ``(B, U)``.
         observed: δ of the data's label, ``(B, U)``.
     """
 
@@ -46,8 +45,7 @@ class Layer(NamedTuple):
 class BiasShift:
     """Measure the correction factor k of every unit of the hidden layers, and related statistics.
 
-    Values are yielded under ``layer=2``, ``layer=3`` and so on. Layer 1 is left out, because its incoming units
-    are inputs.
+    Values are yielded under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs.
 
     Metrics over the units with a k: ``k_distance``, quartiles of |k − 1| under ``layer=2,quantile=0.5``;
     ``shift_of_gradient`` and ``shift_of_natural_gradient``, the median absolute bias shift by the gradient and
@@ -57,20 +55,20 @@ class BiasShift:
 
     Metrics over all units: ``unmoved_units``, the share of units with δ = 0 for every sample, and
     ``singular_units``, the share whose Var_q is singular for another reason: fewer samples than incoming units,
-    or linear dependence. Units of both kinds have no k. ``effective_samples`` is the median of Kish's
-    (Σ w)² / Σ w² over the moved units, where w are the weights of a unit. ``correlation`` and
-    ``absolute_correlation`` are means over pairs of incoming units.
+    or linear dependence. Units of both kinds have no k. ``effective_samples`` is the median of Kish's (Σ w)² /
+    Σ w² over the moved units, where w are the weights of a unit. ``correlation`` and ``absolute_correlation``
+    are means over pairs of incoming units.
 
     Memory, in float64: U (I + 1)(I + 2) / 2 numbers for each layer (8.6 MB for 128 units of 128), ``BATCH``
     times (I + 1)(I + 2) for a batch (67 MB), and about 20 times the memory of a layer while its matrices are
     inverted (170 MB).
 
     Args:
-        samples: number of training samples, the first in file order; all by default.
+        samples: number of training samples, the first in file order, at least 2; all by default.
         layers: numbers of the hidden layers, at least 2; all by default.
 
     Raises:
-        ActlabError: for a number below 2.
+        ActlabError: for smaller numbers.
     """
 
     version = 4  # exact sum over labels, all samples, singular units reported separately from k
@@ -103,14 +101,8 @@ class BiasShift:
 def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
     """Return inputs and gradients of a classifier's hidden linear layers, numbered from 2 in call order.
 
-    Args:
-        task: a task in evaluation mode; it is not changed.
-        batch: inputs and labels.
-        wanted: numbers of layers; all by default.
-
-    Raises:
-        ActlabError: for a network without the wanted layers, or whose layers or logits do not have one row per
-            sample.
+    All layers unless some are wanted. The task, in evaluation mode, is not changed. Raises `ActlabError` for a
+    network that lacks a wanted layer, or whose layers or logits do not have one row per sample.
     """
     network = copy.deepcopy(task.network).double()
     seen: list[tuple[Tensor, Tensor]] = []
@@ -144,13 +136,8 @@ def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> 
 def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Return E(δ²) over labels drawn from the model, as an exact sum over classes, and δ of the data's label.
 
-    Args:
-        log_p: log probabilities ``(B, K)``, with their graph.
-        labels: labels of the data, ``(B,)``.
-        outputs: for each layer the net inputs of its units, ``(B, U)``.
-
-    Returns:
-        Two lists with a tensor ``(B, U)`` for each layer.
+    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs ``(B, U)``;
+    two lists with a tensor ``(B, U)`` for each layer.
     """
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
@@ -165,11 +152,7 @@ def over_labels(log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]) -> tup
 
 
 class Sums:
-    """Accumulate sums over the samples of one layer; ã is (a, 1).
-
-    Args:
-        like: any batch of the layer, for shapes, dtype and device.
-    """
+    """Accumulate sums over the samples of one layer, shaped as any of its batches; ã is (a, 1)."""
 
     def __init__(self, like: Layer) -> None:
         units, incoming = like.weight.shape[1], like.a.shape[1] + 1
@@ -238,9 +221,8 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
 def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
     """Select the units that have a k.
 
-    Returns:
-        Their moments without constant incoming units, a mask of the incoming units that were kept
-        ``(selected units, I)``, and a mask of the selected units ``(U,)``.
+    Returns their moments without constant incoming units, a mask of the incoming units that were kept
+    ``(selected units, I)``, and a mask of the selected units ``(U,)``.
     """
     moved = sums.moving > 0
     of = sums.moments().of_units(moved)

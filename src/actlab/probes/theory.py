@@ -51,11 +51,7 @@ class Moments(NamedTuple):
         return torch.cat((upper, lower), dim=-2)
 
     def of_units(self, chosen: Tensor) -> Moments:
-        """Return the moments of the selected units.
-
-        Args:
-            chosen: mask of the units, bool ``(U,)``.
-        """
+        """Return the moments of the units in a mask ``(U,)``."""
         return Moments(self.A[chosen], self.b[chosen], self.c[chosen], self.mean)
 
 
@@ -76,12 +72,7 @@ def solve(matrix: Tensor, v: Tensor) -> Tensor:
 
 
 def moments(a: Tensor, delta: Tensor) -> Moments:
-    """Compute the moments of units over a sample.
-
-    Args:
-        a: incoming activations ``(S, I)``, shared by the units.
-        delta: δ of each unit ``(S, U)``.
-    """
+    """Compute the moments of units from their incoming activations ``(S, I)`` and their δ ``(S, U)``."""
     weight = delta.square().T / len(a)  # (U, S)
     weighted = torch.stack([(w.unsqueeze(-1) * a).T @ a for w in weight])
     return Moments(weighted, weight @ a, weight.sum(-1), a.mean(0))
@@ -90,12 +81,8 @@ def moments(a: Tensor, delta: Tensor) -> Moments:
 def varying(of: Moments, samples: int) -> Tensor:
     """Return which incoming units vary over the samples with non-zero δ of a unit, bool ``(U, I)``.
 
-    Constant incoming units make A and Var_q singular. A variance below the rounding error of the sums in its
-    computation counts as 0.
-
-    Args:
-        of: moments of the units.
-        samples: number of samples in the sums.
+    Constant incoming units make A and Var_q singular. A variance below the rounding error of the sums over
+    ``samples`` in its computation counts as 0.
     """
     second = of.A.diagonal(dim1=-2, dim2=-1) / of.c.unsqueeze(-1)
     variance = second - of.mean_q.square()
@@ -103,14 +90,10 @@ def varying(of: Moments, samples: int) -> Tensor:
 
 
 def without_constant(of: Moments, kept: Tensor) -> Moments:
-    """Remove incoming units from the moments of each unit; shapes stay the same.
+    """Remove all incoming units but those ``kept``, bool ``(U, I)``, from the moments; shapes stay the same.
 
     Removed incoming units get E_q(a) = 0, variance 1 and covariance 0. Solving with A or Var_q then gives 0 for
     them, and the solution of the smaller matrix for the others.
-
-    Args:
-        of: moments of the units.
-        kept: mask of the incoming units that each unit keeps, bool ``(U, I)``.
     """
     instead = torch.diag_embed((~kept) * of.c.unsqueeze(-1))
     return Moments(of.A * outer(kept) + instead, of.b * kept, of.c, of.mean)
@@ -119,13 +102,8 @@ def without_constant(of: Moments, kept: Tensor) -> Moments:
 def natural_update(of: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Tensor]:
     """Return the unit natural gradient's update of weights and bias (ELU Theorem 1, eqs 5 and 6).
 
-    Args:
-        of: moments of the units.
-        g: gradient of the incoming weights ``(U, I)``.
-        g0: gradient of the bias ``(U,)``.
-
-    Returns:
-        Δw = A⁻¹ (g − Δw₀ b) and Δw₀ = s (g₀ − bᵀ A⁻¹ g), with s = (1 + E_qᵀ Var_q⁻¹ E_q) / E(δ²).
+    From the gradients g ``(U, I)`` and g₀ ``(U,)``: Δw = A⁻¹ (g − Δw₀ b) and Δw₀ = s (g₀ − bᵀ A⁻¹ g), with s =
+    (1 + E_qᵀ Var_q⁻¹ E_q) / E(δ²).
     """
     s = (1 + dot(of.mean_q, solve(of.variance_q, of.mean_q))) / of.c
     bias = s * (g0 - dot(of.b, solve(of.A, g)))
@@ -145,8 +123,8 @@ def correction(of: Moments) -> Tensor:
 def is_definite(variance: Tensor) -> Tensor:
     """Return whether covariance matrices ``(*, I, I)`` can be inverted in their precision: bool ``(*)``.
 
-    After scaling to variances of 1, the smallest eigenvalue must exceed the rounding error; it does not if a
-    variance is 0. For linearly dependent units, `solve` would return rounding error only.
+    After scaling to variances of 1, the smallest eigenvalue must exceed the rounding error; for linearly
+    dependent units, `solve` would return rounding error only.
     """
     spread = variance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     scaled = (variance / outer(spread)).nan_to_num(0.0, 0.0, 0.0)
@@ -155,38 +133,6 @@ def is_definite(variance: Tensor) -> Tensor:
     eye = torch.eye(size, dtype=scaled.dtype, device=scaled.device)
     failed: Tensor = torch.linalg.cholesky_ex(scaled - rounding[..., None, None] * eye).info
     return failed == 0
-
-
-def corrected_shift(of: Moments, g: Tensor, g0: Tensor) -> Tensor:
-    """Return the bias shift of the natural gradient in the decomposition of Theorem 2: ``(U,)``.
-
-    The incoming mean is corrected by −k E_q(a), the bias unit by the factor k:
-    (E_p(a) − k E_q(a))ᵀ A⁻¹ g + k g₀ / E(δ²).
-    """
-    k = correction(of)
-    return dot(of.mean - k.unsqueeze(-1) * of.mean_q, solve(of.A, g)) + k * g0 / of.c
-
-
-def block_inverse(A: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Return the inverse of ((A, b), (bᵀ, c)) by its Schur complement (ELU Lemma 1): ``(*, I + 1, I + 1)``."""
-    u = -solve(A, b)
-    s = 1 / (c + dot(b, u))
-    upper = torch.cat(
-        (torch.linalg.inv(A) + s[..., None, None] * outer(u), (s.unsqueeze(-1) * u).unsqueeze(-1)), -1
-    )
-    lower = torch.cat((s.unsqueeze(-1) * u, s.unsqueeze(-1)), -1).unsqueeze(-2)
-    return torch.cat((upper, lower), -2)
-
-
-def lemma_2(second_moment: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both sides of (1 − Eᵀ E⁻¹(a aᵀ) E)⁻¹ = 1 + Eᵀ Var⁻¹(a) E (ELU Lemma 2): ``(*)`` each.
-
-    Args:
-        second_moment: E(a aᵀ), ``(*, I, I)``.
-        mean: E(a), ``(*, I)``.
-    """
-    left = 1 / (1 - dot(mean, solve(second_moment, mean)))
-    return left, 1 + dot(mean, solve(second_moment - outer(mean), mean))
 
 
 def soi_variance(x: Tensor) -> Tensor:

@@ -29,15 +29,12 @@ class StopOnSignal(Callback):
 
 
 class PlannedLength(Callback):
-    """Rejects epochs and training that end before their planned number of batches and epochs.
+    """Raises `RunError` for epochs and training that end before their planned number of batches and epochs.
 
     Lightning silently ends an epoch or the whole training when a hook, a backward pass or an optimiser raises
-    StopIteration, or when a data loader yields fewer batches than its length.
-
-    Raises:
-        RunError: fewer batches or epochs than planned, with both numbers in the message. Exempt are runs that
-            reach ``max_steps``, set ``trainer.should_stop``, or skip the rest of an epoch in the module's
-            ``on_train_batch_start``.
+    StopIteration, or when a data loader yields fewer batches than its length. Exempt are runs that reach
+    ``max_steps``, set ``trainer.should_stop``, or skip the rest of an epoch in the module's
+    ``on_train_batch_start``.
     """
 
     stackable = True
@@ -47,7 +44,8 @@ class PlannedLength(Callback):
         done: Any = trainer.fit_loop.epoch_loop.batch_progress.current
         planned = trainer.num_training_batches
         skipped = done.started < done.ready == done.processed
-        if not (skipped or _may_end(trainer)) and done.completed < planned < float("inf"):
+        may_end = skipped or trainer.should_stop or _reached(trainer.global_step, trainer.max_steps)
+        if not may_end and done.completed < planned < float("inf"):
             raise RunError(
                 f"epoch {trainer.current_epoch + 1} ended after {done.completed} of {planned} training "
                 f"batches without a stop request: {_CAUSES}"
@@ -74,11 +72,6 @@ def ended(trainer: pl.Trainer) -> str:
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
     left = [callback.time_remaining() for callback in callbacks if isinstance(callback, Timer)]
     return TIME if any(seconds is not None and seconds <= 0 for seconds in left) else STOPPED
-
-
-def _may_end(trainer: pl.Trainer) -> bool:
-    """Whether an epoch may end before its last batch."""
-    return trainer.should_stop or _reached(trainer.global_step, trainer.max_steps)
 
 
 def _reached(number: int, limit: int | None) -> bool:

@@ -22,14 +22,7 @@ ROUNDS = 12
 
 
 def use(route: str) -> None:
-    """Set the matmul backend of this process.
-
-    Args:
-        route: ``"default"`` or ``"onednn"``.
-
-    Raises:
-        ActlabError: ``route`` is unknown.
-    """
+    """Set the matmul backend of this process: ``default`` or ``onednn``."""
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
@@ -44,10 +37,9 @@ def choose() -> str:
 
 
 def measured() -> dict[str, tuple[float, float]]:
-    """Return (relative error, seconds) of each backend, for matmuls in sizes of a stack of small networks.
+    """Return (largest absolute error over largest absolute value, seconds) of each backend.
 
-    The error is the largest absolute error divided by the largest absolute value. The time is the shortest of
-    `ROUNDS` rounds.
+    For matmuls in sizes of a stack of small networks; the time is the shortest of `ROUNDS` rounds.
     """
     source = torch.Generator().manual_seed(0)
     left, right = torch.randn(8, 128, 784, generator=source), torch.randn(8, 784, 128, generator=source)

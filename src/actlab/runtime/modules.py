@@ -20,26 +20,21 @@ def own_attributes(module: nn.Module) -> dict[str, Any]:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Run a block in evaluation mode without gradients, and restore the mode of each submodule afterwards.
-
-    `nn.Module.train` is not used to restore, because it would also change submodules that a network keeps in
-    evaluation mode.
-    """
+    """Run a block in evaluation mode without gradients; restore the mode of each submodule afterwards."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for part in training:
+        for part in training:  # `train` would also change submodules that a network keeps in evaluation mode
             part.training = True
 
 
 class Lending:
     """Evaluates a function on a batch before training on this batch, without changing the batch.
 
-    The function receives copies until it leaves a copy unchanged, normally at the first batch. Later calls
-    pass the batch itself.
+    The function receives copies until it leaves a copy unchanged, normally at the first batch.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Let torchvision be imported beside a torch that its native extension does not fit.
 
-The wheel of torchvision on the registry is linked against CUDA libraries. With a torch without CUDA its native
-extension does not load, and torchvision 0.28 fails when it registers details of two operators of the extension.
-``import pytorch_lightning`` then fails too, because torchmetrics imports torchvision if it is installed. The
-functions that actlab uses need no operator, so it suffices to define the two before torchvision is imported, by
-whichever package. For this, ``import actlab`` must come before the others.
+Torchvision's wheel is linked against CUDA libraries. With a torch without CUDA its extension does not load, and
+torchvision 0.28 fails when it registers details of two operators of the extension; so does ``import
+pytorch_lightning``, because torchmetrics imports torchvision if it is installed. actlab needs no such operator,
+so it suffices to define the two before torchvision is imported. ``import actlab`` must therefore come before
+the others.
 """
 
 from __future__ import annotations

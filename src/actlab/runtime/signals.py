@@ -31,8 +31,7 @@ def stopping() -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into `Stopped`, also during imports.
 
     The handler raises at once, so that imports and waits end. The interrupted code may swallow the exception,
-    in an ``except``, a ``__del__`` or a callback of a C library. The handler therefore also records the signal,
-    and `check` raises again.
+    in an ``except``, a ``__del__`` or a callback of a C library: `check` then raises again.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -56,11 +55,7 @@ def tell(listener: Callable[[], None]) -> None:
 
 
 def check() -> None:
-    """Raise if a signal has arrived, and report progress.
-
-    Raises:
-        Stopped: a signal has arrived; holds the number of the first signal.
-    """
+    """Raise `Stopped`, with the number of the first signal, if a signal has arrived; report progress."""
     global _told
     if _requested:
         raise Stopped(_requested[0])

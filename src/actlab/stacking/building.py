@@ -19,12 +19,7 @@ from actlab.tasks import Task
 def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
     """Yield the task of each config, equal to that of `actlab.experiments.build`, in a fifth of its time.
 
-    Args:
-        given: complete configs that differ from the config of ``first`` only in the seed and below ``model``.
-        first: an experiment whose task is an `actlab.tasks.Task`.
-
-    Raises:
-        ActlabError: for an invalid key or value in a config.
+    The configs are complete, and differ from that of ``first`` only in the seed and below ``model``.
     """
     digests: dict[str, str | None] = {}
     for config in given:

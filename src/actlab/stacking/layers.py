@@ -1,22 +1,9 @@
 """Stacked forms: R layers of one type as one layer whose tensors have a leading run axis.
 
 A layer type in the table has a batched form: a linear layer becomes one ``baddbmm``. An elementwise activation
-without parameters is applied once to all members. Any other module is called member by member, each with the
-module of its own run. ``vmap`` over ``functional_call`` takes 1.2 times as long on two cores
-(``benchmarks/stacks.py``, figure ``func_vs_explicit``), and cannot map an activation that changes its buffers.
-
-Register the stacked form of a user-defined layer with `stacked_form`::
-
-    @stacked_form(Scale)
-    class StackedScale(nn.Module):
-        def __init__(self, members, stream):
-            super().__init__()
-            self.gain = nn.Parameter(torch.stack([m.gain.detach() for m in members]))  # (R, D)
-
-        def forward(self, x):
-            return x * self.gain.unsqueeze(1)  # (R, B, D)
-
-Parameters and buffers of a stacked form have the same names as in a member.
+without parameters is applied once to all members. Any other module is called member by member: ``vmap`` over
+``functional_call`` takes 1.2 times as long on two cores (``benchmarks/stacks.py``, figure
+``func_vs_explicit``), and cannot map an activation that changes its buffers.
 
 Shapes: ``R`` runs, ``B`` batch, ``*`` further axes, ``D`` features.
 """
@@ -47,8 +34,15 @@ _METHODS = ("forward", "__call__", "train", "_apply")  # a subclass that overrid
 def stacked_form(layer: type[nn.Module]) -> Callable[[_Form], _Form]:
     """Register the decorated class or function as the builder of the stacked form of a layer type.
 
-    The builder is called with the R members and the stack's stream. It also applies to subclasses that do not
-    override ``forward``, ``__call__``, ``train`` or ``_apply``.
+    The builder is called with the R members and the stack's stream; parameters and buffers of the form have the
+    same names as in a member. It also applies to subclasses that do not override ``forward``, ``__call__``,
+    ``train`` or ``_apply``::
+
+        @stacked_form(Scale)     class StackedScale(nn.Module):         def __init__(self, members, stream):
+    super().__init__()             self.gain = nn.Parameter(torch.stack([m.gain.detach() for m in members]))  #
+    (R, D)
+
+            def forward(self, x):             return x * self.gain.unsqueeze(1)  # (R, B, D)
     """
 
     def enter(form: _Form) -> _Form:
@@ -68,12 +62,7 @@ def form_of(layer: nn.Module) -> Form | None:
 
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
-    """Return the stacked form of R modules with the same structure.
-
-    Args:
-        members: one module per run; they become part of the result.
-        stream: the random stream of the stack.
-    """
+    """Return the stacked form of R modules, one per run, with the same structure; they become part of it."""
     first = members[0]
     if form := form_of(first):
         return form(members, stream)
@@ -105,12 +94,10 @@ def _comparable(value: Any) -> Any:
 
 @stacked_form(nn.Linear)
 class StackedLinear(nn.Module):
-    """R linear layers as one batched matrix product.
+    """R linear layers as one batched matrix product: ``(R, B, *, D)`` → ``(R, B, *, out)``.
 
-    The weight has the shape ``(R, D, out)``, the layout in which the product computes its gradient. The layout
+    The weight has the shape ``(R, D, out)``, the layout in which the product computes its gradient; the layout
     of a member would require a copy of all gradients in every update.
-
-    Shape: ``(R, B, *, D)`` → ``(R, B, *, out)``.
     """
 
     def __init__(self, members: Sequence[nn.Linear], stream: Stream) -> None:
@@ -151,25 +138,14 @@ class StackedFlatten(nn.Module):
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     """Return one dropout layer for all runs, with one probability per run if they differ."""
-    dropout = Dropout(_common([float(m.p) for m in members]), members[0].setting)
+    rates = [float(m.p) for m in members]
+    p = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64).view(-1, 1)
+    dropout = Dropout(p, members[0].setting)
     dropout.uniform.stream, dropout.uniform.site = stream, members[0].uniform.site
     return dropout
 
 
-def _common(values: Sequence[float]) -> float | Tensor:
-    """Return a number if all are equal, else one per run, ``(R, 1)``."""
-    return values[0] if len(set(values)) == 1 else torch.tensor(values, dtype=torch.float64).view(-1, 1)
-
-
 @stacked_form(nn.Sequential)
-def stacked_sequential(members: Sequence[nn.Sequential], stream: Stream) -> nn.Sequential:
-    """Return the sequence of the stacked forms of the layers, with the same names."""
-    stacked = nn.Sequential()
-    for name, layer in _children(members, stream).items():
-        stacked.add_module(name, layer)
-    return stacked
-
-
 def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """Return a copy of a composite module with its children replaced by their stacked forms.
 
@@ -203,10 +179,7 @@ def _children(members: Sequence[nn.Module], stream: Stream) -> dict[str, nn.Modu
 
 
 class PerMember(nn.Module):
-    """Call R arbitrary modules member by member, each with its own random numbers.
-
-    Parameters, buffers (even if replaced) and all other state of the modules stay separate.
-    """
+    """Call R arbitrary modules member by member; their parameters, buffers and random numbers stay separate."""
 
     def __init__(self, members: Sequence[nn.Module], stream: Stream) -> None:
         super().__init__()
@@ -225,19 +198,15 @@ class PerMember(nn.Module):
 
 
 def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
-    """Return why a network cannot be stacked, or None.
+    """Return why the network of one member, with the given activation modules, cannot be stacked, or None.
 
-    A module without a stacked form is called member by member. That is correct for any module but saves no
-    time, so it is allowed only for activations and small layers.
-
-    Args:
-        network: the network of one member.
-        units: its activation modules.
+    A module without a stacked form is called member by member, which saves no time: allowed for activations and
+    small layers.
     """
     if any(network is unit for unit in units) or activations.is_elementwise(network):
         return None
     form = form_of(network)
-    if form is stacked_sequential or form is walked:
+    if form is walked:
         if any(part is network for part, _ in streams.seeded(network)):
             name = type(network).__name__
             return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"

@@ -1,7 +1,4 @@
-"""R networks with the same layers as one network.
-
-Shapes: ``R`` runs, ``B`` batch.
-"""
+"""R networks with the same layers as one network. Shapes: ``R`` runs, ``B`` batch."""
 
 from __future__ import annotations
 
@@ -16,11 +13,7 @@ from actlab.stacking.layers import PerMember, stack
 
 
 class StackedNetwork(nn.Module):
-    """Compute R networks with the same layers as one module.
-
-    Args:
-        members: untrained networks, one per run; they become part of the stack.
-        stream: the random stream of the stack.
+    """Compute R untrained networks with the same layers, which become part of the stack, as one module.
 
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """

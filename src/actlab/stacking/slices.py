@@ -1,7 +1,4 @@
-"""The optimiser of a stack: parameters are split along the run axis where the members' settings differ.
-
-Shapes: ``R`` runs.
-"""
+"""The optimiser of a stack: parameters are split along the run axis where the members' settings differ."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 import torch
 from pytorch_lightning.cli import OptimizerCallable
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from actlab import optim
 from actlab.errors import ActlabError
@@ -27,13 +23,6 @@ class Slices:
     Neighbouring members with equal settings share a slice and a parameter group, so a stack with three learning
     rates has three groups whatever its size. A slice shares storage with its parameter. An optimiser that works
     elementwise updates each member as in a run alone.
-
-    Args:
-        network: the network of the stack.
-        members: the task of each run, with its optimiser, penalty and schedules.
-
-    Raises:
-        ActlabError: for members with different optimisers, or if decay or learning rate is given twice.
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
@@ -53,7 +42,12 @@ class Slices:
                 if parts:
                     groups.append({**settings, **own, "params": parts})
                     self.owners.append(runs.start)
-        self.optimizer = _optimizer(_shared(members), groups)
+        self.optimizer = _shared(members)(groups)
+        # torch gives the parameters of all groups the initial value of the first group
+        if isinstance(self.optimizer, torch.optim.Adagrad):
+            for group in self.optimizer.param_groups:
+                for part in group["params"]:
+                    self.optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
 
     def _parts(self, network: StackedNetwork, names: Sequence[str], runs: slice) -> Iterable[nn.Parameter]:
         """Yield the parameters of some runs: slices of stacked parameters, and whole ones of single runs."""
@@ -88,39 +82,17 @@ class Slices:
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
     """Return the settings that members must share to be in one parameter group."""
-    schedules, penalty = member.schedules, member.l2
-    settings = member_settings(member.optimizer)
-    if penalty is not None:
-        settings["penalty"] = penalty.weight_decay
-    return settings, schedules, r if optim.is_stateful(schedules) else None
+    group = member.optimizer([nn.Parameter(torch.zeros(1))]).param_groups[0]
+    settings = {name: value for name, value in group.items() if name != "params"}
+    if member.l2 is not None:
+        settings["penalty"] = member.l2.weight_decay
+    return settings, member.schedules, r if optim.is_stateful(member.schedules) else None
 
 
 def _shared(members: Sequence[Task]) -> OptimizerCallable:
-    """Return the optimiser factory of all members.
-
-    Raises:
-        ActlabError: for members with optimisers of different types, or with settings that are invalid for a
-            single run too.
-    """
-    kinds: dict[str, None] = {}
-    for member in members:
-        own = checked_optimizer(member, [nn.Parameter(torch.zeros(1))])
-        kinds[type(own).__name__] = None
+    """Return the optimiser factory of all members; reject different optimisers."""
+    optimizers = [checked_optimizer(member, [nn.Parameter(torch.zeros(1))]) for member in members]
+    kinds = dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)
     if len(kinds) > 1:
         raise ActlabError(f"members of one stack have different optimisers: {', '.join(kinds)}")
     return members[0].optimizer
-
-
-def member_settings(factory: OptimizerCallable) -> dict[str, Any]:
-    """Return the settings of a member's optimiser, as in a parameter group."""
-    group = factory([nn.Parameter(torch.zeros(1))]).param_groups[0]
-    return {name: value for name, value in group.items() if name != "params"}
-
-
-def _optimizer(factory: OptimizerCallable, groups: Iterable[dict[str, Any]]) -> Optimizer:
-    optimizer = factory(groups)
-    if isinstance(optimizer, torch.optim.Adagrad):  # torch initialises all groups with the first group's value
-        for group in optimizer.param_groups:
-            for part in group["params"]:
-                optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
-    return optimizer

@@ -1,9 +1,7 @@
 """The stacked task: R tasks that differ in seed or settings, trained as one LightningModule.
 
-Each member has the same initial weights, data order and random masks as in a run alone, so its results are the
-same up to the order of floating-point sums.
-
-Shapes: ``R`` runs, ``B`` batch.
+Each member has the initial weights, data order and random masks of a run alone. Shapes: ``R`` runs, ``B``
+batch.
 """
 
 from __future__ import annotations
@@ -27,16 +25,11 @@ from actlab.tasks.training import Training
 
 
 class StackedTask(Training):
-    """Train R tasks as one.
+    """Train R untrained tasks, with networks of the same layers, as one.
 
-    The loss is the sum of the members' mean losses, so each member has the same gradient as in a run alone.
-    Metrics are vectors over members; `latest` holds those of the epoch, as ``{split}/{name}`` → ``(R,)``.
-
-    Args:
-        members: one untrained task per run, with networks of the same layers.
-
-    Raises:
-        ActlabError: if the members cannot be stacked.
+    The loss is the sum of the members' mean losses, so each member has the same gradient as in a run alone, and
+    the same results up to the order of floating-point sums. Metrics are vectors over members; `latest` holds
+    those of the epoch, as ``{split}/{name}`` → ``(R,)``.
     """
 
     network: StackedNetwork
@@ -62,13 +55,9 @@ class StackedTask(Training):
         return True
 
     def setup(self, stage: str) -> None:
-        """Give the members the Trainer, because their quantities may depend on the epoch.
-
-        Raises:
-            ActlabError: for batches that differ in size on several devices: each run's part has its own offset.
-        """
+        """Give the members the Trainer, because their quantities may depend on the epoch."""
         kind, devices = self.members[0], self.trainer.world_size
-        if kind.ragged and devices > 1:
+        if kind.ragged and devices > 1:  # each run's part of a batch would have its own offset
             raise ActlabError(
                 f"a stack of {type(kind).__name__} on {devices} devices: its batches differ in size. Set "
                 "trainer.devices to 1, or train the runs one by one"
@@ -94,13 +83,7 @@ class StackedTask(Training):
 
     @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
-        """Return the quantities of a batch, with values ``(R, B, *)``.
-
-        Args:
-            batch: tensors ``(R, B, *)``, or ``(B, *)`` if all members share them.
-            shared: whether all members share the batch.
-            split: the evaluation whose metrics of torchmetrics the batch updates; None updates none.
-        """
+        """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
         first = self.members[0]
         first.training = self.training
         if _takes_run_axis(first.inputs):
@@ -133,17 +116,11 @@ class StackedTask(Training):
         return self.slices.penalty()
 
     def log(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
-        """Store a metric in `latest`: one number per run, ``(R,)``.
-
-        Raises:
-            ActlabError: for another shape.
-        """
-        values = torch.as_tensor(value)
-        if values.shape != (len(self.members),):
+        """Store a metric in `latest`: one number per run, ``(R,)``."""
+        values, runs = torch.as_tensor(value), len(self.members)
+        if values.shape != (runs,):
             shape = tuple(values.shape)
-            raise ActlabError(
-                f"{name!r} of a stack of {len(self.members)} runs: log one number per run, not shape {shape}"
-            )
+            raise ActlabError(f"{name!r} of a stack of {runs} runs: log one number per run, not shape {shape}")
         self.latest[name] = values
 
     def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
