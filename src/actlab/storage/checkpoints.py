@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -55,14 +56,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Lightning's own plugin moves the file from the system's temporary folder. Across file systems this move is a
     copy, which can leave a partial file.
-
-    Attributes:
-        config: training record stored in every checkpoint; None if unknown.
-        remedy: what to do about a damaged checkpoint, for the error message.
     """
 
-    config: Mapping[str, Any] | None = None
-    remedy = "give another file"
+    config: Mapping[str, Any] | None = None  # the training record stored in every checkpoint
+    remedy = "give another file"  # about a damaged checkpoint, for the error message
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
@@ -72,14 +69,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             checkpoint = {"state_dict": checkpoint, ALONE: True}
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
-        with replacing(Path(path)) as partial, partial.open("wb") as file:
-            written: Any = _ErrorKeepingFile(file)
-            try:
-                torch.save(checkpoint, written)
-            except RuntimeError as error:  # torch's error names neither the file nor the disk
-                raise written.failure or error from error
-            file.flush()
-            os.fsync(file.fileno())
+        content = io.BytesIO()  # torch's errors of a file say nothing of a full disk
+        torch.save(checkpoint, content)
+        try:
+            with replacing(Path(path)) as partial, partial.open("wb") as file:
+                file.write(content.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
@@ -92,14 +90,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def write_weights(
     state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
 ) -> None:
-    """Write weights as a Lightning checkpoint that ``actlab test`` and a Trainer can load.
+    """Write the state dict of a LightningModule as a checkpoint that ``actlab test`` and a Trainer can load.
 
-    Args:
-        state: state dict of the LightningModule.
-        epoch: number of epochs trained.
-        step: number of optimizer steps.
-        path: path of the file.
-        config: training record of `actlab.config.records`; None if unknown.
+    It was trained for ``epoch`` epochs of ``step`` optimizer steps in all; ``config`` is its training record.
     """
     checkpoint = {
         "state_dict": dict(state),
@@ -113,11 +106,7 @@ def write_weights(
 
 
 def is_resumable(path: Path, remedy: str) -> bool:
-    """Return whether training can resume from a checkpoint: it holds more than the weights of an ended run.
-
-    Raises:
-        ActlabError: if the file is damaged.
-    """
+    """Return whether training can resume from a checkpoint: it holds more than the weights of an ended run."""
     return "optimizer_states" in read(path, remedy=remedy)
 
 
@@ -126,42 +115,16 @@ def epochs_of(checkpoint: Mapping[str, Any]) -> int:
     return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
 
 
-class _ErrorKeepingFile:
-    """A file wrapper that keeps the OSError of a failed write."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.failure: OSError | None = None
-
-    def write(self, content: Any) -> int:
-        try:
-            return self.file.write(content)
-        except OSError as error:
-            self.failure = OSError(error.errno, error.strerror, getattr(self.file, "name", None))
-            raise
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
 def read(
     path: str | Path | IO[Any],
     map_location: Any = "cpu",
     remedy: str = "give another file",
     weights_only: bool = True,
 ) -> dict[str, Any]:
-    """Load a local checkpoint of tensors and plain values.
+    """Load a local checkpoint of tensors and plain values, from its path or an open file.
 
     Every part of the file is checked against the checksum stored in the file; torch itself skips this check.
-
-    Args:
-        path: path of the file, or the open file.
-        map_location: device of the tensors, as for ``torch.load``.
-        remedy: what to do about a damaged file, for the error message.
-        weights_only: whether other objects are rejected; False unpickles them, which runs code in the file.
-
-    Returns:
-        The checkpoint, which has the key ``state_dict``.
+    With ``weights_only=False`` other objects are unpickled, which runs code in the file.
 
     Raises:
         DamagedError: if the file is damaged, is not a Lightning checkpoint or holds other objects.
@@ -187,11 +150,7 @@ def read(
 
 
 def check_parts(checkpoint: Mapping[str, Any], remedy: str) -> None:
-    """Check that a checkpoint has the parts that a resume restores; one of weights alone lacks most.
-
-    Raises:
-        DamagedError: for the first missing part.
-    """
+    """Raise a DamagedError if a checkpoint lacks a part that a resume restores; one of weights lacks most."""
     if missing := [name for name in _RESUMED if name not in checkpoint]:
         raise DamagedError(f"the checkpoint has no {missing[0]}, so that training cannot resume: {remedy}")
 

@@ -45,67 +45,21 @@ def by_names(content: str) -> bool:
 
 
 def content_of(text: str, of_data: bool) -> str | None:
-    """Return the digest of the file, folder or module that a text names.
+    """Return the digest of the file, folder or module that a value of the config names, or None.
 
-    Args:
-        text: a value of the config: ``file.py:Name``, an importable name or a path.
-        of_data: whether the value belongs to the datamodule. There, a plain word may name a folder.
-
-    Returns:
-        The digest, or None if the text names nothing outside actlab.
+    The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the datamodule, a
+    plain word may name a folder.
     """
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
         return _files_digest(_with_imports([file], file.parent)) if file.is_file() else None
     name = module_of(text).partition(".")[0]
-    module = _module_digest(name) if name and not (of_data and _exists(text)) else None
+    of_folder = of_data and len(text) < 256 and Path(text).exists()
+    module = _module_digest(name) if name and not of_folder else None
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
     path = _path_digest(Path(text)) if named else None  # ``knots.csv`` also parses as a dotted name
     return " ".join(filter(None, (module, path))) or None
-
-
-def matches(text: str, content: str) -> bool:
-    """Return whether a text names something with the digest ``content``, in the data section or elsewhere."""
-    return content in (content_of(text, of_data=False), content_of(text, of_data=True))
-
-
-def code_of(text: str) -> dict[str, Path]:
-    """Return the user-defined Python files that a text names, with those that they import.
-
-    Args:
-        text: ``file.py:Name`` or an importable name.
-
-    Returns:
-        The files by their places relative to each folder of Python's path that contains them. Empty if the text
-        names no code, or an installed distribution.
-    """
-    head, colon, _ = text.rpartition(":")
-    if colon and head.endswith(".py"):
-        first, folder = [resolved(head)], resolved(head).parent
-        files = _with_imports(first, folder) if first[0].is_file() else []
-    else:
-        name = module_of(text).partition(".")[0]
-        first = _module_files(name) if name else []
-        alone = _folder_alone(name, first)
-        top = next((parent for file in first for parent in file.parents if parent.name == name), Path("/"))
-        folder, files = alone or top.parent, _with_imports(first, alone)
-    roots = {folder, *(Path(entry).resolve() for entry in sys.path)}
-    own = [file.resolve() for file in files if not _is_installed(file)]
-    return {str(f.relative_to(root)): f for f in own for root in roots if f.is_relative_to(root)}
-
-
-def data_of(path: Path) -> dict[str, Path]:
-    """Return a file, or all files below a folder, by their places relative to the parent of ``path``."""
-    files = _walk(path) if path.is_dir() else [path]
-    return {str(file.relative_to(path.parent)): file for file in files if file.is_file()}
-
-
-def _exists(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # too long, or with characters that no file name can have
-        return False
 
 
 def module_of(text: str) -> str:
@@ -146,11 +100,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """Return user-defined files and the user-defined files that they import, directly or indirectly.
+    """Return the files of a module and the user-defined files that they import, directly or indirectly.
 
-    Args:
-        files: files of a module or package. Imports of an installed distribution are not followed.
-        folder: folder to search for imports, in addition to Python's path.
+    Imports are searched in ``folder``, too, besides Python's path; those of an installed distribution are not
+    followed.
     """
     found, waiting = list(files), [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
@@ -194,13 +147,10 @@ def _imported_names(source: bytes) -> tuple[str, ...]:
 
 def _module_digest(name: str) -> str | None:
     """Return the digest of a user-defined module or package; None for any other name."""
-    files = _module_files(name)
-    return _files_digest(_with_imports(files, _folder_alone(name, files))) if files else None
-
-
-def _folder_alone(name: str, files: Sequence[Path]) -> Path | None:
-    """Return the folder of a module that is a single file; None for a package."""
-    return files[0].parent if len(files) == 1 and files[0].stem == name else None
+    if not (files := _module_files(name)):
+        return None
+    is_single = len(files) == 1 and files[0].stem == name
+    return _files_digest(_with_imports(files, files[0].parent if is_single else None))
 
 
 def _module_files(name: str) -> list[Path]:

@@ -24,11 +24,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS digests (path TEXT PRIMARY KEY, stamp TEXT,
 
 
 def digests_of(files: Sequence[Path]) -> dict[Path, str]:
-    """Return the SHA-256 digest of the size and all bytes of each file.
-
-    Raises:
-        OSError: if a file cannot be read.
-    """
+    """Return the SHA-256 digest of the size and all bytes of each file."""
     states = {file: file.stat() for file in files}
     stamps = {file: _stamp(state) for file, state in states.items()}
     large = sum(state.st_size for state in states.values()) > WORTH

@@ -41,11 +41,7 @@ _MAX_DIGITS = 300  # of an integer; a float holds 308
 
 
 def resolved(path: str) -> Path:
-    """Return a path as an absolute path, with ``~`` expanded and links followed.
-
-    Raises:
-        ActlabError: if the path is invalid, such as the home of an unknown user.
-    """
+    """Return an absolute path, with ``~`` expanded and links followed; an ActlabError if it is invalid."""
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
@@ -77,8 +73,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
     """Yield a new hidden file or folder in ``parent``, and remove it at the end.
 
-    It is locked, and the kernel frees the lock when its process ends for any reason. What killed processes left
-    for the same name is removed first.
+    It is locked while its process lives. What killed processes left for the same name is removed first.
     """
     parent.mkdir(parents=True, exist_ok=True)
     for path in leftovers(parent, glob.escape(name)):
@@ -94,9 +89,7 @@ def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
 def leftovers(parent: Path, name: str = "*") -> Iterator[Path]:
     """Yield the temporary files and folders of processes of this host that have ended.
 
-    Args:
-        parent: a folder.
-        name: pattern of what was being written, below ``parent``, such as ``*/table.json``.
+    ``name`` is a pattern of what was being written, below ``parent``, such as ``*/table.json``.
     """
     before, slash, last = name.rpartition("/")
     for path in parent.glob(f"{before}{slash}.{last}.{_HOST}.????????.partial"):
@@ -145,11 +138,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
-    """Add entries to a JSON file, or replace them; nothing is written without entries.
-
-    Raises:
-        DamagedError: if the file is damaged.
-    """
+    """Add entries to a JSON file, or replace them; nothing is written without entries."""
     if entries:
         write_json(path, {**(read_json(path, dict[str, Any], remedy) if path.exists() else {}), **entries})
 
@@ -157,8 +146,7 @@ def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:
 def regular(path: Path) -> Path:
     """Return the path unchanged if it is a regular file, after following links.
 
-    A pipe or device may never end, so it must not be opened as data, record or result. Every reader of such
-    files wraps its path in this function; a test enforces it.
+    A pipe or device may never end. Every reader of files wraps its path in this function; a test enforces it.
 
     Raises:
         OSError: if the path does not exist or is not a regular file.
@@ -169,7 +157,7 @@ def regular(path: Path) -> Path:
 
 
 def damaged_part(path: str | Path | IO[Any]) -> str | None:
-    """Return the damaged part of a zip file, such as a checkpoint; None if all checksums match or it is no zip.
+    """Return the damaged part of a zip file, such as a checkpoint; None if all checksums match.
 
     Raises:
         ActlabError: if the file does not exist.
@@ -177,59 +165,35 @@ def damaged_part(path: str | Path | IO[Any]) -> str | None:
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip()
-    except zipfile.BadZipFile as error:
-        return str(error) if _is_zip(path) else None
-    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
+    except FileNotFoundError as error:
+        raise ActlabError(f"checkpoint {str(path)!r} does not exist") from error
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
         return one_line(error)
     finally:
         if not isinstance(path, str | Path):
             path.seek(0)
 
 
-def _is_zip(path: str | Path | IO[Any]) -> bool:
-    if not isinstance(path, str | Path):
-        path.seek(0)
-        return bool(path.read(2) == b"PK")
-    with Path(path).open("rb") as file:
-        return file.read(2) == b"PK"
-
-
 def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
-    """Return the type-checked values of a JSON file.
+    """Return the values of a JSON file that have the type ``kind``, such as a ``TypedDict``.
 
-    All JSON records are read by this function. Entries that ``kind`` does not declare are kept, so that actlab
-    can read files of other versions.
-
-    Args:
-        path: path of the file.
-        kind: expected type, such as a ``TypedDict`` or a list of them.
-        remedy: what to do about a damaged file, for the error message.
-
-    Raises:
-        DamagedError: if the file cannot be read or holds values of other types.
+    Entries that ``kind`` does not declare are kept, so that actlab can read files of other versions. A
+    DamagedError ends with the ``remedy``.
     """
     try:
-        return checked(_without_digest(parsed(regular(path).read_text(encoding="utf-8"))), kind)
+        found = parsed(regular(path).read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            found.pop("digest", None)  # of older versions
+        return checked(found, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
-
-
-def _without_digest(found: Any) -> Any:
-    """Return what older versions wrote beside a digest, which is not checked any more."""
-    if isinstance(found, dict) and found.pop("digest", None) is not None and found.keys() == {"content"}:
-        return found["content"]
-    return found
 
 
 def parsed(text: str) -> Any:
     """Return the values in a JSON text.
 
-    Raises:
-        ValueError: if the text is not JSON, holds an integer beyond the range of floats, or holds half a
-            surrogate pair, which cannot be written to a file.
-        RecursionError: if the values are nested too deep.
+    A ValueError rejects what is not JSON, an integer beyond the range of floats, and half a surrogate pair,
+    which cannot be written to a file; a RecursionError rejects values that are nested too deep.
     """
     found = json.loads(text, parse_int=_parse_int)
     if "\\ud" in text.lower():
@@ -244,11 +208,7 @@ def _parse_int(digits: str) -> int:
 
 
 def checked(found: Any, kind: type[Kind]) -> Kind:
-    """Return plain values unchanged after checking that they have the type ``kind``.
-
-    Raises:
-        ValueError: for the first value of another type, with its position, the value and the expected type.
-    """
+    """Return plain values unchanged; a ValueError names the first value that has not the type ``kind``."""
     from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
 
     try:
@@ -269,11 +229,7 @@ def _type_adapter(kind: Any) -> Any:
 
 
 def id_in(folder: Path) -> str:
-    """Return the id of a folder's run for loggers; create and store it on first use.
-
-    Raises:
-        DamagedError: if ``logger.json`` is damaged.
-    """
+    """Return the id of a folder's run for loggers; create and store it on first use."""
     path = folder / _LOGGER
     if not path.exists():
         write_json(path, {"id": secrets.token_hex(8)})

@@ -27,11 +27,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Read one mapping.
-
-        Raises:
-            ActlabError: if the mapping has a key twice.
-        """
+        """Read one mapping, which must have no key twice."""
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
@@ -67,12 +63,7 @@ _TextLoader.yaml_implicit_resolvers = {
 
 
 def written(values: Any, **options: Any) -> str:
-    """Return nested plain values as YAML, which `parse` reads back unchanged.
-
-    Args:
-        values: mappings, lists, numbers, text and null.
-        options: options of ``yaml.dump``.
-    """
+    """Return nested plain values as YAML, which `parse` reads back unchanged; ``options`` of ``yaml.dump``."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
     return text
 
@@ -126,10 +117,6 @@ def parse(text: str | IO[str], loader: type[_Loader] = _Loader) -> Any:
     """Return the values in a YAML text or open file.
 
     Nested aliases can expand to a huge structure, and recursive aliases to an infinite one; both are rejected.
-
-    Raises:
-        ActlabError: if the text is not YAML, is nested deeper than `DEEPEST`, holds more than `MOST_VALUES`
-            values or has a duplicate key.
     """
     try:
         reader = loader(text)
@@ -158,14 +145,9 @@ def _size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
 
 
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
-    """Return the nested values of a YAML file.
+    """Return the nested values of a YAML file, which must hold a mapping.
 
-    Args:
-        path: path of a regular file.
-        piped: whether the path may also be a pipe, which can be read only once.
-
-    Raises:
-        ActlabError: if the file cannot be read, is not YAML, does not hold a mapping or has a duplicate key.
+    The path is of a regular file or, where ``piped``, perhaps of a pipe, which can be read only once.
     """
     try:
         with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:

@@ -12,11 +12,7 @@ _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
 
 
 def resource(relative: str) -> Path:
-    """Return the path of a file or folder that ships with actlab, such as ``data/samples/mnist``.
-
-    Raises:
-        ActlabError: if neither the package nor the checkout contains it.
-    """
+    """Return the path of a file or folder that ships with actlab, such as ``data/samples/mnist``."""
     for root in _ROOTS:
         if (root / relative).exists():
             return root / relative
@@ -31,13 +27,8 @@ def names_in(folder: str) -> list[str]:
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
     """Return the path of a YAML file, given as a path or as the bare name of a file that ships with actlab.
 
-    Args:
-        name: ``path/to/file.yaml``, or ``gelu_mnist_classifier`` with or without ``.yaml``.
-        folder: folder in which bare names are looked up, ``configs`` or ``configs/studies``.
-        piped: whether the path may also be a pipe, such as ``<(…)`` of a shell.
-
-    Raises:
-        ActlabError: if the file does not exist; the message lists the closest names.
+    Bare names, with or without ``.yaml``, are looked up in ``folder``, ``configs`` or ``configs/studies``. If
+    ``piped``, the path may also be that of a pipe, such as ``<(…)`` of a shell.
     """
     if is_file(path := Path(name)) or (piped and is_pipe(path)):
         return path

@@ -59,11 +59,9 @@ class Summary(NamedTuple):
     highest_epoch: float
 
     def read(self, at: str, mode: str) -> float:
-        """Return the last value, the best value or its epoch; a nan counts as the worst value.
+        """Return the ``last`` value, the ``best`` value or its ``best_epoch``; a nan counts as the worst value.
 
-        Args:
-            at: ``last``, ``best`` or ``best_epoch``. If all values are nan, the best epoch is inf.
-            mode: ``min`` or ``max``: whether low or high values are better.
+        If all values are nan, the best epoch is inf. The mode is ``min`` or ``max``.
 
         >>> Summary(math.nan, 0.2, 3.0, 0.9, 1.0).read("last", "min")
         inf
@@ -114,17 +112,9 @@ def from_entry(entry: Mapping[str, Mapping[str, Any]]) -> dict[Key, Summary]:
 
 
 def read(file: Path, prefix: str = "") -> dict[Key, Series]:
-    """Read the series in a parquet file of rows; the last of several rows at one epoch counts.
+    """Return the series in a parquet file of rows, in the order in which the run first recorded them.
 
-    Args:
-        file: path of the parquet file.
-        prefix: prefix of the names of the series.
-
-    Returns:
-        The series by name and condition, in the order in which the run first recorded them.
-
-    Raises:
-        DamagedError: if the file cannot be read, or its columns are not those of rows.
+    The last of several rows at one epoch counts. The names of the series begin with ``prefix``.
     """
     try:
         table = _table(regular(file).read_bytes())
@@ -136,14 +126,11 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     for epoch, value, split, metric, condition in zip(epochs, values, *texts, strict=True):
         name = f"{split}/{metric}" if split else metric or ""
         found.setdefault((prefix + name, condition or ""), {})[epoch] = value
-    ordered = sorted(found.items(), key=lambda item: min(item[1]))
-    return {key: _series(by_epoch) for key, by_epoch in ordered}
-
-
-def _series(by_epoch: Mapping[float, float]) -> Series:
-    epochs = np.array([*by_epoch])
-    values, order = np.array([*by_epoch.values()]), np.argsort(epochs, kind="stable")
-    return Series(epochs[order], values[order])
+    series: dict[Key, Series] = {}
+    for key, by_epoch in sorted(found.items(), key=lambda item: min(item[1])):
+        at, numbers = zip(*sorted(by_epoch.items(), key=lambda item: item[0]), strict=True)
+        series[key] = Series(np.array(at), np.array(numbers))
+    return series
 
 
 def write(frame: pd.DataFrame, file: Path) -> None:
@@ -152,12 +139,7 @@ def write(frame: pd.DataFrame, file: Path) -> None:
 
 
 def _table(content: bytes) -> Any:
-    """Return the rows in a parquet file.
-
-    Raises:
-        ValueError: if columns or types are not those of rows, or rows are missing; no checksum covers these.
-        OSError: if a page does not match its checksum.
-    """
+    """Return the rows of a parquet file; names, types and number are checked, which no checksum covers."""
     opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     if sorted(opened.schema_arrow.names) != sorted(_ROW):
         found = ", ".join(opened.schema_arrow.names)[:100]
