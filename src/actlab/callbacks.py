@@ -204,7 +204,7 @@ class UnitStatistics(Callback):
         if not hasattr(source, "__getitems__"):
             raise ActlabError(
                 f"unit statistics require training samples by index, which {type(data).__name__} lacks: "
-                "its 'train' must be an actlab BatchSource"
+                "its 'train' must be an actlab dataset (`actlab.datamodules.base.Samples`)"
             )
         number = min(self.samples or len(source), len(source))
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from actlab.callbacks import TestEveryEpoch
 from actlab.datamodules import MNISTDataModule
-from actlab.datamodules.base import Batch, BatchSource, SeededBatches, TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, Samples, SeededBatches, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.random.positions import Position
@@ -259,15 +259,15 @@ def test_batch_sizes_must_be_positive(sizes: tuple[int, int]) -> None:
         Numbers(*sizes, 0)
 
 
-class Squares:
-    """A source that is no tensor dataset: makes its samples from their numbers."""
+class Squares(Samples):
+    """No tensor dataset: makes its samples from their numbers."""
 
     device = torch.device("cpu")
 
     def __len__(self) -> int:
         return SIZE
 
-    def __getitems__(self, position: Position) -> Batch:
+    def batch(self, position: Position) -> Batch:
         return position.index.unsqueeze(-1).float() ** 2, position.index
 
 
@@ -276,11 +276,11 @@ class OtherSource(Numbers):
 
     def load(self, device: torch.device) -> None:
         super().load(device)
-        self.train: BatchSource | None = Squares()
+        self.train: Samples | None = Squares()
 
 
 @pytest.mark.usefixtures("_lightning_hints")
-def test_any_source_of_batches_serves(tmp_path: Any) -> None:
+def test_samples_of_any_class_serve(tmp_path: Any) -> None:
     witness, data = Witness(), OtherSource(BATCH, 20, 3)
     trainer(tmp_path, max_epochs=1).fit(witness, datamodule=data)
     assert same(witness.seen[0], batches(3))

@@ -76,7 +76,7 @@ def test_what_never_ends_in_place_of_a_picture_is_named(tmp_path, kind):
 
 @every_kind
 def test_what_never_ends_in_place_of_the_cache_is_replaced(tmp_path, kind):
-    made = partial(made_once, "x", "content", str(tmp_path), ["a"], lambda: {"a": torch.arange(3)})
+    made = partial(made_once, "x", "content", str(tmp_path), lambda: {"a": torch.arange(3)})
     made()
     (file,) = tmp_path.glob("x-*.safetensors")
     make_irregular(file, kind, tmp_path / "pipe")

@@ -1,9 +1,7 @@
 """Datasets in memory, batch samplers and the base class that all datamodules share.
 
-A sampler yields a `Position` per batch: run seeds, epoch and sample indices. The dataset gathers these samples
-and passes them to its transform together with the position. Random numbers that the transform draws through
-`actlab.random.positions` are therefore the same for a sample alone, in a stack, on any number of devices and
-after a resume.
+A sampler yields a `Position` per batch: run seeds, epoch and sample indices. Random numbers that a transform
+draws by this position are the same for a sample alone, in a stack, on any number of devices and after a resume.
 
 Shapes: ``B`` batch, ``R`` runs of a stack, ``N`` samples.
 """
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -31,33 +29,22 @@ Batch = tuple[Tensor, ...]
 Transform = Callable[[Batch, Position], Batch]
 
 
-class BatchSource(Protocol):
-    """The interface of ``train``, ``val`` and ``test``; `Samples` and `TensorDataset` implement it.
-
-    ``source.__getitems__(position)`` returns the batch of samples ``position.index``: tensors ``(B, …)``, or
-    ``(R, B, …)`` in a stack.
-    """
-
-    @property
-    def device(self) -> torch.device:
-        """The device that this source was loaded for; the datamodule loads again for another device."""
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, position: Position) -> Batch: ...
-
-
 class Samples(Dataset[Batch]):
     """A dataset that returns a whole batch for a `Position`, and samples as any map-style dataset does.
 
-    A subclass defines ``__len__`` and `batch`. Single samples are augmented as in epoch 0 of ``seed``, which is
-    set to the datamodule's.
+    A subclass defines ``__len__``, `device` and `batch`. Single samples are augmented as in epoch 0 of
+    ``seed``, which is set to the datamodule's.
     """
 
     seed = 0
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device that this dataset was loaded for; the datamodule loads again for another device."""
 
     @abstractmethod
     def batch(self, position: Position) -> Batch:
@@ -81,12 +68,8 @@ class Samples(Dataset[Batch]):
 class TensorDataset(Samples):
     """A dataset of tensors in memory that gathers a whole batch at once, for an index of any shape.
 
-    Each batch is a copy, so a transform may modify it in place.
-
-    Args:
-        tensors: each ``(N, …)``.
-        transform: applied to each gathered batch, for example uint8 to float, or noise. The index of the
-            position that it receives is on the device of the tensors.
+    Each tensor is ``(N, …)``. Each batch is a copy, so the transform may modify it in place; the index of the
+    position that it receives is on the device of the tensors.
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
@@ -114,15 +97,8 @@ class TensorDataset(Samples):
 class SeededBatches(Sampler[Position]):
     """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
 
-    The order does not depend on the number of devices. In a stack, each run gets the batches that its seed
-    produces alone. A partial last batch is dropped.
-
-    Args:
-        size: number of samples N.
-        batch_size: size of the global batch.
-        seed: one seed for an index ``(B,)``, or R seeds for an index ``(R, B)``.
-        rank: the slice of each batch that this sampler yields.
-        world_size: number of slices per batch, a divisor of ``batch_size``.
+    The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds yield an
+    index ``(R, B)``, where each run has the batches that its seed has alone. A partial last batch is dropped.
     """
 
     def __init__(
@@ -160,7 +136,7 @@ class SeededBatches(Sampler[Position]):
         orders = [self.order(seed) for seed in seeds]
         order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
         for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
-            yield Position(seeds, self.epoch, _slice(batch, self.rank, self.world_size))
+            yield Position(seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank])
 
     def order(self, seed: int) -> Tensor:
         """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
@@ -172,15 +148,8 @@ class BatchesInOrder(BatchSampler):
 
     Random numbers drawn during an evaluation, such as the noise of a robustness curve, are therefore the same
     for every run, activation and stack member. The first arguments are those of torch's ``BatchSampler``,
-    because Lightning constructs the sampler again for prediction.
-
-    Args:
-        sampler: a sequential sampler of the dataset.
-        batch_size: size of every batch but the last.
-        drop_last: whether to drop the last batch if it is partial.
-        rank: the slice of each batch that this sampler yields.
-        world_size: number of slices per batch, at most a batch. No slice is empty: a last batch of fewer
-            samples is joined to the batch before it.
+    because Lightning constructs the sampler again for prediction. No device's slice of a batch is empty: a last
+    batch of fewer samples than devices is joined to the batch before it.
     """
 
     sampler: SequentialSampler
@@ -206,12 +175,7 @@ class BatchesInOrder(BatchSampler):
             index = index[: len(self) * self.batch_size]
         ends = [self.batch_size * number for number in range(1, len(self))]
         for batch in index.tensor_split(ends)[: len(self)]:
-            yield Position((0,), 0, _slice(batch, self.rank, self.world_size))
-
-
-def _slice(batch: Tensor, rank: int, world_size: int) -> Tensor:
-    """Return the part of a batch of sample numbers ``(…, B)`` that a device gets."""
-    return batch.tensor_split(world_size, dim=-1)[rank] if world_size > 1 else batch
+            yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])
 
 
 class _State(TypedDict):
@@ -251,11 +215,7 @@ class SlicedLoader:
         return {"epoch": self.epoch, "batches": self.batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next iteration after the batches of the state, if it is of the same epoch.
-
-        Raises:
-            DamagedError: for a state of another kind.
-        """
+        """Start the next iteration after the batches of the state, if it is of the same epoch."""
         try:
             checked(state, _State)
         except ValueError as error:
@@ -293,9 +253,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
                 raise ActlabError(f"{name} {value}: give a whole number from 1")
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.seed: int | Sequence[int] = seed
-        self.train: BatchSource | None = None
-        self.val: BatchSource | None = None
-        self.test: BatchSource | None = None
+        self.train: Samples | None = None
+        self.val: Samples | None = None
+        self.test: Samples | None = None
 
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
 
@@ -327,9 +287,8 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         if self.train is None or self.train.device != device:
             self.load(device)
-        parts: list[Any] = [self.train, self.val, self.test]
-        for samples in parts:
-            if isinstance(samples, Samples):
+        for samples in (self.train, self.val, self.test):
+            if samples is not None:
                 samples.seed = self.seed if isinstance(self.seed, int) else self.seed[0]
 
     def train_dataloader(self) -> DataLoader[Any] | SlicedLoader:
@@ -351,8 +310,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
         Without test samples the result is an empty list, or an ActlabError if the Trainer is to test.
         """
-        if self.train is None:
-            self.setup("fit")
+        self._part("train")
         if self.test is None and not (self.trainer and self.trainer.testing):
             return []
         return self._sliced(self._in_order("test", *self._rank))
@@ -374,12 +332,11 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         order = SequentialSampler(samples)
         return self._loader(samples, BatchesInOrder(order, self.eval_batch_size, False, rank, world_size))
 
-    def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
-        # DataLoader is annotated for a Dataset but uses only the methods of a BatchSource.
-        return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)  # type: ignore[arg-type]
+    def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
+        return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)
 
     @property
-    def training_samples(self) -> BatchSource:
+    def training_samples(self) -> Samples:
         """The training samples with the transform of ``val``, so not augmented.
 
         If ``train`` or ``val`` is not a `TensorDataset`, this is ``train`` itself.
@@ -389,13 +346,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             return train
         return TensorDataset(*train.tensors, transform=val.transform)
 
-    def _part(self, part: str) -> BatchSource:
+    def _part(self, part: str) -> Samples:
         if self.train is None:
             self.setup("fit")
-        source: BatchSource | None = getattr(self, part)
-        if source is None:
+        samples: Samples | None = getattr(self, part)
+        if samples is None:
             raise ActlabError(f"{type(self).__name__} has no {part} samples; `load` sets train, val and test")
-        return source
+        return samples
 
 
 def dataset_or(default: str, dataset: str | None, sample: bool, embedded: str | None = None) -> str:

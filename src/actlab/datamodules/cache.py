@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +17,29 @@ from actlab.errors import ActlabError, one_line
 from actlab.storage.files import cache_folder, regular, replacing
 
 Tensors = dict[str, Tensor]
+_VERIFIED = set[tuple[Path, int, int]]()  # path, size and time of files whose digest has been checked
 
 
-def made_once(
-    kind: str, content: Any, cache_dir: str | None, names: Sequence[str], make: Callable[[], Tensors]
-) -> Tensors:
-    """Return the tensors of a cache file, memory-mapped; compute them first if the file is missing or damaged.
+def made_once(kind: str, content: Any, cache_dir: str | None, make: Callable[[], Tensors]) -> Tensors:
+    """Return the tensors of a cache file, memory-mapped; ``make`` them first if it is missing or damaged.
 
+    The file is named by its ``kind`` and a digest of the ``repr`` of ``content``, which determines the tensors.
     If several processes call this at once, one computes the tensors and the others wait.
-
-    Args:
-        kind: of content, the first part of the file's name.
-        content: determines the tensors, by its ``repr``.
-        cache_dir: see `cache_folder`.
-        names: of the tensors to return.
-        make: computes the tensors.
-
-    Raises:
-        ActlabError: if the file cannot be written. Errors of ``make`` are not caught.
     """
     key = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
     path = cache_folder(cache_dir) / f"{kind}-{key}.safetensors"
-    if (cached := _read(path, names)) is not None:
+    if cached := _read(path):
         return cached
-    lock = FileLock(f"{path}.lock")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
-        if (cached := _read(path, names)) is not None:  # another process has written it in the meantime
+        lock = FileLock(f"{path}.lock").acquire()
+    with lock:
+        if cached := _read(path):  # another process has written it in the meantime
             return cached
         made = make()
         with writing(path.parent):
             write_cache(path, made)
-    finally:
-        lock.release()
-    return made if (cached := _read(path, names)) is None else cached
+        return _read(path) or made
 
 
 @contextmanager
@@ -74,23 +60,20 @@ def write_cache(path: Path, tensors: Tensors) -> None:
         save_file(tensors, partial, metadata={"digest": digest_of_tensors(tensors)})
 
 
-def _read(path: Path, names: Sequence[str]) -> Tensors | None:
-    """Return the named tensors of a cache file, memory-mapped, or None if the file is missing or damaged."""
+def _read(path: Path) -> Tensors | None:
+    """Return the tensors of a cache file, memory-mapped, or None if the file is missing or damaged."""
     try:
         state = path.stat()
         with safe_open(regular(path), framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in names}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             digest = (file.metadata() or {})["digest"]
-        return tensors if digest == _digest_at(path, state.st_size, state.st_mtime_ns) else None
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
-
-
-@lru_cache(maxsize=16)
-def _digest_at(path: Path, size: int, time: int) -> str:
-    """Return the digest of a cache file's tensors, computed once per process and file state."""
-    with safe_open(regular(path), framework="pt") as file:
-        return digest_of_tensors({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    version = path, state.st_size, state.st_mtime_ns
+    if version not in _VERIFIED and digest_of_tensors(tensors) != digest:
+        return None
+    _VERIFIED.add(version)
+    return tensors
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:

@@ -18,12 +18,7 @@ PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up a
 
 
 def located(dataset: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id.
-
-    Raises:
-        ActlabError: if ``dataset`` is written as a path and there is no such folder, a revision of a folder is
-            asked for, or the hub dataset cannot be downloaded.
-    """
+    """Return the folder that ``dataset`` names, or the folder and commit of the hub dataset of this id."""
     path = at_home(dataset)
     if dataset and path.is_dir():
         if revision is not None:
@@ -89,15 +84,12 @@ def quiet() -> Iterator[None]:
     """Silence the progress bars and logs of the hub's libraries; our errors contain what matters."""
     import datasets
 
-    levels = {logger: logger.level for logger in map(logging.getLogger, ("datasets", "huggingface_hub"))}
-    bars = not datasets.are_progress_bars_disabled()
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
+    before, bars = logging.root.manager.disable, not datasets.are_progress_bars_disabled()
+    logging.disable(logging.CRITICAL)
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        logging.disable(before)
         if bars:
             datasets.enable_progress_bars()

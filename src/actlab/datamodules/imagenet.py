@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
-from actlab.datamodules.base import BatchesInOrder, BatchSource, TensorDataModule, as_it_is, dataset_or
+from actlab.datamodules.base import BatchesInOrder, Samples, TensorDataModule, as_it_is, dataset_or
 from actlab.datamodules.cache import made_once, writing
 from actlab.datamodules.hub import located
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows
@@ -144,7 +144,7 @@ class ImageNetDataModule(TensorDataModule):
             return {"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}
 
         content = FORMAT, self._listed[1], self.size
-        return made_once("mean", content, self.cache_dir, ["mean"], _make)["mean"]
+        return made_once("mean", content, self.cache_dir, _make)["mean"]
 
     def load(self, device: torch.device) -> None:
         """Create the three datasets, which decode their images on access.
@@ -163,9 +163,9 @@ class ImageNetDataModule(TensorDataModule):
             Photographs(val, self.size, part.sort().values, fixed, device) for part in (order[:n], order[n:])
         )
 
-    def _loader(self, samples: BatchSource, batches: Sampler[Any]) -> DataLoader[Any]:
+    def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
         return ReadingLoader(
-            samples,  # type: ignore[arg-type]  # as in the base class
+            samples,
             batch_sampler=batches,
             collate_fn=as_it_is,
             num_workers=self.workers,

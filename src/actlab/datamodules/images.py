@@ -50,9 +50,6 @@ def load_images(
 
     The arguments are those of `ImageDataModule`, but for ``splits``: the split of each part, such as
     ``{"train": "train", "val": "validation"}``.
-
-    Raises:
-        ActlabError: if the dataset is missing, damaged or does not contain the expected images and labels.
     """
     folder, commit = located(dataset, revision)
     content = commit or digest_of(folder)
@@ -68,8 +65,7 @@ def load_images(
             raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
         return made
 
-    names = [f"{part}_{kind}" for part in splits for kind in ("images", "labels")]
-    tensors = made_once("images", known, cache_dir, [*names, "num_classes"], _make)
+    tensors = made_once("images", known, cache_dir, _make)
     return Images(tensors, int(tensors.pop("num_classes")), commit)
 
 

@@ -20,7 +20,6 @@ from actlab.errors import ActlabError
 from actlab.storage.files import at_home
 
 FORMAT = 2  # version of the cache; increased when reading changes
-KINDS = ("frames", "targets", "lengths")
 
 
 class Report(NamedTuple):
@@ -58,9 +57,8 @@ def _read(corpus: Corpus) -> dict[str, Tensor]:
     try:
         for part in PARTS:
             frames, labels = zip(*map(frames_of, corpus.part(part)), strict=True)
-            lengths = torch.tensor([len(of_sentence) for of_sentence in labels])
-            of_part = torch.cat(frames), torch.cat(labels), lengths
-            tensors |= {f"{part}_{kind}": tensor for kind, tensor in zip(KINDS, of_part, strict=True)}
+            tensors[f"{part}_frames"], tensors[f"{part}_targets"] = torch.cat(frames), torch.cat(labels)
+            tensors[f"{part}_lengths"] = torch.tensor([len(of_sentence) for of_sentence in labels])
     finally:
         torch.set_num_threads(threads)
     return tensors
@@ -91,5 +89,4 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
         return tensors
 
     content = _digest_of(corpus)
-    names = [f"{part}_{kind}" for part in PARTS for kind in KINDS]
-    return made_once("speech", (FORMAT, content), cache_dir, names, _make)
+    return made_once("speech", (FORMAT, content), cache_dir, _make)
