@@ -37,16 +37,11 @@ class Augmentation:
     """A transform of batches: random crop, then random horizontal flip, then Gaussian noise.
 
     Images of bytes become float32 in [0, 1] first, not centred (GELU §3.1); this is all without settings.
-
-    Args:
-        crop: number of zeros on each side of an image before a window of its size is cut; 0 disables cropping.
-        flip: whether to flip each image left to right with probability ½.
-        noise: standard deviation of the Gaussian noise, in units of the preprocessed pixels; 0 disables noise.
     """
 
-    crop: int = 0
-    flip: bool = False
-    noise: float = 0.0
+    crop: int = 0  # number of zeros on each side of an image before a window of its size is cut
+    flip: bool = False  # whether to flip each image left to right with probability ½
+    noise: float = 0.0  # standard deviation of Gaussian noise, in units of the preprocessed pixels
 
     def __post_init__(self) -> None:
         if type(self.crop) is not int or self.crop < 0:

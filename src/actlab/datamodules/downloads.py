@@ -25,9 +25,9 @@ class Remote(NamedTuple):
 
 
 def download(files: Mapping[str, Remote], folder: Path, downloader: Downloader | None = None) -> list[Path]:
-    """Download files into a folder, each atomically; keep files that already exist and are valid.
+    """Download files, given by their local names, each atomically; keep files that already exist and are valid.
 
-    The ``files`` are given by their local names; a ``downloader`` replaces the network, for example in tests.
+    A ``downloader`` replaces the network, for example in tests.
     """
     import pooch
 

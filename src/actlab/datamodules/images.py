@@ -91,8 +91,8 @@ class ImageDataModule(TensorDataModule):
         revision: commit, tag or branch of a hub dataset; by default the newest. A run records the commit.
         train_split: name of the training split.
         val_split: name of the validation split; by default the first training images in file order are the
-            validation set, and the rest is trained on.
-        test_split: name of the test split; null: there is none, and no test metrics.
+            validation set.
+        test_split: name of the test split; null: no test metrics.
         image: column of the images; by default ``image`` or ``img``.
         label: column of the labels; by default ``label``, ``fine_label`` or ``labels``.
         channels: 1 for greyscale, 3 for colour.
@@ -178,12 +178,13 @@ class ImageDataModule(TensorDataModule):
     def setup(self, stage: str) -> None:
         """Load the datasets; reject a checkpoint callback that selects by images which the run trains on."""
         callbacks = self.trainer.checkpoint_callbacks if self.trainer and stage == "fit" else []
-        monitored = [str(getattr(callback, "monitor", None)) for callback in callbacks]
-        if self.train_on_all and (chosen := [name for name in monitored if name.startswith("val/")]):
-            raise ActlabError(
-                f"a checkpoint callback monitors {chosen[0]}, but data.train_on_all is true: the run trains "
-                "on the validation images; leave out the callback's monitor, or set data.train_on_all to false"
-            )
+        for monitored in (str(getattr(callback, "monitor", None)) for callback in callbacks):
+            if self.train_on_all and monitored.startswith("val/"):
+                raise ActlabError(
+                    f"a checkpoint callback monitors {monitored}, but data.train_on_all is true: the run "
+                    "trains on the validation images; leave out the callback's monitor, or set "
+                    "data.train_on_all to false"
+                )
         super().setup(stage)
 
     @property

@@ -33,12 +33,8 @@ UNREADABLE = (
 class Pictures:
     """The encoded pictures, ``labels (N,)`` int64 and ``num_classes`` of one split.
 
-    Args:
-        tables: splits of a dataset, opened by `datasets`.
-        split: to read.
-        image: column of the pictures; None for the first of `IMAGE_COLUMNS` that exists.
-        label: column of the labels; None for the first of `LABEL_COLUMNS` that exists.
-        given: the dataset as the user named it, for messages.
+    ``tables`` are the splits that `datasets` has opened. The column ``image`` or ``label`` None is the first of
+    `IMAGE_COLUMNS` or `LABEL_COLUMNS` that exists. Messages name the dataset as ``given`` by the user.
     """
 
     def __init__(
@@ -72,12 +68,11 @@ class Pictures:
             ) from error
 
     def _column_of(self, table: Any, wanted: Sequence[str], kind: str) -> str:
-        for name in wanted:
-            if name in table.column_names:
-                return name
-        names = ", ".join(table.column_names)
+        names: list[str] = table.column_names
+        if found := next((name for name in wanted if name in names), None):
+            return found
         raise ActlabError(
-            f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {names}"
+            f"the {self.where} has no {kind} column: looked for {', '.join(wanted)} among {', '.join(names)}"
         )
 
     def __len__(self) -> int:

@@ -86,10 +86,10 @@ def mean_of(blocks: Blocks) -> tuple[Tensor, int]:
 def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of Σ (x − mean)(x − mean)ᵀ / N, float64.
 
-    In float32, the rounding error of the largest eigenvalue, some hundreds for images, exceeds the smallest
-    eigenvalue. If N < D, the N×N Gram matrix of the centred images is decomposed instead: it has the same
-    nonzero eigenvalues, and eigenvectors with eigenvalue zero are omitted, so that K is the rank.
+    If N < D, the N×N Gram matrix of the centred images is decomposed instead: it has the same nonzero
+    eigenvalues, and eigenvectors with eigenvalue zero are omitted, so that K is the rank.
     """
+    # In float32, the rounding error of the largest eigenvalue exceeds the smallest eigenvalue.
     centred = ((x.double() - mean).flatten(1) for x in blocks())
     d = mean.numel()
     if count >= d:
@@ -179,9 +179,8 @@ class Preprocessing(NamedTuple):
 def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:
     """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their statistics from the cache.
 
-    Each step is fitted to the output of the steps before it. The eigendecomposition of ZCA needs about five
-    float64 D×D matrices besides the images, 0.4 GB for CIFAR. The 50,000 images of CIFAR take 15 to 20 s on two
-    cores, once.
+    Each step is fitted to the output of the steps before it. ZCA of CIFAR needs 0.4 GB besides the images, and
+    15 to 20 s on two cores, once.
     """
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from actlab.errors import ActlabError, one_line
 from actlab.storage.files import digest_of as digest_of_file
 from actlab.storage.files import regular
 
-MOST_FILES = 100_000  # upper limit of files searched for parquet files
 CARD = "README.md"  # its header may list the files of each split and the class names
 END = 2**20  # bytes that `ends` reads at each end of a file
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
@@ -32,11 +32,6 @@ REMEDY = (
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
-
-
-def whole(file: Path) -> bytes:
-    """Return a digest of a file's bytes."""
-    return bytes.fromhex(digest_of_file(file))
 
 
 def ends(file: Path) -> bytes:
@@ -57,14 +52,17 @@ def state(file: Path) -> bytes:
     return repr((str(file.absolute()), found.st_size, found.st_mtime_ns)).encode()
 
 
-def digest_of(folder: Path, of: Callable[[Path], bytes] = whole) -> str:
-    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each."""
+def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None) -> str:
+    """Return a digest of a dataset: the names of its pictures or parquet files and `CARD`, and ``of`` each.
+
+    By default, each is read as a whole.
+    """
     digest, card = hashlib.sha256(), folder / CARD
     files = _all_pictures(folder) if has_class_folders(folder) else map(str, parquet_files(folder))
     for file in [*files, *([str(card)] if card.is_file() else [])]:
         digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
         try:
-            digest.update(of(Path(file)))
+            digest.update(of(Path(file)) if of else bytes.fromhex(digest_of_file(Path(file))))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
@@ -94,12 +92,10 @@ def open_tables(
 def open_class_folders(folder: Path, splits: Iterable[str], mixed: bool = False) -> dict[str, Any]:
     """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; labels number the names.
 
-    `datasets` can list such folders too, but needs half a millisecond a file at each start, thirty times as
-    long: ten minutes for ImageNet.
-
     Splits without class folders are left out. ``mixed`` orders the pictures by a digest of their names instead
     of class and name: else the first pictures, which may become the validation set, are all of one class.
     """
+    # The reader of `datasets` needs half a millisecond a file at each start: ten minutes for ImageNet.
     import datasets
 
     found, classes_of = {}, {}
@@ -139,19 +135,9 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """Return all parquet files below a folder, sorted.
-
-    A file that is not regular, which a reader might never finish reading, and too large a folder are rejected.
-    """
-    found: list[Path] = []
-    seen = 0
-    for top, _, names in os.walk(folder):
-        seen += len(names)
-        if seen > MOST_FILES:
-            raise ActlabError(
-                f"{folder} holds more than {MOST_FILES:,} files; give a folder that holds only the dataset"
-            )
-        found += [Path(top, name) for name in names if name.endswith(".parquet")]
+    """Return all parquet files below a folder, sorted; a pipe, which may never end, is rejected."""
+    files = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
+    found = sorted(file for file in files if file.suffix == ".parquet")
     for file in [*found, folder / CARD]:
         if file.is_symlink() and not file.exists():
             raise ActlabError(f"{file} is a link to {file.readlink()}, which does not exist; fetch that file")
@@ -159,12 +145,12 @@ def parquet_files(folder: Path) -> list[Path]:
             raise ActlabError(
                 f"{file} is not a regular file; remove it, or give a folder that holds only the dataset"
             )
-    if found:
-        return sorted(found)
-    raise ActlabError(
-        f"{folder} holds no parquet files; expected the hub's layout, such as "
-        "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
-    )
+    if not found:
+        raise ActlabError(
+            f"{folder} holds no parquet files; expected the hub's layout, such as "
+            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png"
+        )
+    return found
 
 
 def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
@@ -272,27 +258,27 @@ def _check_shards(files: Sequence[Path]) -> None:
 def _check_class_names(files: Sequence[Path]) -> None:
     """Check that all parquet files of a dataset number their classes in the same way."""
     first: dict[str, tuple[Path, list[str]]] = {}
-    for file in files:
-        for column, names in _class_names(file).items():
-            other, expected = first.setdefault(column, (file, names))
-            if names != expected:
-                pairs = enumerate(zip_longest(expected, names))
-                number, (one, two) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-                raise ActlabError(
-                    f"{other} and {file} number their classes differently: class {number} is {one!r} in the "
-                    f"first and {two!r} in the second; rewrite them with one order of names, or give a folder "
-                    "that holds only one dataset"
-                )
+    for file, column, names in _class_names(files):
+        other, expected = first.setdefault(column, (file, names))
+        if names != expected:
+            pairs = enumerate(zip_longest(expected, names))
+            number, (one, two) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+            raise ActlabError(
+                f"{other} and {file} number their classes differently: class {number} is {one!r} in the "
+                f"first and {two!r} in the second; rewrite them with one order of names, or give a folder "
+                "that holds only one dataset"
+            )
 
 
-def _class_names(file: Path) -> dict[str, list[str]]:
-    """Return the class names of each column in the hub's metadata of a parquet file; none if it is damaged."""
+def _class_names(files: Sequence[Path]) -> Iterator[tuple[Path, str, list[str]]]:
+    """Yield the class names of each column in the hub's metadata of parquet files; damaged ones are skipped."""
     import datasets
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
-    except (pyarrow.ArrowException, *UNREADABLE):
-        return {}
-    return {column: kind.names for column, kind in features.items() if getattr(kind, "names", None)}
+    for file in files:
+        with suppress(pyarrow.ArrowException, *UNREADABLE):
+            features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
+            for column, kind in features.items():
+                if names := getattr(kind, "names", None):
+                    yield file, column, names

@@ -110,13 +110,8 @@ class TIMITDataModule(TensorDataModule):
         scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
 
         def frames(part: str) -> Frames:
-            values = (tensors[f"{part}_frames"] - mean.float()) / scale.float()
-            return Frames(
-                values.to(device), tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context
-            )
+            values = ((tensors[f"{part}_frames"] - mean.float()) / scale.float()).to(device)
+            return Frames(values, tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context)
 
-        self.train, self.val, self.test = (
-            BySentence(frames("train")),
-            ByFrame(frames("val")),
-            ByFrame(frames("test")),
-        )
+        self.train = BySentence(frames("train"))
+        self.val, self.test = ByFrame(frames("val")), ByFrame(frames("test"))

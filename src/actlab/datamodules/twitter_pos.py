@@ -66,13 +66,7 @@ EXTRAS = {
 def fetch(
     folder: str | Path = FOLDER, extras: Collection[str] = (), downloader: Downloader | None = None
 ) -> list[Path]:
-    """Download the tweets and the Brown clusters from their authors' repositories; keep valid local files.
-
-    Args:
-        folder: target folder.
-        extras: names from `EXTRAS` to download as well.
-        downloader: replaces the network, for example in tests.
-    """
+    """Download the tweets, the Brown clusters and names from `EXTRAS`; keep valid local files."""
     if strange := sorted(set(extras) - EXTRAS.keys()):
         raise unknown("extra file", strange[0], EXTRAS)
     wanted = FILES | {name: EXTRAS[name] for name in EXTRAS if name in extras}
@@ -195,5 +189,5 @@ class TwitterPOSDataModule(TensorDataModule):
         transform = partial(looked_up, corpus.features.table.to(device))
         self.train, self.val, self.test = (
             TensorDataset(*(t.to(device) for t in windows(tweets, corpus.features)), transform=transform)
-            for tweets in (corpus.train, corpus.val, corpus.test)
+            for tweets in corpus[:3]
         )

@@ -38,11 +38,8 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
     """Return the features of words from their Brown clusters, D = 34.
 
     Each of up to 16 bits of a path, from the root, becomes a pair: (1, 0) for 0, (0, 1) for 1, and (0, 0) after
-    the end of the path. Two flags follow: word without a cluster, and padding at a tweet's ends.
-
-    Args:
-        path: of a file, plain or gzipped, with the columns ``path TAB word TAB count``.
-        needed: the words to keep; a word listed twice gets its first path.
+    the end of the path. Two flags follow: word without a cluster, and padding at a tweet's ends. The columns of
+    the file are ``path TAB word TAB count``. A word listed twice gets its first path.
     """
     paths: dict[str, str] = {}
     for number, line in lines(path):
@@ -69,7 +66,7 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
     return WordFeatures(rows, table)
 
 
-def _rows(found: Set[str] | dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]:
+def _rows(found: dict[str, Any], needed: Set[str], path: Path) -> dict[str, int]:
     """Return the table rows of the needed words among those found in a file; there must be one."""
     if rows := {word: row for row, word in enumerate((word for word in found if word in needed), FIRST)}:
         return rows
@@ -84,10 +81,8 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
 
     A line holds a word and its numbers, separated by spaces or a tab. A header line ``words numbers``, as
     word2vec writes it, is optional. Padding at a tweet's ends gets the vector of ``</s>``, and words without a
-    vector get the vector of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get
-    the mean of all vectors in the file, and a message is printed once. The mean depends only on the file, so it
-    contains no test data.
-    Only the ``needed`` words are kept; a word listed twice gets its first vector.
+    vector get that of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get the
+    mean of all vectors in the file, and a message is printed once. A word listed twice gets its first vector.
     """
     kept: dict[str, Numbers] = {}
     total, size, count, header = np.zeros(1), 0, 0, -1

@@ -25,11 +25,9 @@ PADDING = -100  # label of padding frames; the default ignore_index of torch's c
 class Frames:
     """The frames of sentences, one sentence after another.
 
-    Args:
-        values: normalised features ``(T, D)``; their device is the device of the batches.
-        targets: class of each frame ``(T,)`` int64; below 0 for frames that are context but not targets.
-        lengths: number of frames of each sentence ``(N,)`` int64.
-        reach: number of frames on each side of a window's centre, (W − 1) / 2.
+    The features ``values (T, D)`` are on the device of the batches. ``targets (T,)`` are the classes of frames,
+    below 0 for those that are only context. A sentence has ``lengths (N,)`` frames, a window ``reach`` on each
+    side of its centre.
     """
 
     def __init__(self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5) -> None:

@@ -79,14 +79,12 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
 
     For each part these are ``{part}_frames (T, 26)`` float32, ``_targets (T,)`` and ``_lengths (N,)`` int64.
     """
+    content = _digest_of(corpus)
 
     def _make() -> dict[str, Tensor]:
         tensors = _read(corpus)
         if _digest_of(corpus) != content:
-            raise ActlabError(
-                f"{corpus.folder} changed while it was read; run again when its files are complete"
-            )
+            raise ActlabError(f"{corpus.folder} changed while it was read; run again when its files are whole")
         return tensors
 
-    content = _digest_of(corpus)
     return made_once("speech", (FORMAT, content), cache_dir, _make)

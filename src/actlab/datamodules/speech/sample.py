@@ -38,31 +38,13 @@ def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
     return np.rint(sound).astype(np.int16)
 
 
-def sphere(recording: NDArray[np.int16], utterance: str) -> bytes:
-    """Return a recording as a NIST SPHERE file: a header of 1,024 bytes, then 16-bit PCM, low byte first."""
-    fields = [
-        "database_id -s15 synthetic_tones",
-        "database_version -s3 1.0",
-        f"utterance_id -s{len(utterance)} {utterance}",
-        "channel_count -i 1",
-        f"sample_count -i {len(recording)}",
-        f"sample_rate -i {RATE}",
-        f"sample_min -i {recording.min()}",
-        f"sample_max -i {recording.max()}",
-        "sample_n_bytes -i 2",
-        "sample_byte_format -s2 01",
-        "sample_sig_bits -i 16",
-        "end_head",
-    ]
-    header = "\n".join(["NIST_1A", "   1024", *fields, ""])
-    return header.encode("ascii").ljust(1024, b" ") + recording.astype("<i2").tobytes()
-
-
 def write_sample(folder: Path) -> None:
     """Write the corpus, always the same 2 MB: 128 sentences for training, 8 for validation and 8 for test.
 
     Two speakers per region are for training, one each for validation and test in dr1.
     """
+    import soundfile
+
     regions = enumerate("abcdefgh", 1)
     speakers = [f"train/dr{number}/{sex}aa{letter}0" for number, letter in regions for sex in "fm"]
     for speaker_number, speaker in enumerate([*speakers, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]):
@@ -71,6 +53,6 @@ def write_sample(folder: Path) -> None:
         for sentence_number, name in enumerate(SENTENCES):
             phones = phones_of(len(SENTENCES) * speaker_number + sentence_number)
             recording = recording_of(phones, pitch=0.95 + 0.01 * (speaker_number % 11))
-            (home / f"{name}.wav").write_bytes(sphere(recording, f"{home.name}_{name}"))
+            soundfile.write(home / f"{name}.wav", recording, RATE, "PCM_16", "LITTLE", "NIST")
             lines = (f"{begin} {end} {label}\n" for begin, end, label in phones)
             (home / f"{name}.phn").write_text("".join(lines), encoding="ascii")
