@@ -60,15 +60,29 @@ def try_units(
         if isinstance(experiment, str):
             faults[unit] = experiment
         elif unit not in faults:
-            missing = undeclared_by(experiment)
-            faults[unit], advice = _tried(experiment, run, name)
+            units = experiment.task.units if isinstance(experiment.task, Task) else ()
+            missing = tuple(activations.left_open(units[0])) if units else ()
+            before, sites = held_outside(experiment.task), sites_of(experiment.task)
+            faults[unit] = fault_of(experiment, name, sites)
             if hints and not faults[unit]:
                 undeclared.setdefault(missing, []).append(name)
-                print(*advice, sep="\n", end="\n" * bool(advice))
+                for line in (*time_hint(experiment, sites, run, name), *_state_hints(experiment, before)):
+                    print(line)
     for missing, names in undeclared.items():
         if missing:
-            print(_declaration_hint(names, missing))
+            properties = " and ".join(_DECLARATIONS[one][0] for one in missing)
+            declarations = " and ".join(_DECLARATIONS[one][1] for one in missing)
+            print(
+                f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
+                f"{declarations} on its class or function to train faster"
+            )
     return faults
+
+
+_DECLARATIONS = {
+    "elementwise": ("mixes no elements", "'elementwise = True'"),
+    "stochastic": ("draws no random numbers", "'stochastic = False'"),
+}
 
 
 def _built(run: Run, name: str) -> Experiment | str:
@@ -98,22 +112,6 @@ def _builds_with_relu(run: Run) -> bool:
     return True
 
 
-def _tried(experiment: Experiment, run: Run, name: str) -> tuple[str | None, list[str]]:
-    """Return the fault of an activation (see `fault_of`), and advice about its time and state."""
-    before, sites = held_outside(experiment.task), sites_of(experiment.task)
-    if fault := fault_of(experiment, name, sites):
-        return fault, []
-    return None, [
-        *time_hint(experiment, sites, run.epochs or 1, name),
-        *(
-            f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts without "
-            "it. Register it as a buffer (register_buffer) or return it from get_extra_state."
-            for where, content in held_outside(experiment.task).items()
-            if content != before.get(where, content)
-        ),
-    ]
-
-
 def fault_of_creation(unit: activations.Spec) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
     try:
@@ -140,11 +138,8 @@ def sites_of(task: pl.LightningModule) -> Sites:
     return found
 
 
-def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> list[str]:
-    """Return how long a run would take if an activation is `SLOW` times slower than ReLU; else an empty list.
-
-    ``sites`` are the inputs of `SAMPLES` samples, as recorded by `sites_of`.
-    """
+def time_hint(experiment: Experiment, sites: Sites, run: Run, name: str) -> list[str]:
+    """Return a line with the time of a run for an activation `SLOW` times slower than ReLU; else nothing."""
     try:
         with torch.random.fork_rng(devices=[]), calling():
             mine = sum(_seconds(unit.forward, x) for unit, x in sites.values())  # without hooks
@@ -155,8 +150,8 @@ def time_hint(experiment: Experiment, sites: Sites, epochs: int, name: str) -> l
         return []
     size, updates = getattr(experiment.data, "batch_size", SAMPLES), experiment.updates_per_epoch() or 1
     step = 3 * mine * size / SAMPLES  # the backward pass takes about as long as two forward passes
-    run = duration(step * updates * epochs)
-    return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {run} for one run"]
+    whole = duration(step * updates * (run.epochs or 1))
+    return [f"activation {name} takes {mine / relu:,.0f} times as long as ReLU: about {whole} for one run"]
 
 
 def _seconds(call: Callable[[Tensor], object], x: Tensor) -> float:
@@ -187,6 +182,15 @@ def held_outside(task: pl.LightningModule) -> dict[str, bytes]:
             with contextlib.suppress(Exception):  # pickling lambdas, open files, … fails
                 found[f"{name!r} of {type(module).__name__} ({path})"] = pickle.dumps(value)
     return found
+
+
+def _state_hints(experiment: Experiment, before: Mapping[str, bytes]) -> list[str]:
+    return [
+        f"{where} changes during a training step, but no checkpoint keeps it: a resumed run starts without "
+        "it. Register it as a buffer (register_buffer) or return it from get_extra_state."
+        for where, content in held_outside(experiment.task).items()
+        if content != before.get(where, content)
+    ]
 
 
 def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> str | None:
@@ -279,28 +283,6 @@ def gradient_of(unit: nn.Module, like: Tensor) -> Tensor:
         return torch.zeros_like(like)
     (found,) = torch.autograd.grad((y * weights).sum(), x, allow_unused=True)
     return torch.zeros_like(like) if found is None else found
-
-
-def undeclared_by(experiment: Experiment) -> tuple[str, ...]:
-    """Return which declarations would enable faster training, ``elementwise`` and ``stochastic`` at most."""
-    units = experiment.task.units if isinstance(experiment.task, Task) else []
-    return tuple(activations.left_open(units[0])) if units else ()
-
-
-_DECLARATIONS = {
-    "elementwise": ("mixes no elements", "'elementwise = True'"),
-    "stochastic": ("draws no random numbers", "'stochastic = False'"),
-}
-
-
-def _declaration_hint(names: Sequence[str], missing: Sequence[str]) -> str:
-    """Return one line about the activations that lack the same declarations."""
-    properties = " and ".join(_DECLARATIONS[name][0] for name in missing)
-    declarations = " and ".join(_DECLARATIONS[name][1] for name in missing)
-    return (
-        f"called separately for each run: {', '.join(names)}. If the activation {properties}, set "
-        f"{declarations} on its class or function to train faster"
-    )
 
 
 def check_call(unit: nn.Module, x: Tensor, output: object, before: Input) -> None:

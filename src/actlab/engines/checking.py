@@ -7,7 +7,7 @@ metrics are checked when the study runs.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,16 +54,16 @@ def check(study: Study) -> list[str]:
     published.check(study)
     for figure in study.figures:
         plots.checked(planned, figure)
-    metrics = dict.fromkeys(column.metric for column in planned.columns)
-    untested = [] if any(map(_may_test, runs)) else [_untested(m) for m in metrics if m.startswith("test/")]
-    return [*untested, *_large_folders(runs)]
-
-
-def _large_folders(runs: Iterable[Run]) -> list[str]:
-    """Return a line for each folder that enters run ids by the names and sizes of its files only."""
+    tested = any(map(_may_test, runs))
+    untested = [
+        f"{metric} is in the table, but no callback records it. If your module does not record it "
+        f"either: {TESTED}"
+        for metric in dict.fromkeys(column.metric for column in planned.columns)
+        if metric.startswith("test/") and not tested
+    ]
     many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
-    return [f"{text}: {which}, not on the contents" for text in sorted(many)]
+    return [*untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
 
 
 def _may_test(run: Run) -> bool:
@@ -73,13 +73,6 @@ def _may_test(run: Run) -> bool:
     paths = _callbacks(run.config)
     known = [path for path in paths if "." in path and is_known(path)]
     return len(known) < len(paths) or any("test" in getattr(locate(path), "splits", ()) for path in known)
-
-
-def _untested(metric: str) -> str:
-    return (
-        f"{metric} is in the table, but no callback records it. If your module does not record it either: "
-        f"{TESTED}"
-    )
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[str]:
@@ -100,7 +93,11 @@ def _check_config(run: Run) -> None:
     for path in outside:
         _check_module(path)
     if isinstance(name, str) and ":" in name:
-        _check_unit(name)
+        source = name.rpartition(":")[0]
+        if not source.endswith(".py"):
+            _check_module(source)
+        elif not Path(source).is_file():
+            raise ActlabError(f"activation {name!r}: there is no file {source!r}")
     if outside:
         return
     sections.check(run.config)
@@ -109,15 +106,6 @@ def _check_config(run: Run) -> None:
         raise ActlabError(NO_PLATEAU)
     if unit is not None and not (isinstance(name, str) and {":", "."} & set(name)):
         activations.factory(unit)
-
-
-def _check_unit(name: str) -> None:
-    """Check that the file or module of a user-defined activation exists."""
-    source = name.rpartition(":")[0]
-    if not source.endswith(".py"):
-        _check_module(source)
-    elif not Path(source).is_file():
-        raise ActlabError(f"activation {name!r}: there is no file {source!r}")
 
 
 def _check_module(path: str) -> None:

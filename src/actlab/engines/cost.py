@@ -30,6 +30,7 @@ from actlab.tasks import Batch, Task
 from actlab.tasks.randomness import is_random, undeclared
 
 ROUNDS = 25
+UPDATES = 4  # of a grid point in a round
 PARTS = 5  # parts of the rounds: the spread of their minima shows how reliable the timing is
 PATIENCE = 60.0  # seconds after which no further round starts: large networks get fewer rounds
 
@@ -39,13 +40,12 @@ def measure(
     key: str,
     reference: Any,
     tuned: Sequence[str] = (),
-    updates: int = 4,
     rounds: int = ROUNDS,
 ) -> list[dict[str, Any]]:
     """Measure time and memory per update at each grid point of ``runs``, in interleaved rounds.
 
     The configs of the runs determine device and precision; the first run of each grid point is measured. Each
-    round times all grid points in turn, ``updates`` updates each. The fastest update counts: other programs
+    round times all grid points in turn, `UPDATES` updates each. The fastest update counts: other programs
     only add time, and a short interval is more often undisturbed than a long one.
 
     The value ``reference`` of the grid key ``key`` divides the others at the same point, apart from ``tuned``
@@ -77,7 +77,7 @@ def measure(
     built = {name: experiments.build(run.config) for name, run in first.items()}
     samples = getattr(next(iter(built.values())).data, "batch_size", SMALL)
     with threads(threads_for(samples)), own_generators(0):
-        trials = _timed(built, updates, rounds)
+        trials = _timed(built, rounds)
     machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
     beside = (*tuned, key)
     bases = {
@@ -126,7 +126,7 @@ def state_of_machine(trials: Iterable[Trial]) -> dict[str, float]:
     return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
 
 
-def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[str, Trial]:
+def _timed(built: Mapping[str, Experiment], rounds: int) -> dict[str, Trial]:
     """Return a timed trial of each experiment, without those that fail, as a third-party activation may."""
     trials: dict[str, Trial] = {}
     failed = {name for name, experiment in built.items() if not isinstance(experiment.task, Task)}
@@ -139,7 +139,7 @@ def _timed(built: Mapping[str, Experiment], updates: int, rounds: int) -> dict[s
             try:
                 if number == 0:
                     trials[name] = Trial(built[name])
-                trials[name].time(updates)
+                trials[name].time()
             except Exception:  # third-party code may raise anything; training reports its errors
                 failed.add(name)
     return {name: trial for name, trial in trials.items() if name not in failed}
@@ -188,21 +188,21 @@ class Trial:
             "undeclared": undeclared(part for part, _ in self.seeded),
         }
 
-    def time(self, updates: int) -> None:
+    def time(self) -> None:
         """Time consecutive updates, and as many with what is seeded: record the fastest of each."""
-        self.seconds.append(self._fastest(updates))
+        self.seconds.append(self._fastest())
         if self.seeded:
             for part, hooks in self.seeded:
                 hooks.attach(part)
-            self.seconds_seeded.append(self._fastest(updates, self._causes_clean_pass))
+            self.seconds_seeded.append(self._fastest(self._causes_clean_pass))
             for _, hooks in self.seeded:
                 hooks.detach()
 
-    def _fastest(self, updates: int, clean: bool = False) -> float:
+    def _fastest(self, clean: bool = False) -> float:
         """Return the fastest of consecutive updates; add up the wall time and processor time of all."""
         wait_for(self.device)
         got = time.process_time()
-        taken = [self.update(step, clean) for step in range(updates)]
+        taken = [self.update(step, clean) for step in range(UPDATES)]
         self.cpu += time.process_time() - got
         self.wall += sum(taken)
         return min(taken)

@@ -48,8 +48,7 @@ class Display:
     def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
         self.root, self.select = root, select
         self.fractions = {run.id: 0.0 for run in runs}
-        self.ended, self.begun = 0, 0.0  # number of runs that reached 1, and sum of the other runs' fractions
-        self.unread: dict[str, Run] = {}  # runs that reached 1, until their results are read
+        self.unread: list[Run] = []  # runs that reached 1, until their results are read
         self.best: tuple[float, str] | None = None
         self.start = self.last_line = time.monotonic()
         self.first: tuple[float, float] | None = None  # time of the first report, and runs done then
@@ -77,30 +76,23 @@ class Display:
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
-        before = self.fractions.get(run.id, fraction)
-        if before == fraction:  # or a finished member of a stack
+        if self.fractions.get(run.id, fraction) == fraction:  # or a finished member of a stack
             return
-        self._count(run, before, fraction)
-        done, best = self.ended + round(self.begun, 6), self._best()
+        self.fractions[run.id] = fraction
+        self.unread += [run] if fraction >= 1 else []
+        ended, done = sum(part >= 1 for part in self.fractions.values()), sum(self.fractions.values())
+        best = self._best()
         epoch = f", epoch {fraction * run.epochs:.0f} of {run.epochs}" if run.epochs else ""
         self.bar.update(self.task, completed=done, description=f"{run.id}{epoch}", best=best)
         now = time.monotonic()
         self.first = self.first or (now, done)
-        if self.bar.disable and (now - self.last_line > LINE_EVERY or self.ended == len(self.fractions)):
+        if self.bar.disable and (now - self.last_line > LINE_EVERY or ended == len(self.fractions)):
             self.last_line = now
             print(
-                f"{self.ended} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed"
+                f"{ended} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed"
                 f"{self._left(now, done)}{best}; now {run.id}{epoch}",
                 flush=True,
             )
-
-    def _count(self, run: Run, before: float, fraction: float) -> None:
-        """Update what is known of a run and the totals, so that a message takes the same time in any study."""
-        self.fractions[run.id] = fraction
-        self.ended += (fraction >= 1) - (before >= 1)
-        self.begun += (fraction if fraction < 1 else 0.0) - (before if before < 1 else 0.0)
-        if before < 1 <= fraction:
-            self.unread[run.id] = run
 
     def _left(self, now: float, done: float) -> str:
         """Return the time left as text; empty before there is anything to extrapolate from."""
@@ -111,10 +103,10 @@ class Display:
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty before a run has finished."""
-        for run in [*self.unread.values()]:
+        for run in [*self.unread]:
             folder = RunFolder(self.root, run)
             if folder.finished:  # the result is written shortly after the last epoch
-                del self.unread[run.id]
+                self.unread.remove(run)
                 self._update_best(folder)
         if self.best is None:
             return ""

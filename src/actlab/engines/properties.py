@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from actlab import activations
 from actlab.activations import Spec, create
 from actlab.engines.activation_trial import Input, check_call, gradient_of
-from actlab.engines.cost import in_parts, kept_for_backward
+from actlab.engines.cost import ROUNDS, in_parts, kept_for_backward
 from actlab.engines.gradient_trial import differs, fault_of_gradient, wrong_share
 from actlab.errors import ActlabError, described
 from actlab.random.seeding import own_generators
@@ -98,8 +98,8 @@ def _normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*(shape or SHAPE), generator=generator, dtype=dtype)
 
 
-def _evaluated(make: Make, dtype: torch.dtype = torch.float64) -> nn.Module:
-    return make().to(dtype).eval()
+def _evaluated(make: Make) -> nn.Module:
+    return make().to(torch.float64).eval()
 
 
 # Requirements: those of `actlab.engines.activation_trial`.
@@ -186,23 +186,22 @@ def _compile(make: Make) -> str:
     torch.compiler.reset()
     unit, x = make().eval(), _normal()
     compiled = torch.compile(unit, backend="aot_eager", fullgraph=True)
-    _require(torch.allclose(compiled(x), unit(x), atol=1e-6), "another value than without")
-    return "one graph, same values"
+    return _same(compiled(x), unit(x), "one graph, same values")
 
 
 def _vmap(make: Make) -> str:
     unit, x = make().eval(), _normal(3, *SHAPE)
-    mapped = torch.func.vmap(unit)(x)
-    apart = torch.stack([unit(one) for one in x])
-    _require(torch.allclose(mapped, apart, atol=1e-6), "another value than one by one")
-    return "works, same values"
+    return _same(torch.func.vmap(unit)(x), torch.stack([unit(one) for one in x]), "works, same values")
 
 
 def _export(make: Make) -> str:
     unit, x = make().eval(), _normal()
-    exported = torch.export.export(unit, (x,)).module()
-    _require(torch.allclose(exported(x), unit(x), atol=1e-6), "another value than the module")
-    return "works, same values"
+    return _same(torch.export.export(unit, (x,)).module()(x), unit(x), "works, same values")
+
+
+def _same(y: Tensor, expected: Tensor, text: str) -> str:
+    _require(torch.allclose(y, expected, atol=1e-6), "other values than a plain call")
+    return text
 
 
 def _state(make: Make) -> str:
@@ -265,14 +264,13 @@ def _course(make: Make) -> str:
     x, y = _grid(make)
     rises, falls = (np.diff(y) >= -1e-12).all(), (np.diff(y) <= 1e-12).all()
     course = "increasing" if rises else "decreasing" if falls else "neither increasing nor decreasing"
-    low, high = (abs(y[0] - y[1000]) < 1e-2, abs(y[-1] - y[-1001]) < 1e-2)
-    bounds = {
+    where = {
         (True, True): "bounded",
         (True, False): "bounded on the left",
         (False, True): "bounded on the right",
-    }
+        (False, False): "unbounded",
+    }[bool(abs(y[0] - y[1000]) < 1e-2), bool(abs(y[-1] - y[-1001]) < 1e-2)]
     zero = f", f(0) = {float(np.interp(0.0, x, y)):.3g}" if x[0] <= 0 <= x[-1] else ""
-    where = bounds.get((low, high), "unbounded")
     return f"{course}, {where}, from {y.min():.3g} to {y.max():.3g} on [{x[0]:.3g}, {x[-1]:.3g}]{zero}"
 
 
@@ -282,12 +280,10 @@ def _kinks(make: Make) -> str:
     jumps = np.abs(np.diff(slope))
     step = x[1] - x[0]
     places = x[1:-1][jumps > max(_SMOOTH, 20 * step * np.abs(slope).max())]
-    return (
-        "smooth"
-        if not places.size
-        else f"kink or jump near x = {places[0]:.3g}"
-        + (f" and {places.size - 1} neighbours" if places.size > 1 else "")
-    )
+    if not places.size:
+        return "smooth"
+    others = f" and {places.size - 1} neighbours" if places.size > 1 else ""
+    return f"kink or jump near x = {places[0]:.3g}{others}"
 
 
 def _moments(make: Make) -> str:
@@ -349,34 +345,28 @@ def _costs(make: Make) -> Iterator[Property]:
     except Exception as error:  # third-party code may raise anything
         yield Property(COST, f"raises {described(error, 120)}", False)
         return
-    for name, one in zip(COMPARED, others, strict=True):
-        ratio, kept = min(mine.seconds) / min(one.seconds), mine.bytes_kept
-        parts = [a / b for a, b in zip(in_parts(mine.seconds), in_parts(one.seconds), strict=True)]
+    seconds, kept = mine
+    for name, (their_seconds, their_kept) in zip(COMPARED, others, strict=True):
+        ratio = min(seconds) / min(their_seconds)
+        parts = [a / b for a, b in zip(in_parts(seconds), in_parts(their_seconds), strict=True)]
         text = f"{ratio:.2f} ({min(parts):.2f} to {max(parts):.2f}) times its time"
-        if one.bytes_kept:
-            text += f", {kept / one.bytes_kept:.2f} times its memory for the backward pass"
+        if their_kept:
+            text += f", {kept / their_kept:.2f} times its memory for the backward pass"
         yield Property(f"cost against {name}", text)
 
 
-class _Cost(NamedTuple):
-    """Seconds of a forward and backward pass in each round, and bytes kept between them."""
-
-    seconds: list[float]
-    bytes_kept: int
-
-
-def _timed(makers: list[Make], x: Tensor, rounds: int = 25) -> list[_Cost]:
-    """Return the costs of some activations, timed in turns."""
+def _timed(makers: list[Make], x: Tensor) -> list[tuple[list[float], int]]:
+    """Return for some activations, timed in turns, the seconds of passes and the bytes kept between them."""
     units = [make().train() for make in makers]
     seconds: list[list[float]] = [[] for _ in units]
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for unit, of_unit in zip(units, seconds, strict=True):
             given = x.clone().requires_grad_()
             start = time.perf_counter()
             unit(given).sum().backward()
             of_unit.append(time.perf_counter() - start)
     kept = [kept_for_backward(partial(unit, x.clone().requires_grad_())) for unit in units]
-    return list(map(_Cost, seconds, kept))
+    return [*zip(seconds, kept, strict=True)]
 
 
 def failures(properties: list[Property]) -> list[str]:

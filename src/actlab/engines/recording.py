@@ -270,14 +270,10 @@ def checkpoint_name(epoch: int) -> str:
     return f"epoch={epoch}"
 
 
-def is_loss(row: Row) -> bool:
-    """Return whether a row holds a loss; a non-finite loss ends the run."""
-    return row.metric == "loss" or row.metric.endswith("_loss")
-
-
 def diverged(rows: list[Row]) -> bool:
-    """Return whether the rows contain a non-finite loss."""
-    return any(is_loss(row) and not math.isfinite(row.value) for row in rows)
+    """Return whether the rows contain a non-finite loss, which ends the run."""
+    losses = (row for row in rows if row.metric == "loss" or row.metric.endswith("_loss"))
+    return not all(math.isfinite(row.value) for row in losses)
 
 
 def fraction_done(trainer: pl.Trainer) -> float:

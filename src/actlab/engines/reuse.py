@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,27 +29,18 @@ def take(runs: Sequence[Run], root: Path) -> Mapping[str, int]:
     for result in sorted(root.parent.glob("[!.]*/[!.]*/result.json")):
         found.setdefault(_digest(result.parent.name), []).append(result.parent)
     taken: Counter[str] = Counter()
-    for run in runs:
-        if not (root / run.id).exists():
-            sources = (
-                RunFolder(path.parent, replace(run, id=path.name)) for path in found.get(_digest(run.id), ())
-            )
-            taken.update(_copy_first(run, sources, root))
+    for run in (run for run in runs if not (root / run.id).exists()):
+        folders = found.get(_digest(run.id), ())
+        sources = (RunFolder(path.parent, replace(run, id=path.name)) for path in folders)
+        if source := next(filter(_complete, sources), None):
+            _copy(source, run, root)
+            taken[source.path.parent.name] += 1
     return taken
 
 
 def _digest(name: str) -> str:
     """Return the digest at the end of a run id."""
     return name.rpartition("-")[2]
-
-
-def _copy_first(run: Run, sources: Iterable[RunFolder], root: Path) -> list[str]:
-    """Copy the first complete source; return the name of its study, or an empty list."""
-    for source in sources:
-        if _complete(source):
-            _copy(source, run, root)
-            return [source.path.parent.name]
-    return []
 
 
 def _complete(folder: RunFolder) -> bool:
