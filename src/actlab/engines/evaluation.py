@@ -36,7 +36,8 @@ from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.locks import PAUSE, holding
-from actlab.studies.plan import Probe, Run
+from actlab.studies.plan import Run
+from actlab.studies.schema import Probe
 from actlab.studies.states import state_of
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
@@ -143,7 +144,7 @@ class _Evaluation:
         built = [experiments.build(run.config, self.digests) for run in runs]
         rows: list[list[Row]] = [[] for _ in runs]
         damaged = set[int]()
-        for at in self.probe.at:
+        for at in self.probe.places:
             moments = dict[int, tuple[float, int]]()  # by index of the run
             for r, run in enumerate(runs):
                 try:

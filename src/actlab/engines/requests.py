@@ -10,7 +10,8 @@ from actlab.config.keys import canonical, get_dotted
 from actlab.engines.jobs import Job, Shard
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
-from actlab.studies.plan import Probe, Run, Study
+from actlab.studies.plan import Run, Study
+from actlab.studies.schema import Probe
 
 if TYPE_CHECKING:
     from actlab.engines.recording import LoggerFactory

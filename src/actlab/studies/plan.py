@@ -22,7 +22,6 @@ from actlab.config.keys import (
     as_number,
     canonical,
     get_dotted,
-    import_path,
     in_full,
     is_imported,
     label,
@@ -35,6 +34,7 @@ from actlab.config.keys import (
 )
 from actlab.config.metrics import directions
 from actlab.errors import ActlabError, unknown
+from actlab.studies.schema import Probe
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
@@ -163,20 +163,6 @@ def is_endless(config: Mapping[str, Any]) -> bool:
     epochs, steps, time = (as_number(get_dotted(config, key)) for key in _LENGTHS)
     has_steps = isinstance(steps, float) and steps >= 0
     return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
-
-
-@dataclass(frozen=True)
-class Probe:
-    """An evaluation of checkpoints after training: ``last``, ``best`` or numbers of epochs."""
-
-    name: str
-    class_path: str
-    init_args: dict[str, Any] = field(default_factory=dict)
-    at: tuple[str | int, ...] = ("last",)
-
-    def __post_init__(self) -> None:
-        """Write the class as an import path."""
-        object.__setattr__(self, "class_path", import_path(self.class_path) or self.class_path)
 
 
 def _check_equal(one: Run, other: Run) -> None:

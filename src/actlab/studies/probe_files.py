@@ -22,7 +22,8 @@ from actlab.config import identity
 from actlab.storage import series
 from actlab.storage.files import DamagedError, read_json, replacing
 from actlab.studies.folders import Row, frame_of
-from actlab.studies.plan import Keep, Probe
+from actlab.studies.plan import Keep
+from actlab.studies.schema import Probe
 
 _FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?")
 _REMEDY = "delete it, and run the study again"
@@ -39,8 +40,8 @@ def asked(probe: Probe, keep: Keep, known: dict[str, str | None] | None = None) 
     ``known`` are digests found earlier; see `identity.sources_of`.
     """
     sources = identity.sources_of({"class_path": probe.class_path, "init_args": probe.init_args}, known)
-    rule = [keep.best, keep.mode] if "best" in probe.at else []
-    return [probe.class_path, probe.init_args, list(probe.at), *sorted(sources.values()), *rule]
+    rule = [keep.best, keep.mode] if "best" in probe.places else []
+    return [probe.class_path, probe.init_args, probe.places, *sorted(sources.values()), *rule]
 
 
 def digest_of(questions: Sequence[Any]) -> str:

@@ -29,7 +29,7 @@ from actlab.errors import ActlabError, unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
-from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Probe, Selection, Stage, Study, other_length
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 
 SMOKE = {SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
@@ -64,39 +64,24 @@ def load(
     path = config_file(name, "configs/studies", piped=True)
     file = schema.checked(read_mapping(path, piped=True), path)
     file = file if staged else schema.without_stages(file)
-    whole = _blocks(file, path, SMOKE | file.smoke if smoke else {})
-    changes = dict(settings or {})
-    for override in overrides:
-        key, word = _assignment(override)
-        changes[key] = _value(override, key, word, whole, changes)
+    brief = SMOKE | file.smoke if smoke else {}
+    whole = _blocks(file, path, brief)
+    changes = _changes(settings or {}, overrides, whole)
     given_seeds = changes.pop("seeds", {})
     units = [_located(unit) for unit in activations]
     blocks = [_with_activations(_with_changes(block, changes), units) for block in whole]
     if not smoke:  # which takes the sample over any dataset
-        for block, stage in itertools.product(whole, ({}, *(stage.set for stage in file.stages))):
-            point = {key: values[0] for key, values in block.grid.items()}
-            _check_sample(block, {**block.settings, **point, **stage}, changes, path)
+        _check_samples(file, path, whole, changes)
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if units and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
-    known = directions(block.first for block in blocks)
-    mode = file.select.mode or mode_of(file.select.metric, known)
-    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
-    for key in select.tune:
-        if key not in keys:
-            raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
-    for stage in ({}, *(stage.set for stage in file.stages)):
-        for block in blocks:
-            check_order({**block.settings, **stage}, block.grid)
-            for key, value in {**block.settings, **stage, **block.grid}.items():
-                _check_finite(key, value)
+    select = _selection(file, path, blocks, keys)
+    _check_settings(file, blocks)
     _check_names(file.figures, path)
     _check_stages(file, path, keys)
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
     seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
-    first = {*changes, *(SMOKE | file.smoke if smoke else ())}  # take precedence over settings of stages
     asked = file.reference if reference is None else plain_unit(_located(reference))
-    given = asked is not None
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
@@ -105,32 +90,75 @@ def load(
         compare=file.compare,
         select=select,
         stages=tuple(
-            Stage(s.name, seeds[s.name], {key: value for key, value in s.set.items() if key not in first})
+            Stage(s.name, seeds[s.name], {k: v for k, v in s.set.items() if k not in (*changes, *brief)})
             for s in file.stages
         ),
         table=tuple(schema.given(column) for column in file.table),
-        probes=tuple(Probe(p.name, p.class_path, p.init_args, tuple(as_list(p.at))) for p in file.probes),
+        probes=tuple(file.probes),
         keep=_keep(file, select, path),
         published=schema.given(file.published),
         cut=other_length(zip(whole, blocks, strict=True)),
         figures=tuple(schema.given(figure) for figure in file.figures),
-        reference=asked if given else Study.reference,
-        reference_given=given,
+        reference=Study.reference if asked is None else asked,
+        reference_given=asked is not None,
         notes=tuple(file.notes),
         tags=tuple(file.tags),
         added=tuple(units),
     )
 
 
-def _check_sample(block: Block, given: Mapping[str, Any], changes: Mapping[str, Any], path: Path) -> None:
+def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return the values by key of ``settings`` and of the words of the command line."""
+    changes = dict(settings)
+
+    def is_text() -> bool:
+        from actlab.config.signatures import takes_text  # imported lazily: most words need no signature
+
+        points = ({k: values[0] for k, values in block.grid.items() if values} for block in blocks)
+        configs = (b.config({**point, **changes}) for b, point in zip(blocks, points, strict=True))
+        return any(takes_text(config, key) for config in configs)
+
+    for override in overrides:
+        key, equals, word = override.partition("=")
+        key = key.strip()
+        if not (key and equals):
+            raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
+        try:
+            changes[key] = read_word(word, is_text)
+        except ActlabError as error:
+            raise ActlabError(f"--set {override[:80]!r}: {error}") from error
+    return changes
+
+
+def _selection(file: schema.File, path: Path, blocks: Sequence[Block], keys: Collection[str]) -> Selection:
+    mode = file.select.mode or mode_of(file.select.metric, directions(block.first for block in blocks))
+    select = Selection(tuple(as_list(file.select.tune)), file.select.metric, mode)
+    for key in select.tune:
+        if key not in keys:
+            raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
+    return select
+
+
+def _check_settings(file: schema.File, blocks: Iterable[Block]) -> None:
+    """Reject settings that later ones would overwrite, and infinite or nan values."""
+    for stage, block in itertools.product([{}, *(stage.set for stage in file.stages)], blocks):
+        check_order({**block.settings, **stage}, block.grid)
+        for key, value in {**block.settings, **stage, **block.grid}.items():
+            _check_finite(key, value)
+
+
+def _check_samples(file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]) -> None:
     """Reject a dataset that ``data.sample: true`` in the same place or an earlier one would replace."""
-    if str(class_of(block.config({}).get("data"))) not in OWN["data"]:
-        return
-    places = {"the base config": copy.deepcopy(block.base), str(path): {}, "the overrides": {}}
-    for place, settings in ((str(path), given), ("the overrides", changes)):
-        for key in (key for key in settings if key.partition(".")[0] == "data"):
-            set_dotted(places[place], key, copy.deepcopy(settings[key]))
-    check_sample(places)
+    for block, stage in itertools.product(blocks, [{}, *(stage.set for stage in file.stages)]):
+        if str(class_of(block.config({}).get("data"))) not in OWN["data"]:
+            continue
+        point = {key: values[0] for key, values in block.grid.items()}
+        given = {**block.settings, **point, **stage}
+        places = {"the base config": copy.deepcopy(block.base), str(path): {}, "the overrides": {}}
+        for place, settings in ((str(path), given), ("the overrides", changes)):
+            for key in (key for key in settings if key.partition(".")[0] == "data"):
+                set_dotted(places[place], key, copy.deepcopy(settings[key]))
+        check_sample(places)
 
 
 def _check_finite(key: str, value: Any) -> None:
@@ -227,37 +255,11 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     """Return the checkpoints to keep: those listed in the file and those that its probes need."""
-    wanted = [*file.keep, *(at for probe in file.probes for at in as_list(probe.at))]
-    for at in wanted:
-        if isinstance(at, bool) or (isinstance(at, str) and at not in ("last", "best")) or at == "":
-            raise unknown("checkpoint", str(at), ("last", "best"), f"Or give a number of epochs. In {path}.")
-        if isinstance(at, int) and at < 0:
-            raise ActlabError(f"checkpoint after {at} epochs in {path}: give a whole number from 0")
+    wanted = [*file.keep, *(at for probe in file.probes for at in probe.places)]
     epochs = tuple(sorted({at for at in wanted if isinstance(at, int)}))
+    if epochs and epochs[0] < 0:
+        raise ActlabError(f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0")
     return Keep(select.metric if "best" in wanted else None, select.mode, epochs)
-
-
-def _assignment(override: str) -> tuple[str, str]:
-    key, equals, word = override.partition("=")
-    if not (key and equals):
-        raise ActlabError(f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3")
-    return key.strip(), word
-
-
-def _value(override: str, key: str, word: str, blocks: Sequence[Block], changes: Mapping[str, Any]) -> Any:
-    """Return the value of a word on the command line; ``changes`` are the values given before it."""
-
-    def is_text() -> bool:
-        from actlab.config.signatures import takes_text  # imported lazily: most words need no signature
-
-        points = ({key: values[0] for key, values in block.grid.items() if values} for block in blocks)
-        configs = (b.config({**point, **changes}) for b, point in zip(blocks, points, strict=True))
-        return any(takes_text(config, key) for config in configs)
-
-    try:
-        return read_word(word, is_text)
-    except ActlabError as error:
-        raise ActlabError(f"--set {override[:80]!r}: {error}") from error
 
 
 def activation(word: str) -> Any:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from actlab.config.keys import as_list, import_path
 from actlab.errors import ActlabError, unknown
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"  # pattern of names that become file names in the study's folder
@@ -26,7 +27,7 @@ _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the v
 class Part(BaseModel):
     """Base class of the parts of a study file: rejects unknown keys and does not convert types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Select(Part):
@@ -72,9 +73,16 @@ class Probe(Part):
     """An evaluation of checkpoints after training."""
 
     name: str = Field(pattern=NAME, description="first part of the names of its metrics, and name of its files")
-    class_path: str = Field(description="import path of the class: `actlab.probes.InputNoise`, or your own")
+    class_path: Annotated[str, AfterValidator(lambda path: import_path(path) or path)] = Field(
+        description="import path of the class: `actlab.probes.InputNoise`, or your own"
+    )
     init_args: dict[str, Any] = Field(default={}, description="arguments of the class")
     at: list[Place] | Place = Field(default="last", description="checkpoints: last, best, or numbers of epochs")
+
+    @property
+    def places(self) -> list[Place]:
+        """The checkpoints."""
+        return as_list(self.at)
 
 
 class Column(Part):
