@@ -58,6 +58,13 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     return samples
 
 
+def write_recording(path: Path, samples: NDArray[np.int16]) -> None:
+    """Write a NIST SPHERE file: 16-bit PCM, mono, 16 kHz."""
+    import soundfile
+
+    soundfile.write(path, samples, RATE, "PCM_16", "LITTLE", "NIST")
+
+
 def _declared_samples(path: Path, packed: bytes) -> int | None:
     """Return the number of audio samples that a SPHERE header declares, or None if the header has no count."""
     fields = dict(_FIELD.findall(packed[:1024].decode("latin-1").partition("end_head")[0]))

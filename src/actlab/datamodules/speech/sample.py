@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from actlab.datamodules.speech.corpus import CORE
 from actlab.datamodules.speech.features import RATE, Phone
 from actlab.datamodules.speech.phones import PHONES, SILENCE
+from actlab.datamodules.speech.recordings import write_recording
 
 LENGTH = 6400  # audio samples of a sentence
 SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx361")
@@ -43,8 +44,6 @@ def write_sample(folder: Path) -> None:
 
     Two speakers per region are for training, one each for validation and test in dr1.
     """
-    import soundfile
-
     regions = enumerate("abcdefgh", 1)
     speakers = [f"train/dr{number}/{sex}aa{letter}0" for number, letter in regions for sex in "fm"]
     for speaker_number, speaker in enumerate([*speakers, "test/dr1/fzzz0", f"test/dr1/{CORE[0]}"]):
@@ -53,6 +52,6 @@ def write_sample(folder: Path) -> None:
         for sentence_number, name in enumerate(SENTENCES):
             phones = phones_of(len(SENTENCES) * speaker_number + sentence_number)
             recording = recording_of(phones, pitch=0.95 + 0.01 * (speaker_number % 11))
-            soundfile.write(home / f"{name}.wav", recording, RATE, "PCM_16", "LITTLE", "NIST")
+            write_recording(home / f"{name}.wav", recording)
             lines = (f"{begin} {end} {label}\n" for begin, end, label in phones)
             (home / f"{name}.phn").write_text("".join(lines), encoding="ascii")
