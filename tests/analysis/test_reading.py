@@ -26,9 +26,9 @@ def written(tmp_path: Path) -> tuple[Study, Run, Path]:
 def test_a_name_is_split_and_metric_or_the_metric_alone(tmp_path: Path) -> None:
     plan, run, _ = written(tmp_path)
     loaded = results.load(plan, tmp_path)
-    assert set(loaded.series) == {(run.id, "test/error", ""), (run.id, "my_score", "")}
-    assert [values.tolist() for values in loaded.series[run.id, "my_score", ""]] == [[1, 2], [1, 2]]
-    assert loaded.series.summary(run.id, "test/error", "") == (0.4, 0.4, 2.0, 0.5, 1.0)
+    assert set(loaded.series[run.id]) == {("test/error", ""), ("my_score", "")}
+    assert [values.tolist() for values in loaded.series[run.id]["my_score", ""]] == [[1, 2], [1, 2]]
+    assert loaded.series[run.id].summaries["test/error", ""] == (0.4, 0.4, 2.0, 0.5, 1.0)
 
 
 def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_rows_under_a_condition_are_a_series_of_their_own(tmp_path: Path) -> Non
     assert frame["condition"].tolist() == ["", "layer=1", "layer=2"]
     loaded = results.load(plan, tmp_path)
     assert loaded.conditions == {"val/dead": ["", "layer=1", "layer=2"]}
-    assert loaded.series[run.id, "val/dead", "layer=2"][1].tolist() == [0.2]
+    assert loaded.series[run.id]["val/dead", "layer=2"][1].tolist() == [0.2]
 
 
 def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_a_probe_puts_its_name_in_front(tmp_path: Path) -> None:
     probe(tmp_path, run, "noise", {("test/error", "noise=0.5"): 0.7, ("area", ""): 3.0})
     probe(tmp_path, run, "units", {("test/error", ""): 0.1})
     loaded = results.load(plan, tmp_path)
-    assert loaded.series[run.id, "noise/test/error", "noise=0.5"][1].tolist() == [0.7]
-    assert loaded.series[run.id, "units/test/error", ""][1].tolist() == [0.1]
-    assert loaded.series[run.id, "noise/area", ""][1].tolist() == [3.0]
-    assert loaded.series[run.id, "test/error", ""][1].tolist() == [0.5, 0.4]
+    assert loaded.series[run.id]["noise/test/error", "noise=0.5"][1].tolist() == [0.7]
+    assert loaded.series[run.id]["units/test/error", ""][1].tolist() == [0.1]
+    assert loaded.series[run.id]["noise/area", ""][1].tolist() == [3.0]
+    assert loaded.series[run.id]["test/error", ""][1].tolist() == [0.5, 0.4]
 
 
 def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_probes_are_read_in_the_order_of_their_epochs(tmp_path: Path) -> None:
     both = probe_files.file_of(folder, "both", [])
     pd.concat([pd.read_parquet(late), pd.read_parquet(early)]).to_parquet(both, index=False)
     loaded = results.load(plan, tmp_path)
-    assert [values.tolist() for values in loaded.series[run.id, "both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
+    assert [values.tolist() for values in loaded.series[run.id]["both/test/error", ""]] == [[1, 2], [0.1, 0.2]]
 
 
 def test_missing_columns_and_names_taken_twice_are_refused(tmp_path: Path) -> None:
@@ -94,7 +94,8 @@ def test_probes_of_older_archives_are_read(tmp_path: Path, name: str) -> None:
     for digest, values in ((probe_files.digest_of(question), [0.7]), ("0" * 64, [])):
         old.with_suffix(".json").write_text(json.dumps({"digest": "?", **record, "asked": digest}))
         loaded = results.load(asking, tmp_path)
-        assert [v for key, s in loaded.series.items() if key[1] == f"{name}/test/error" for v in s[1]] == values
+        probed = loaded.series[run.id].probed
+        assert [v for of, found in probed.items() if of[0] == f"{name}/test/error" for v in found[1]] == values
         assert len(loaded.left_out) == 1 - len(values)
     assert probe_files.answers(tmp_path / run.id, name, question, [4])
     assert not probe_files.answers(tmp_path / run.id, name, question, [5])

@@ -71,14 +71,14 @@ def test_summary_and_rows_give_the_value_that_is_found_by_hand(rows: list[Row]) 
         folder.open()
         folder.finish(FINISHED, rows)
         loaded = results.load(plan, Path(root))
-        read = series.summaries(loaded.series.runs[run.id].trained)
-        assert repr(sorted(loaded.series.runs[run.id].summaries.items())) == repr(sorted(read.items()))
+        read = series.summaries(loaded.series[run.id].trained)
+        assert repr(sorted(loaded.series[run.id].summaries.items())) == repr(sorted(read.items()))
         for column in columns_of(rows):
             value = loaded.value(run, column)
             points = by_hand(rows, column.metric, column.condition)
             if column.at != "selected":
                 assert value == value_by_hand(points, column.at, column.mode)
-                epochs, values = loaded.series[run.id, column.metric, column.condition]
+                epochs, values = loaded.series[run.id][column.metric, column.condition]
                 np.testing.assert_array_equal(np.stack([epochs, values], axis=1), np.array(points))
                 assert value == read_at(epochs, values, column.at, column)
 
@@ -162,7 +162,7 @@ def test_a_run_without_rows_has_no_series(tmp_path: Path) -> None:
     (run,) = plan.runs()
     write(tmp_path, run, {}, DIVERGED)
     loaded = results.load(plan, tmp_path)
-    assert (len(loaded.series), loaded.diverged) == (0, 1)
+    assert (dict(loaded.series[run.id]), loaded.diverged) == ({}, 1)
     assert series.read(RunFolder(tmp_path, run).metrics) == {}
 
 

@@ -18,7 +18,6 @@ from actlab.analysis.statistics import (
     holm,
     median_band,
     median_interval,
-    not_worse,
     paired_differences,
     pairs_needed,
     parts,
@@ -26,7 +25,6 @@ from actlab.analysis.statistics import (
     sign_flip_p,
     wilcoxon_p,
 )
-from actlab.errors import ActlabError
 
 numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 
@@ -85,11 +83,6 @@ def test_a_band_is_an_interval_at_each_place() -> None:
     singly = [median_interval(column) for column in values.T]
     assert list(zip(band.low, band.high, strict=True)) == [s[:2] for s in singly]
     assert band.median == pytest.approx(np.median(values, axis=0))
-
-
-def test_no_values_have_no_median() -> None:
-    with pytest.raises(ActlabError, match="at least one value"):
-        median_interval([])
 
 
 def test_six_equal_signs_give_two_of_64() -> None:
@@ -187,11 +180,6 @@ def test_wilcoxon_is_exact_with_ties_and_equal_pairs(differences: Any, patterns:
     assert wilcoxon_p([float(d) for d in differences], zeros) == extreme / 2**patterns
 
 
-def test_pairs_come_in_twos() -> None:
-    with pytest.raises(ActlabError, match="not 2 and 1"):
-        wilcoxon_p([1, 2], [1])
-
-
 def test_holm_by_hand() -> None:
     assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
     assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
@@ -213,18 +201,6 @@ def test_equivalence_needs_small_differences_on_both_sides() -> None:
     assert equivalent(small, 0.1) == 1 / 64
     assert equivalent([d + 0.2 for d in small], 0.1) == 1
     assert equivalent([d - 0.2 for d in small], 0.1) == 1
-    assert not_worse([d - 0.2 for d in small], 0.1) == 1 / 64
-
-
-@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
-def test_a_margin_is_above_0(margin: float) -> None:
-    with pytest.raises(ActlabError, match="margin"):
-        equivalent([1.0], margin)
-
-
-def test_unknown_alternatives_are_refused() -> None:
-    with pytest.raises(ActlabError, match="did you mean 'greater'"):
-        sign_flip_p([1.0], "greatr")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("hypotheses", [1, 2, 12, 50])

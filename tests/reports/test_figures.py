@@ -56,7 +56,7 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
     assert relu.ours.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
     assert relu.ours.band.low[-1] == pytest.approx(0.4)
     assert relu.published is not None
-    assert [v.tolist() for v in relu.published] == [[1, 3], [0.9, 0.5]]
+    assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     assert lines["relu", "train/loss"].published is None
     assert lines["elu", "val/loss"].published is None
     assert (plain.ylabel, plain.ylim, plain.scale) == ("log loss", (0, 1), 1)
@@ -202,7 +202,7 @@ def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None
     loaded = written(edit=lambda text: [text := text.replace(*pair) for pair in edit.items()][-1])
     panel = plot_of(loaded).panels[0]
     low, high = limits(panel)
-    drawn = [value for line in panel.lines if line.published for value in line.published[1]]
+    drawn = [value for line in panel.lines if line.published for value in line.published.values]
     assert min(drawn) >= low
     assert max(drawn) <= high
 
@@ -300,7 +300,7 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     assert relu.ours.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
     assert relu.ours.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
     assert relu.published is not None
-    assert [v.tolist() for v in relu.published] == [[1, 3], [0.9, 0.5]]
+    assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     assert [lines["relu", m].of_training for m in ("noise/test/error", "noise/train/error")] == [False, True]
     assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
     assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
@@ -438,7 +438,9 @@ def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> Non
     (tmp_path / "some.csv").write_text("panel,act,curve,epoch,value\n1,NA,2,3,.5\n")
     found = read_curves({"file": str(tmp_path / "some.csv"), "names": {"relu": "NA"}}, "f")
     found.check("1", "2")
-    assert [list(numbers) for numbers in found.get("1", "relu", "2") or ()] == [[3.0], [0.5]]
+    curve = found.get("1", "relu", "2")
+    assert curve is not None
+    assert (list(curve.x), list(curve.values), curve.name) == ([3.0], [0.5], ("1", "NA", "2"))
 
 
 def test_a_units_colour_is_the_same_in_every_figure() -> None:
@@ -490,7 +492,7 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
     assert [len(np.asarray(line.get_xdata())) for line in dotted] == [1] * len(dotted) != []
     relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
     assert relu.published is not None
-    shown = [y for x, y in zip(*relu.published, strict=True) if 0.4 <= x <= 4]
+    shown = [y for x, y in zip(*relu.published[:2], strict=True) if 0.4 <= x <= 4]
     assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
 
 

@@ -26,34 +26,25 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 class Column:
     """A table column: a metric, and where in a run its value is read.
 
-    Args:
-        metric: ``split/metric``, or ``probe/split/metric``.
-        at: ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best value;
-            ``selected``, the value at the epoch with the best selection metric; ``best val/error``, the value
-            at the epoch with the best val/error; an epoch, the value at that epoch or the last one before;
-            ``mean`` of all values, or ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first
-            epoch with a value below 0.1, inf without such an epoch.
-        percent: whether to print percent; values stay fractions.
-        mode: ``min`` or ``max``: whether low or high values are good.
-        condition: such as ``noise=0.5``; empty for values measured without a condition.
-        ranked: whether activations may be ranked by this column across studies; the first such column of a
-            table is used.
-        chance: the value of random guessing, such as an error of 0.9 with ten classes; an activation that is no
-            better has no rank. None if unknown.
-        margin: largest difference to the reference that counts as equivalent, fixed before the runs; None
-            claims no equivalence.
-        relative: whether the margin is a fraction of the reference's median.
+    ``at`` is ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best value;
+    ``selected``, the value at the epoch with the best selection metric; ``best val/error``, the value at the
+    epoch with the best val/error; an epoch, the value at that epoch or the last one before; ``mean`` of all
+    values, or ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first epoch with a value below
+    0.1, inf without such an epoch.
     """
 
-    metric: str
+    metric: str  # ``split/metric``, or ``probe/split/metric``
     at: str | float = "last"
-    percent: bool = False
-    mode: str = "min"
-    condition: str = ""
+    percent: bool = False  # whether to print percent; values stay fractions
+    mode: str = "min"  # ``min`` or ``max`` is good
+    condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
+    # whether activations may be ranked by it across studies; the first such column of a table is used
     ranked: bool = True
+    # the value of random guessing, such as an error of 0.9 with ten classes; None if unknown
     chance: float | None = None
+    # largest difference to the reference that counts as equivalent, fixed before the runs
     margin: float | None = None
-    relative: bool = False
+    relative: bool = False  # whether the margin is a fraction of the reference's median
 
     @property
     def name(self) -> str:
@@ -82,11 +73,7 @@ class Column:
         return self.percent and not self.is_epoch
 
     def text(self, value: float, signed: bool = False) -> str:
-        """Return a finite value as printed: percent with two decimals, an epoch with one, others with 3 digits.
-
-        >>> Column("test/error", percent=True).text(0.0123), Column("test/loss").text(0.0123, signed=True)
-        ('1.23', '+0.0123')
-        """
+        """Return a finite value as printed: percent with 2 decimals, epochs with 1, others with 3 digits."""
         sign = "+" if signed else ""
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
@@ -98,11 +85,7 @@ class Column:
         return self.ranked and "test" in self.metric.split("/")
 
     def guesses(self, value: float) -> bool:
-        """Return whether a value is no better than chance, in float32, the precision of recorded values.
-
-        >>> [Column("test/error", chance=0.9).guesses(value) for value in (0.89, float(np.float32(0.9)), 0.93)]
-        [False, True, True]
-        """
+        """Return whether a value is no better than chance, in float32, the precision of recorded values."""
         if self.chance is None:
             return False
         ours, chance = np.float32(value), np.float32(self.chance)
@@ -155,9 +138,6 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     An entry without ``mode`` has the mode that the selection or another column gives for this metric, or for a
     metric with the same last part, such as ``f1`` of ``test/f1``. Without these, high values are good for
     accuracies only.
-
-    Raises:
-        ActlabError: for a metric in ``at`` that is not of validation, or a margin that is not positive.
     """
     at, metric = entry.get("at", "last"), entry["metric"]
     where = watched(at, study)
@@ -181,16 +161,10 @@ def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
-    """Return one number from the values of one run; nan counts as the worst value.
+    """Return one number from the values of one run at ascending epochs; nan counts as the worst value.
 
-    Args:
-        epochs: shape ``[E]``, ascending.
-        values: shape ``[E]``.
-        at: as in a `Column`, except ``selected`` and ``best <metric>``.
-        column: determines whether low or high values are good.
-
-    Returns:
-        None without a value up to the epoch, or within the range of epochs, given by ``at``.
+    ``at`` is as in `Column`, except ``selected`` and ``best <metric>``. None without a value up to the epoch,
+    or within the range of epochs, given by ``at``.
 
     >>> epochs, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.2, 0.4])
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]

@@ -36,40 +36,26 @@ from actlab.studies.plan import Study
 class Cell:
     """One table column of one group, at the group's selected setting.
 
-    Args:
-        column: the table column.
-        values: values by seed; not finite where a run diverged.
-        median: median of the values; None without values.
-        interval: interval of the median; None without values.
-        published: the published value, if there is one.
-        paired: differences to the reference over the seeds that both have, with p-value and interval.
-        p_wilcoxon: p-value of Wilcoxon's signed-rank test over the same pairs; None with fewer than `FEWEST`
-            pairs, or if ``tuned_on``.
-        planned: whether the table plans a test of this cell: the group has a reference, and ``tuned_on`` is
-            False.
-        tuned_on: whether the column selected the setting of the group or of its reference. The values are then
-            the best of several, and a test on them would be biased.
-        p_holm: the p-value of ``paired``, corrected over all tests that the table plans and for earlier looks.
-        diverged: whether any run diverged; if none did, an infinite value was measured.
-        differences: to the reference, by pair; infinite where one run of the pair diverged.
-        margin: the column's margin of equivalence in the unit of the values; None without one.
-        p_equivalent: p-value of the two one-sided tests against the margin, corrected by Holm over all planned
-            comparisons with a margin, and for earlier looks.
+    ``tuned_on`` is set where the column selected the setting of the group or of its reference: the values are
+    then the best of several, and a test on them would be biased. P-values after correction cover all planned
+    tests of the table, and earlier looks.
     """
 
     column: Column
-    values: dict[int, float]
-    median: float | None
+    values: dict[int, float]  # by seed; not finite where a run diverged
+    median: float | None  # of the values; None without any
     interval: Interval | None
-    published: Published | None
-    paired: Difference
-    p_wilcoxon: float | None = None
-    planned: bool = False
+    published: Published | None  # None if the paper gives none
+    paired: Difference  # differences to the reference over the seeds that both have, with p-value and interval
+    p_wilcoxon: float | None = None  # over the same pairs; None with fewer than `FEWEST`, or if ``tuned_on``
+    planned: bool = False  # whether the table plans a test: there is a reference, and ``tuned_on`` is False
     tuned_on: bool = False
     p_holm: float | None = None
-    diverged: bool = False
+    diverged: bool = False  # whether any run did; if none, an infinite value was measured
+    # to the reference, by pair; infinite where one run of the pair diverged
     differences: tuple[float, ...] = ()
-    margin: float | None = None
+    margin: float | None = None  # of equivalence, in the unit of the values
+    # two one-sided tests against the margin, corrected over all cells with a margin
     p_equivalent: float | None = None
 
     @property
@@ -92,43 +78,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A group in the table.
+    """A group in the table."""
 
-    Args:
-        point: the grid point without its tuned values.
-        chosen: the selected tuned values; empty until a run has ended.
-        tried: number of settings tried for the group.
-        reference_tried: number of settings tried for its reference; None without a reference.
-        planned: number of runs at the selected setting.
-        finished: how many of these runs finished without diverging.
-        diverged: how many of these runs diverged.
-        provisional: whether the setting was selected while runs of the group were missing.
-        cells: one cell per column.
-        cost: the entry of ``cost.json`` for the group.
-    """
-
-    point: dict[str, Any]
-    chosen: dict[str, Any]
-    tried: int
-    reference_tried: int | None
-    planned: int
-    finished: int
+    point: dict[str, Any]  # the grid point without its tuned values
+    chosen: dict[str, Any]  # the selected tuned values; empty until a run has ended
+    tried: int  # number of settings
+    reference_tried: int | None  # of its reference; None without a reference
+    planned: int  # number of runs at the selected setting
+    finished: int  # how many of these finished without diverging
     diverged: int
-    provisional: bool
-    cells: tuple[Cell, ...]
-    cost: Mapping[str, Any] | None
+    provisional: bool  # whether the setting was selected while runs of the group were missing
+    cells: tuple[Cell, ...]  # one per column
+    cost: Mapping[str, Any] | None  # the entry of ``cost.json`` for the group
 
 
 _ROWS: WeakKeyDictionary[Results, list[TableRow]] = WeakKeyDictionary()
 
 
 def rows(results: Results) -> list[TableRow]:
-    """Return the table of a study, computed once: one row per group, in the order of the study's file.
-
-    Raises:
-        ActlabError: for a malformed column or published value, for one that no run recorded, or for a reference
-            that the grid lacks.
-    """
+    """Return the table of a study, computed once: one row per group, in the order of the study's file."""
     if results not in _ROWS:
         check_reference(results)
         _ROWS[results] = _corrected(results)
@@ -184,28 +152,24 @@ def _row(results: Results, group: Group) -> TableRow:
 def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     """Return the cost of a group at its selected setting, relative to the reference at its selected setting.
 
-    If no run of the reference was measured, the recorded ratios are returned, relative to the run measured
-    along with the group.
+    If no run of the reference was measured, the recorded ratios are relative to the run measured along with it.
     """
     mine, reference = _own_cost(results, group), _reference(results, group)
     if mine is None:
         return None
-    if reference is None:  # the study's reference may have changed since the measurement
-        itself = {"relative_to_reference": 1.0, "bytes_relative": 1.0} if _is_reference(results, group) else {}
-        return {**mine, **itself}
+    if reference is None:
+        # The study's reference may have changed since the measurement.
+        is_reference = same(group.point.get(results.study.compare), results.study.reference)
+        return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
     if (theirs := _own_cost(results, reference)) is None:
         return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
-    ratios = {
+    parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
+    return {
+        **mine,
         "relative_to_reference": mine["seconds_per_update"] / theirs["seconds_per_update"],
         "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
-        "relative_in_parts": _ratios(mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())),
+        "relative_in_parts": [a / b for a, b in zip(*parts, strict=False)],
     }
-    return {**mine, **ratios}
-
-
-def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return the ratio for each part of the rounds; empty if the numbers of parts differ."""
-    return [a / b for a, b in zip(mine, theirs, strict=True)] if len(mine) == len(theirs) else []
 
 
 def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
@@ -218,17 +182,13 @@ def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
     return results.costs[min(places)] if places else None
 
 
-def _value_of(results: Results, cost: Mapping[str, Any]) -> Any:
-    """Return the compared value of an entry of ``cost.json``."""
-    return cost["point"].get(results.study.compare)
-
-
 def cost_base(results: Results) -> str | None:
     """Return what costs are relative to: the reference if measured, else the entry of ratio 1, or None."""
-    reference = [cost for cost in results.costs if same(_value_of(results, cost), results.study.reference)]
-    beside = (cost for cost in results.costs if cost.get("relative_to_reference") == 1)
-    base = next(iter([*reference, *beside]), None)
-    return None if base is None else results.text(results.study.compare, _value_of(results, base))
+    study, values = results.study, [cost["point"].get(results.study.compare) for cost in results.costs]
+    reference = [value for value in values if same(value, study.reference)]
+    beside = [v for v, c in zip(values, results.costs, strict=True) if c.get("relative_to_reference") == 1]
+    found = [*reference, *beside]
+    return results.text(study.compare, found[0]) if found else None
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
@@ -286,10 +246,6 @@ def _reference(results: Results, group: Group) -> Group | None:
     """Return the reference group at the same point; None for the reference itself, and where it is absent."""
     found = results.references.get(results.rest_of(group))
     return None if found is group else found
-
-
-def _is_reference(results: Results, group: Group) -> bool:
-    return same(group.point.get(results.study.compare), results.study.reference)
 
 
 def check_reference(results: Results) -> None:

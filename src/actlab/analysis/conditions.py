@@ -9,16 +9,7 @@ from actlab.errors import ActlabError, unknown
 
 
 def parse(condition: str) -> dict[str, str]:
-    """Return the parts of a condition as text, by key.
-
-    Raises:
-        ActlabError: for a part that is not ``key=value``.
-
-    >>> parse("noise=0.5,layer=3")
-    {'noise': '0.5', 'layer': '3'}
-    >>> parse("")
-    {}
-    """
+    """Return the parts of a condition as text, by key."""
     parts = [part.partition("=") for part in condition.split(",") if condition]
     for key, equals, value in parts:
         if not (key.strip() and equals and value.strip()):
@@ -29,16 +20,9 @@ def parse(condition: str) -> dict[str, str]:
 
 
 def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, str]:
-    """Return the conditions along an axis by their number on it, in ascending order.
+    """Return the conditions that have a number under ``key``, by this number in ascending order.
 
-    Args:
-        conditions: the conditions under which a metric was measured.
-        key: the key that the axis shows, such as ``noise``.
-        others: exactly the other parts that a condition must have, such as ``layer=3``.
-
-    Raises:
-        ActlabError: if no condition has the key or the other parts, if a value of the key is not a number, or
-            if two conditions have the same number.
+    ``others`` are exactly the other parts that a condition must have, such as ``layer=3``.
 
     >>> along(["noise=1,layer=2", "noise=0.5,layer=2", "noise=0.5,layer=3"], "noise", "layer=2")
     {0.5: 'noise=0.5,layer=2', 1.0: 'noise=1,layer=2'}

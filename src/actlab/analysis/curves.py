@@ -20,19 +20,12 @@ from actlab.studies.plan import Run
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with a band around it.
-
-    Args:
-        x: positions on the horizontal axis, ascending, shape ``[E]``.
-        band: median, low and high over the runs at each position.
-        n: number of runs.
-        cut: whether the curve ends before the last position of some of its runs because another run ended
-            earlier.
-    """
+    """A line with a band around it, over ascending positions ``x`` of shape ``[E]``."""
 
     x: Array
     band: Band
-    n: int
+    n: int  # number of runs
+    # whether it ends before the last position of some of its runs because another run ended earlier
     cut: bool = False
 
 
@@ -50,34 +43,24 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
 def over_epochs(
     results: Results, group: Group, column: Column, fixed: Mapping[str, Any] | None = None
 ) -> Curve | None:
-    """Return the curve of a metric over epochs; after a run has diverged, its value is the worst one.
+    """Return the curve of a metric over the epochs that all runs have, at the selected or the ``fixed`` values.
 
-    A run that diverged before it recorded anything has the worst value from the start, as in the table.
-
-    Args:
-        results: results of the study.
-        group: one of its groups.
-        column: metric, condition and mode; ``at`` is ignored.
-        fixed: tuned values to draw instead of the selected ones.
-
-    Returns:
-        The curve at the epochs that all runs have. None if no run of the setting recorded the metric or
-        diverged.
+    After a run has diverged, its value is the worst one; if it diverged before it recorded anything, from the
+    start, as in the table. None if no run of the setting recorded the metric or diverged.
     """
     drawn = setting(results, group, fixed or {})
-    key = column.metric, column.condition
-    runs = [r for r in drawn.runs if (r.id, *key) in results.series or results.has_diverged(r)] if drawn else []
+    planned = drawn.runs if drawn else ()
+    runs = [run for run in planned if results.series_of(run, column) or results.has_diverged(run)]
     places = _epochs(results, runs, column)
     return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
 
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
     """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
-    key = column.metric, column.condition
-    own = [(run.id, *key) for run in runs if (run.id, *key) in results.series]
-    ended = all(results.has_diverged(run) for run in runs)
-    recorded = own if own and not ended else [of for of in results.series if of[1:] == key]
-    return np.unique(np.concatenate([np.empty(0), *(results.series[of].epochs for of in recorded)]))
+    own = [found for run in runs if (found := results.series_of(run, column))]
+    if not own or all(results.has_diverged(run) for run in runs):
+        own = [found for run in results.runs if (found := results.series_of(run, column))]
+    return np.unique(np.concatenate([np.empty(0), *(found.epochs for found in own)]))
 
 
 def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
@@ -86,7 +69,7 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     A diverged run also has the worst value after its last recorded epoch.
     """
     nothing = np.empty(0), np.empty(0)
-    epochs, values = results.series.get((run.id, column.metric, column.condition), nothing)
+    epochs, values = results.series_of(run, column) or nothing
     recorded = np.where(np.isnan(values), column.worst, values)
     found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
     end = epochs.max(initial=-math.inf) if results.has_diverged(run) else math.inf
@@ -98,21 +81,8 @@ def over_conditions(
 ) -> Curve | None:
     """Return the curve of a metric over the number after ``key=`` in the conditions of its measurements.
 
-    Args:
-        results: results of the study.
-        group: one of its groups.
-        column: metric, where in a run it is read, and mode; ``condition`` contains the parts other than the
-            key.
-        key: such as ``noise``.
-        fixed: tuned values to draw instead of the selected ones.
-
-    Returns:
-        The curve at the positions that all runs have; a diverged run has the worst value at each of them. None
-        if no run of the setting was measured under such conditions.
-
-    Raises:
-        ActlabError: if the metric was not measured under such conditions, or a value of the key is not a
-            number.
+    ``column.condition`` contains the parts other than the key. The curve has the positions that all runs have;
+    a diverged run has the worst value at each of them. None if no run was measured under such conditions.
     """
     drawn = setting(results, group, fixed or {})
     if not drawn or column.metric not in results.conditions:

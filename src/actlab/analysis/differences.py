@@ -21,24 +21,13 @@ LEVEL = 0.05
 
 
 class Difference(NamedTuple):
-    """The paired differences between values and those of the reference.
+    """The paired differences between values and those of the reference; None for what does not exist."""
 
-    Args:
-        mean: mean of the differences; None without pairs, or if a difference is not finite.
-        low: lower end of the interval of the mean; None with fewer than `FEWEST` pairs, or without a mean.
-        high: upper end of this interval.
-        median: median of the differences, infinite where most pairs are; None without pairs, or if the median
-            would lie between minus and plus infinity.
-        p: p-value of the two-sided sign-flip test; None without an interval. p is below 0.05 exactly when 0
-            lies outside the 95 % interval.
-        pairs: number of pairs.
-    """
-
-    mean: float | None
-    low: float | None
+    mean: float | None  # None without pairs, or if a difference is not finite
+    low: float | None  # end of the interval of the mean; None with fewer than `FEWEST` pairs
     high: float | None
-    median: float | None
-    p: float | None
+    median: float | None  # infinite where most differences are; None between minus and plus infinity
+    p: float | None  # two-sided sign-flip test; below 0.05 exactly when 0 lies outside the 95 % interval
     pairs: int
 
     @property
@@ -52,16 +41,8 @@ def paired_difference(
 ) -> Difference:
     """Return mean and median of ``a - b``, and p-value and interval of the mean from the sign-flip test.
 
-    The test is exact over all sign patterns up to `EXACT` pairs; for more pairs it uses random patterns.
-
-    Args:
-        a: values of one side; ``inf`` where a run diverged.
-        b: values of the other side, in the same order.
-        level: 1 minus the coverage of the interval.
-        seed: seed of the random patterns.
-
-    Raises:
-        ActlabError: if ``a`` and ``b`` differ in length.
+    The test is exact over all sign patterns up to `EXACT` pairs; for more pairs it uses random patterns. The
+    interval has coverage 1 - ``level``.
 
     >>> paired_difference([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     Difference(mean=3.5, low=1.0, high=6.0, median=3.5, p=0.03125, pairs=6)
@@ -104,11 +85,10 @@ def _invert_test(
 
 
 def _spans(d: Array, off: Array, seed: int) -> tuple[Array, Array, int, int]:
-    """Return the span from the mean of each subset to the mean of the rest; rounding errors of 0 become 0.
+    """Return lower and upper ends of the spans from the mean of each subset to the mean of the rest.
 
-    Returns:
-        Lower ends; upper ends; the number of patterns that count for every shift, which flip nothing or
-        everything (and, among random patterns, the observed one); the number of all patterns.
+    Also returns the number of patterns that count for every shift, which flip nothing or everything (and, among
+    random patterns, the observed one), and the number of all patterns.
     """
     sums, sizes = parts(d, seed)
     proper = (sizes > 0) & (sizes < d.size)

@@ -45,11 +45,7 @@ class _Table(TypedDict, total=False):
 
 
 def read(root: Path) -> list[Look]:
-    """Return the recorded looks of a study's folder, the first look first.
-
-    Raises:
-        DamagedError: if the file is damaged.
-    """
+    """Return the recorded looks of a study's folder, the first look first."""
     file = root / FILE
     return read_json(file, list[Look], _REMEDY) if file.exists() else []
 
@@ -71,36 +67,19 @@ def earlier(looks: list[Look], study: Study) -> int:
 
 
 def factor(number: int) -> int:
-    """Return what p-values are multiplied by after some number of earlier looks.
-
-    >>> [factor(number) for number in (0, 1, 2)]
-    [1, 6, 12]
-    """
+    """Return what p-values are multiplied by after some number of earlier looks: 1, 6, 12, …."""
     return (number + 1) * (number + 2) if number else 1
 
 
 def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
-    """Record that a verdict on what a search has chosen is about to be printed.
-
-    Args:
-        study: the comparison, with its `question`.
-        root: the study's folder.
-        outcomes: of its verdicts; without a decided one there is nothing to record.
-
-    Raises:
-        DamagedError: if ``looks.json`` is damaged.
-    """
+    """Record that a decided verdict on what a search has chosen is about to be printed."""
     if any(outcome in DECIDED for outcome in outcomes):
         runs = [run.id for run in study.runs()]
         _add(root, Look(seeds=sorted(study.seeds), runs=runs, question=study.question))
 
 
 def record(study: Study, root: Path) -> None:
-    """Record that a verdict was seen, if the study has more seeds than its last table with verdicts.
-
-    Raises:
-        DamagedError: if ``looks.json`` is damaged. A damaged table is written again and counts as unseen.
-    """
+    """Record that a verdict was seen, if the study has more seeds than its last table with verdicts."""
     if study.question:  # see `record_search`
         return
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from actlab.config.keys import in_full, label, same
@@ -34,34 +34,26 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
     return lambda value: in_full(value) if len(by_label.get(label(value), ())) > 1 else label(value)
 
 
-def short_names(keys: Iterable[str]) -> dict[str, str]:
+def short_names(keys: Collection[str]) -> dict[str, str]:
     """Return for each dotted key its shortest ending that no other key has.
 
     >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
     {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
     """
-    listed = list(dict.fromkeys(keys))
-    return {key: next(end for end in _endings(key) if _is_unique(end, key, listed)) for key in listed}
-
-
-def _endings(key: str) -> list[str]:
-    """``a.b.c`` → ``c``, ``b.c``, ``a.b.c``."""
-    parts = key.split(".")
-    return [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
-
-
-def _is_unique(ending: str, key: str, keys: Iterable[str]) -> bool:
-    return ending == key or not any(f".{other}".endswith(f".{ending}") for other in keys if other != key)
+    listed, found = set(keys), dict[str, str]()
+    for key in keys:
+        parts = key.split(".")
+        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
+        others = [f".{other}" for other in listed if other != key]
+        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
+        found[key] = next(unique, key)
+    return found
 
 
 def in_words(point: Mapping[str, Any], compare: str = "", text: Text | None = None) -> str:
     """Return a grid point as text, with the compared value written without its key.
 
-    Args:
-        point: values by grid key.
-        compare: the compared key.
-        text: formats the value of a key so that values with equal labels can be distinguished; default: by
-            label.
+    ``text`` formats the value of a key so that values with equal labels can be distinguished.
 
     >>> in_words({"model.activation": "relu", "model.dropout": 0.5}, compare="model.activation")
     'relu, dropout 0.5'
@@ -82,19 +74,11 @@ def printers(points: Iterable[Mapping[str, Any]]) -> Text:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "pair"), plural(3, "pair")
-    ('1 pair', '3 pairs')
-    """
+    """Return a number with its noun: ``1 pair``, ``3 pairs``."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and the number of the others.
-
-    >>> few(["a", "b", "c", "d", "e"]), few(["a"])
-    ('a, b, c and 2 more', 'a')
-    """
+    """Return the first names and the number of the others: ``a, b, c and 2 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,8 +1,9 @@
-"""How many paired runs a difference needs: power of the paired test after correction for several comparisons.
+"""Power of the paired test after correction for several comparisons: how many paired runs a difference needs.
 
 The sign-flip test of the mean has the power of the paired t-test, up to a few percent, once at least 16 of its
 patterns are extreme enough for its level (`fewest_pairs`). The correction is Bonferroni's, which is at least as
-strict as Holm's.
+strict as Holm's: ``hypotheses`` comparisons share the level of 0.05. An ``effect`` is a true mean difference in
+standard deviations of the paired differences.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 from bisect import bisect_left
 
 from actlab.analysis.statistics import pairs_needed
-from actlab.errors import ActlabError
 
 POWER = 0.8  # chance that a true difference is found
 LEVEL = 0.05
@@ -21,9 +21,6 @@ MOST_PAIRS = 100_000
 def fewest_pairs(hypotheses: int = 1) -> int:
     """Return the fewest pairs for which the power of the t-test is accurate for the sign-flip test.
 
-    Args:
-        hypotheses: number of comparisons that share the level of 0.05.
-
     >>> fewest_pairs(), fewest_pairs(12)
     (9, 12)
     """
@@ -31,12 +28,7 @@ def fewest_pairs(hypotheses: int = 1) -> int:
 
 
 def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
-    """Return the chance that a paired two-sided t-test finds a true difference.
-
-    Args:
-        pairs: number of pairs, at least 2.
-        effect: true mean difference in standard deviations of the paired differences.
-        hypotheses: number of comparisons that share the level of 0.05.
+    """Return the chance that a paired two-sided t-test of at least 2 pairs finds a true difference.
 
     >>> round(power(15, 1.0), 2), round(power(15, 0.0), 2)
     (0.95, 0.05)
@@ -50,37 +42,18 @@ def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
 
 
 def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:
-    """Return the fewest pairs with which a true difference is found four times in five.
-
-    Args:
-        effect: true mean difference in standard deviations of the paired differences, above 0.
-        hypotheses: number of comparisons that share the level of 0.05.
-
-    Returns:
-        Number of pairs; None above `MOST_PAIRS`.
-
-    Raises:
-        ActlabError: for an effect that is not above 0.
+    """Return the fewest pairs that show an effect above 0 four times in five; None above `MOST_PAIRS`.
 
     >>> pairs_to_detect(1.0), pairs_to_detect(0.5), pairs_to_detect(0.5, hypotheses=3)
     (10, 34, 45)
     """
-    if not effect > 0:
-        raise ActlabError(f"effect {effect!r}: expected a number of standard deviations above 0")
     candidates = range(fewest_pairs(hypotheses), MOST_PAIRS + 1)
     place = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
     return candidates[place] if place < len(candidates) else None
 
 
 def detectable(pairs: int, hypotheses: int = 1) -> float | None:
-    """Return the smallest effect that some number of pairs shows four times in five.
-
-    Args:
-        pairs: number of pairs.
-        hypotheses: number of comparisons that share the level of 0.05.
-
-    Returns:
-        The effect in standard deviations of the paired differences; None below `fewest_pairs`.
+    """Return the smallest effect that some pairs show four times in five; None below `fewest_pairs`.
 
     >>> round(detectable(34), 2), detectable(5)
     (0.5, None)

@@ -21,12 +21,9 @@ class Published(NamedTuple):
 def published(study: Study, point: Mapping[str, Any], column: Column) -> Published | None:
     """Return the published value of a column at a grid point, or None if the paper gives none.
 
-    An entry matches if its ``where`` matches the point. If several entries match, the one with the most keys in
-    ``where`` is used. For runs that are longer or shorter than the paper's, only entries at a given epoch are
-    comparable; for runs on samples, no entry is.
-
-    Raises:
-        ActlabError: see `check`.
+    Of the entries whose ``where`` matches the point, the one with the most keys is used. For runs that are
+    longer or shorter than the paper's, only entries at a given epoch are comparable; for runs on samples, none
+    is.
     """
     check(study)
     if study.samples or (study.cut and not isinstance(column.at, int | float)):

@@ -21,99 +21,48 @@ from actlab.studies.plan import Run
 
 
 @dataclass
-class Recorded:
-    """The series of one run; their values are read lazily, on first access.
+class Recorded(Mapping[Key, Series]):
+    """The series of one run; their values are read lazily, on first access."""
 
-    Args:
-        metrics: file of the series recorded in training.
-        summaries: the summary of each series, by name and condition.
-        probed: the series measured by probes.
-    """
-
-    metrics: Path
-    summaries: Mapping[Key, Summary]
-    probed: Mapping[Key, Series]
+    metrics: Path  # file of the series recorded in training
+    summaries: Mapping[Key, Summary]  # of all series, by name and condition
+    probed: Mapping[Key, Series]  # series measured by probes
 
     @cached_property
     def trained(self) -> Mapping[Key, Series]:
-        """The series recorded in training.
-
-        Raises:
-            DamagedError: if their file is damaged.
-        """
+        """The series recorded in training."""
         return series.read(self.metrics)
 
     def __getitem__(self, key: Key) -> Series:
         return self.probed[key] if key in self.probed else self.trained[key]
 
-
-class AllSeries(Mapping[tuple[str, str, str], Series]):
-    """The series of all runs by run id, name and condition; listing the keys reads no series."""
-
-    def __init__(self, runs: Mapping[str, Recorded]) -> None:
-        self.runs = runs
-
-    def __getitem__(self, key: tuple[str, str, str]) -> Series:
-        run, name, condition = key
-        return self.runs[run][name, condition]
-
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, tuple) and key[0] in self.runs and key[1:] in self.runs[key[0]].summaries
+        return key in self.summaries
 
-    def __iter__(self) -> Iterator[tuple[str, str, str]]:
-        return ((run, *key) for run, recorded in self.runs.items() for key in recorded.summaries)
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.summaries)
 
     def __len__(self) -> int:
-        return sum(len(recorded.summaries) for recorded in self.runs.values())
-
-    def summary(self, run: str, name: str, condition: str) -> Summary | None:
-        """Return the summary of a series; None if there is no such series."""
-        recorded = self.runs.get(run)
-        return recorded.summaries.get((name, condition)) if recorded else None
-
-    @property
-    def names(self) -> Iterable[Key]:
-        """Every name and condition that a run recorded, in the order in which they were first recorded."""
-        return dict.fromkeys(key for recorded in self.runs.values() for key in recorded.summaries)
-
-    def damaged(self) -> dict[str, DamagedError]:
-        """Read the rows of all runs; return the error for each run whose file is damaged."""
-        found = {}
-        for run, recorded in self.runs.items():
-            try:
-                recorded.trained  # noqa: B018 (read and kept)
-            except DamagedError as error:
-                found[run] = error
-        return found
+        return len(self.summaries)
 
 
 class Read(NamedTuple):
     """The finished runs found on disk.
 
-    Args:
-        series: series of training and probes. A name is ``split/metric``, or the metric alone if it has no
-            split; for a probe, the name is prefixed with the name of the probe's file and a slash.
-        results: ``result.json`` of each run.
-        left_out: one line, with the remedy, for each run that is left out because of a damaged file, and for
-            each probe whose definition has changed.
+    A name of a series is ``split/metric``, or the metric alone if it has no split; a probe's is prefixed with
+    the probe's name and a slash.
     """
 
-    series: AllSeries
+    series: Mapping[str, Recorded]
     results: Sequence[Result]
+    # one line, with the remedy, for each damaged run and each probe whose definition has changed
     left_out: list[str]
 
 
 def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) -> Read:
     """Return the series and results of the finished runs among ``runs``.
 
-    Args:
-        root: the study's folder.
-        runs: planned runs, finished or not.
-        asked: the current definition of each probe, by name; measurements made with another definition are left
-            out.
-
-    Raises:
-        ActlabError: for a probe that measured a name recorded in training.
+    ``asked`` is the current definition of each probe, by name; measurements with another one are left out.
     """
     wanted = {name: probe_files.digest_of(questions)[:16] for name, questions in asked.items()}
     recorded, results, left_out = dict[str, Recorded](), list[Result](), list[str]()
@@ -133,18 +82,13 @@ def read(root: Path, runs: Iterable[Run], asked: Mapping[str, Sequence[Any]]) ->
         "run it again, and they are probed again"
         for name, count in outdated.items()
     )
-    return Read(AllSeries(recorded), results, left_out)
+    return Read(recorded, results, left_out)
 
 
 def _recorded(
     folder: RunFolder, summary: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> tuple[Recorded, list[str]]:
-    """Return what a run recorded, and the names of its probes whose measurements answer another request.
-
-    Raises:
-        DamagedError: if a file is damaged.
-        ActlabError: if a probe measured a name recorded in training.
-    """
+    """Return what a run recorded, and the names of its probes whose measurements answer another request."""
     trained = series.from_entry(summary)
     names = {name for name, _ in trained}
     probed, old = dict[Key, Series](), []
@@ -160,11 +104,7 @@ def _recorded(
 
 
 def costs(root: Path) -> list[Cost]:
-    """Return the entries of a study's ``cost.json`` whose runs still exist; empty without the file.
-
-    Raises:
-        DamagedError: if the file is damaged.
-    """
+    """Return the entries of a study's ``cost.json`` whose runs still exist; empty without the file."""
     file, remedy = root / COSTS, "delete it; the next run measures the costs again"
     entries = read_json(file, list[Cost], remedy) if file.exists() else []
     if not entries:

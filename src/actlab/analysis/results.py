@@ -1,14 +1,9 @@
-"""The finished runs of a study: their values, and the settings selected on validation data.
-
-The points of a study's grid fall into groups. Points of one group differ only in the tuned keys, and the tuned
-values of a point are its setting. In each group, the setting whose runs have the best median over seeds of the
-selection metric is selected.
-"""
+"""The finished runs of a study: their values, and the settings selected on validation data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +18,7 @@ from actlab.analysis.statistics import median
 from actlab.config.keys import canonical, same, without
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
+from actlab.storage.series import Series
 from actlab.studies import probe_files
 from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.formats import Cost, Measured, Result
@@ -38,32 +34,23 @@ _RECORDED = "The finished runs recorded these."
 class Results:
     """The finished runs of a study, as returned by `load`.
 
-    Args:
-        study: the study as planned.
-        root: the study's folder.
-        results: ``result.json`` of each finished run, by run id.
-        series: epochs and values by run id, name (``split/metric``, ``probe/split/metric``) and condition.
-        costs: entries of ``cost.json`` for these runs; empty without the file.
-        costed: False if the study's costs have not been measured yet; settings that could not be timed are
-            absent from ``costs``.
-        left_out: one line for each damaged file and everything else that is left out, with the remedy.
-        declared: the metrics that the runs will record, if known before any run has finished.
-        looks: number of verdicts that were seen before the study was extended; see `actlab.analysis.looks`.
-        failures: why the last attempt at a run failed, by run id.
-        chose: ids of the runs that selected the settings of the next stage; empty before they have.
+    In each group of grid points that differ only in tuned values, the setting with the best median over seeds
+    of the selection metric is selected.
     """
 
     study: Study
-    root: Path
-    results: Mapping[str, Result]
-    series: reading.AllSeries
+    root: Path  # the study's folder
+    results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
+    series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
+    # entries of ``cost.json``; settings that could not be timed are absent
     costs: list[Measured] = field(default_factory=list)
-    costed: bool = True
-    left_out: tuple[str, ...] = ()
+    costed: bool = True  # False if the costs have not been measured yet
+    left_out: tuple[str, ...] = ()  # one line for each damaged file, with the remedy
+    # the metrics that runs will record, if known before any has finished
     declared: frozenset[str] | None = None
-    looks: int = 0
-    failures: Mapping[str, str] = field(default_factory=dict)
-    chose: frozenset[str] = frozenset()
+    looks: int = 0  # verdicts seen before the study was extended; see `actlab.analysis.looks`
+    failures: Mapping[str, str] = field(default_factory=dict)  # why the last attempt at a run failed, by run id
+    chose: frozenset[str] = frozenset()  # ids of the runs that selected the settings of the next stage
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -94,18 +81,13 @@ class Results:
     def conditions(self) -> dict[str, list[str]]:
         """Every metric that a finished run recorded, with the conditions under which it was measured."""
         found: dict[str, list[str]] = {}
-        for metric, condition in self.series.names:
+        for metric, condition in dict.fromkeys(key for recorded in self.series.values() for key in recorded):
             found.setdefault(metric, []).append(condition)
         return found
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The table's columns, without those whose metric no finished run recorded; see `unrecorded`.
-
-        Raises:
-            ActlabError: for a malformed column, or for a metric that is not declared or was not measured under
-                the column's condition.
-        """
+        """The table's columns, without those whose metric no finished run recorded; see `unrecorded`."""
         columns = [c for c in self.planned if not self._unrecorded(c)]
         for c in columns:
             self.check(c.metric, c.condition)
@@ -166,15 +148,25 @@ class Results:
 
     def with_rows(self) -> Results:
         """Read all rows, as figures need them; return results without the runs whose rows are damaged."""
-        damaged = self.series.damaged()
+        damaged: dict[str, str] = {}
+        for name, recorded in self.series.items():
+            try:
+                recorded.trained  # noqa: B018 (read and kept)
+            except DamagedError as error:
+                damaged[name] = str(error)
         if not damaged:
             return self
         return replace(
             self,
             results={name: result for name, result in self.results.items() if name not in damaged},
-            series=reading.AllSeries({n: own for n, own in self.series.runs.items() if n not in damaged}),
-            left_out=(*self.left_out, *map(str, damaged.values())),
+            series={name: recorded for name, recorded in self.series.items() if name not in damaged},
+            left_out=(*self.left_out, *damaged.values()),
         )
+
+    def series_of(self, run: Run, column: Column) -> Series | None:
+        """Return the epochs and values that a run recorded of a column; None if it recorded none."""
+        key, recorded = (column.metric, column.condition), self.series.get(run.id)
+        return recorded[key] if recorded is not None and key in recorded else None
 
     def has_diverged(self, run: Run) -> bool:
         """Return whether a run diverged."""
@@ -192,12 +184,12 @@ class Results:
             return column.worst
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None
-        key = run.id, column.metric, column.condition
-        if (summary := self.series.summary(*key)) is None:
+        key, recorded = (column.metric, column.condition), self.series[run.id]
+        if key not in recorded:
             return None
         if column.at in SUMMED:
-            return summary.read(str(column.at), column.mode)
-        epochs, values = self.series[key]
+            return recorded.summaries[key].read(str(column.at), column.mode)
+        epochs, values = recorded[key]
         if where := watched(column.at, self.study):
             at = self.value(run, where)
             if at is None or math.isinf(at):
@@ -234,50 +226,27 @@ class Results:
     def chosen(self, group: Group) -> Setting | None:
         """Return the setting of a group whose runs have the best median of the selection metric.
 
-        Each run counts with its best value.
-
-        Returns:
-            None if no run of the group has ended.
-
-        Raises:
-            ActlabError: if the selection metric is not a validation metric, or was not recorded.
+        Each run counts with its best value. None if no run of the group has ended.
         """
         begun = [s for s in group.settings if any(run.id in self.results for run in s.runs)]
         if len(group.settings) == 1 or not begun:
             return begun[0] if begun else None
-        if id(group) not in self._chosen:
-            self._chosen[id(group)] = group, self._best_of(begun)
-        return self._chosen[id(group)][1]
-
-    @cached_property
-    def _chosen(self) -> dict[int, tuple[Group, Setting]]:
-        """Selected settings by identity of their groups, which are kept with them; each is asked for often."""
-        return {}
-
-    def _best_of(self, begun: Sequence[Setting]) -> Setting:
-        """Return the setting with the best median of the selection metric."""
         sign = -1 if self.study.select.mode == "max" else 1
         return begun[int(np.argmin([sign * score for score in self.scores(begun)]))]
 
     @property
-    def selected_by(self) -> Column | None:
-        """The column whose median over seeds selects the settings; None for a study that tunes nothing."""
-        select = self.study.select
-        return Column(select.metric, "best", mode=select.mode) if select.tune else None
+    def selected_by(self) -> Column:
+        """The column whose median over seeds selects the settings of a study that tunes any."""
+        return Column(self.study.select.metric, "best", mode=self.study.select.mode)
 
     def scores(self, settings: Iterable[Setting]) -> list[float]:
         """Return the median of the selection metric at each setting; each run counts with its best value.
 
-        Returns:
-            One value per setting; the worst value, which is infinite, where no run has a value.
-
-        Raises:
-            ActlabError: if the selection metric is not a validation metric, or was not recorded.
+        The worst value, which is infinite, stands where no run has a value.
         """
-        select = self.study.select
-        check_selection(select.metric)
-        self.check(select.metric)
-        best = Column(select.metric, "best", mode=select.mode)
+        best = self.selected_by
+        check_selection(best.metric)
+        self.check(best.metric)
         return [median(self.values(s, best).values(), best.worst) for s in settings]
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
@@ -287,13 +256,7 @@ class Results:
 
 
 def unknown_metric(metric: str, recorded: Iterable[str], which: str) -> ActlabError:
-    """Return the error for a metric that was not recorded, with the remedy.
-
-    Args:
-        metric: the unknown metric.
-        recorded: the recorded metrics.
-        which: sentence that describes ``recorded``.
-    """
+    """Return the error for a metric that is not among ``recorded``; the sentence ``which`` describes these."""
     recorded = list(recorded)
     tested = any(name.startswith("test/") for name in recorded)
     remedy = f" {TESTED}" if metric.startswith("test/") and not tested else ""
@@ -307,16 +270,7 @@ def check_selection(metric: str) -> None:
 
 
 def load(study: Study, root: Path) -> Results:
-    """Load the finished runs of a study.
-
-    Args:
-        study: defines the planned runs.
-        root: the folder that contains the run folders.
-
-    Raises:
-        ActlabError: for an unusable file of measured values, or for runs on different revisions of a hub
-            dataset.
-    """
+    """Load the finished runs of a study from the folder that contains the run folders."""
     runs = study.runs()
     asked = {probe.name: probe_files.asked(probe, study.keep) for probe in study.probes}
     found = reading.read(root, runs, asked)

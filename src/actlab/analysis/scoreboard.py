@@ -76,15 +76,10 @@ class Table(TypedDict):
 
 @dataclass(frozen=True)
 class Record:
-    """The most recently written table of a study.
+    """The most recently written table of a study."""
 
-    Args:
-        folder: the study's folder.
-        table: the contents of ``table.json``.
-    """
-
-    folder: Path
-    table: Table
+    folder: Path  # the study's
+    table: Table  # the contents of ``table.json``
 
     @property
     def smoke(self) -> bool:
@@ -104,12 +99,7 @@ class Record:
 
 
 class Read(NamedTuple):
-    """The tables of several studies.
-
-    Args:
-        records: the tables that can be read.
-        left_out: one line for each damaged table, with the remedy.
-    """
+    """The tables of several studies that can be read, and one line with the remedy for each damaged table."""
 
     records: list[Record]
     left_out: list[str]
@@ -118,49 +108,32 @@ class Read(NamedTuple):
 class Place(NamedTuple):
     """One activation in one task.
 
-    Args:
-        median: ``inf`` or ``-inf`` if the median run diverged or measured this value.
-        rank: rank among the ranked activations of the board; ties share their mean rank. nan in a task that
-            does not count, for an activation that is not ranked, and for a median no better than guessing.
-        n: number of runs.
-        most: the largest number of runs of any activation in the task.
-        diverged: whether any run diverged; True for older tables, which do not store it.
-        guessing: whether the median is no better than the column's ``chance``.
-        values: value of each run by seed, infinite where a run diverged; None for older tables.
+    ``rank`` is among the ranked activations of the board; ties share their mean rank. It is nan in a task that
+    does not count, for an activation that is not ranked, and for a median no better than guessing.
     """
 
-    median: float
+    median: float  # ``inf`` or ``-inf`` if the median run diverged or measured this value
     rank: float
-    n: int
-    most: int
-    diverged: bool = True
-    guessing: bool = False
+    n: int  # number of runs
+    most: int  # largest number of runs of any activation in the task
+    diverged: bool = True  # whether any run diverged; older tables do not store it
+    guessing: bool = False  # whether the median is no better than the column's ``chance``
+    # of each run by seed, infinite where it diverged; None for older tables
     values: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """A column of the scoreboard: the first ranked column of a table at one point of the other grid keys.
-
-    Args:
-        record: the study.
-        point: this point in words, and the length of the runs if it is not the study's own.
-        column: the measured column.
-        places: each activation that has a value, by its label.
-        counted: whether all ranked activations have all their runs here, and at least one is better than
-            guessing.
-        reference: label of the activation that the others are compared with: GELU, else the study's reference;
-            None if the task has neither.
-        selected: whether the column's metric selected the settings; a test on it would be biased.
-    """
+    """A column of the scoreboard: the first ranked column of a table at one point of the other grid keys."""
 
     record: Record
-    point: str
+    point: str  # in words, and the length of the runs if it is not the study's own
     column: Column
-    places: Mapping[str, Place]
+    places: Mapping[str, Place]  # of each activation that has a value, by its label
+    # whether all ranked activations have all their runs here, and at least one beats guessing
     counted: bool = False
-    reference: str | None = None
-    selected: bool = False
+    reference: str | None = None  # label of GELU, else of the study's reference; None if the task has neither
+    selected: bool = False  # whether the column's metric selected the settings; a test on it would be biased
 
     @cached_property
     def differences(self) -> Mapping[str, Difference]:
@@ -185,19 +158,15 @@ class Task:
 class Board:
     """A scoreboard of the studies that compare the same key.
 
-    Args:
-        compare: the compared key.
-        tasks: in the order of the studies' names.
-        beaten: share of the other ranked activations that an activation beats, by its label, highest first. It
-            is averaged over the counted tasks of a study, then over studies. A tie counts half; an activation
-            that is guessing beats none. nan for an activation that is not ranked.
-        own: labels of the user's activations.
+    ``beaten`` is the share of the other ranked activations that an activation beats, by its label, highest
+    first, averaged over the counted tasks of a study, then over studies. A tie counts half; an activation that
+    is guessing beats none. nan for an activation that is not ranked.
     """
 
     compare: str
-    tasks: Sequence[Task]
+    tasks: Sequence[Task]  # in the order of the studies' names
     beaten: Mapping[str, float]
-    own: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()  # labels of the user's activations
 
     @property
     def notes(self) -> list[str]:

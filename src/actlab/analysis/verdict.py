@@ -30,30 +30,17 @@ SMOKE = "Smoke runs decide nothing: they make a few updates on samples."
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one activation differs from the reference in one test quantity.
+    """How one activation differs from the reference in one test quantity."""
 
-    Args:
-        name: the activation, with whatever else the table distinguishes.
-        column: the quantity.
-        outcome: ``too few pairs`` where no p-value below 0.05 is possible yet, ``diverged`` where the mean
-            difference does not exist.
-        text: one sentence for people; with too few pairs only the mean difference so far.
-        pairs: number of paired runs.
-    """
-
-    name: str
+    name: str  # the activation, with whatever else the table distinguishes
     column: Column
-    outcome: Outcome
-    text: str
-    pairs: int
+    outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``diverged`` without a mean difference
+    text: str  # one sentence; with too few pairs only the mean difference so far
+    pairs: int  # number of paired runs
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the verdicts of a study in the order of its table; none for smoke runs or without a reference.
-
-    Raises:
-        ActlabError: as `comparison.rows`.
-    """
+    """Return the verdicts of a study in the order of its table; none for smoke runs or without a reference."""
     if results.study.smoke:
         return []
     found, strict = [], comparison.strictness(results)
@@ -69,12 +56,7 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def outcome(cell: Cell, strictness: int) -> Outcome:
-    """Return the verdict on one cell.
-
-    Args:
-        cell: a planned comparison.
-        strictness: what the smallest p-value of the table is multiplied by; see `comparison.strictness`.
-    """
+    """Return the verdict on a planned comparison; ``strictness`` is `comparison.strictness` of the table."""
     if cell.paired.pairs < pairs_needed(strictness, LEVEL):
         return "too few pairs"
     if cell.paired.mean is None or cell.p_holm is None:
@@ -87,9 +69,7 @@ def outcome(cell: Cell, strictness: int) -> Outcome:
 def needs(results: Results, size: float) -> list[str]:
     """Return how many pairs show a difference four times in five, for each quantity with two pairs or more.
 
-    Args:
-        results: finished runs, whose paired differences give the spread.
-        size: of the difference, above 0; in points where the column is in percent, else in its unit.
+    ``size`` of the difference is in points where the column is in percent, else in its unit.
     """
     strict, reference = comparison.strictness(results), comparison.reference_text(results)
     found = []

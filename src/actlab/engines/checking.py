@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from actlab.analysis import comparison, published
-from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import TESTED, Results, check_selection
 from actlab.config.keys import as_list, class_of, get_dotted
 from actlab.engines.stages import whole
@@ -42,7 +41,7 @@ def check(study: Study) -> list[str]:
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
-    planned = Results(stages[-1], Path(), {}, AllSeries({}), declared=declared(runs))
+    planned = Results(stages[-1], Path(), {}, {}, declared=declared(runs))
     keys = [column.key for column in planned.columns]  # building a column checks it
     if again := [key for key in keys if keys.count(key) > 1]:
         raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")

@@ -13,13 +13,7 @@ INTERVAL = "the interval between order statistics of the median, which covers at
 
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
-    """Return the caption as one paragraph.
-
-    Args:
-        results: results of the study.
-        panels: the panels that are drawn.
-        fixed: grid values at which the whole figure is drawn.
-    """
+    """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
     study, lines = results.study, [line for panel in panels for line in panel.lines]
     parts = [_spread(results, lines)]
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):

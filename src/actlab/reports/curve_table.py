@@ -1,21 +1,11 @@
 """The figures of a study as numbers: ``curves.csv``, one row per x position of each line.
 
-Columns:
-
-- ``figure``, ``panel``: names in the study file; a panel without a title has its number, from 1 on.
-- ``line``: label of the line, such as an activation.
-- ``metric``: name of the recorded metric.
-- ``x``: position on the x axis: an epoch, or the number in a condition.
-- ``median``, ``low``, ``high``: over the runs, all digits; errors are fractions, ``inf`` is a diverged run.
-- ``n``: number of runs.
-- ``published_panel``, ``published_act``, ``published_curve``: the published curve drawn with the line, by its
-  names in the columns ``panel``, ``act`` and ``curve`` of the published file; empty without a published curve.
+A panel without a title has its number, from 1 on. Errors are fractions, ``inf`` is a diverged run. The last
+three columns name the published curve drawn with the line, as in the published file.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,22 +26,14 @@ COLUMNS = (
 
 
 def write(results: Results, folder: Path) -> Path:
-    """Write ``curves.csv`` and return its path; the folder is created.
-
-    Raises:
-        ActlabError: for a malformed figure, or one without a finished run to draw.
-    """
+    """Write ``curves.csv`` and return its path; the folder is created."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / NAME, to_csv(read(results)))
     return folder / NAME
 
 
 def load(path: Path) -> pd.DataFrame:
-    """Return the rows of a ``curves.csv``; text stays text, such as a line called None.
-
-    Raises:
-        DamagedError: for a file that cannot be read, or lacks a column.
-    """
+    """Return the rows of a ``curves.csv``; text stays text, such as a line called None."""
     types = dict.fromkeys((*_WORDS, *COLUMNS[-3:]), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
@@ -66,14 +48,12 @@ def load(path: Path) -> pd.DataFrame:
 
 def to_csv(plots: Sequence[Plot]) -> str:
     """Return every position of every line of several figures as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for plot in plots:
         for panel in plot.panels:
             for line in panel.lines:
                 names = plot.name, panel.title or panel.number, line.label, line.metric
-                ours, theirs = line.ours, line.published_as or ("", "", "")
-                places = zip(ours.x.tolist(), *(v.tolist() for v in ours.band[:3]), strict=True)
-                writer.writerows([*names, *place, ours.n, *theirs] for place in places)
-    return text.getvalue()
+                ours, theirs = line.ours, line.published.name if line.published else ("", "", "")
+                places = zip(ours.x, *ours.band[:3], strict=True)
+                rows += [(*names, *place, ours.n, *theirs) for place in places]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False, lineterminator="\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import pandas as pd
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference
@@ -21,18 +21,11 @@ WITHOUT = f"Without interval: fewer than {FEWEST} pairs, or a quantity by which 
 
 
 class Effect(NamedTuple):
-    """One activation in one task.
-
-    Args:
-        label: label of the activation.
-        own: whether it is the user's.
-        difference: to the task's reference; all None but ``pairs`` where a run diverged.
-        place: median and rank.
-    """
+    """One activation in one task."""
 
     label: str
-    own: bool
-    difference: Difference
+    own: bool  # whether it is the user's
+    difference: Difference  # to the task's reference; without values where a run diverged
     place: Place
 
 
@@ -88,17 +81,15 @@ def notes(boards: Sequence[Board]) -> list[str]:
 
 def to_csv(boards: Sequence[Board]) -> str:
     """Return all differences as CSV with all digits; errors are fractions, and what does not exist is empty."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    head = ("study", "point", "column", "mode", "activation", "reference", "median", "rank")
-    writer.writerow([*head, "pairs", "difference", "low", "high", "p"])
+    lines = []
     for board in boards:
         for task, ones in compared(board):
             column = task.column
             of = [task.record.table["study"], task.point, column.key, "min" if column.worst > 0 else "max"]
             for one in ones:
-                rank = "" if one.place.rank != one.place.rank else one.place.rank  # nan
                 paired = one.difference
                 values = [paired.pairs, paired.mean, paired.low, paired.high, paired.p]
-                writer.writerow([*of, one.label, task.reference, one.place.median, rank, *values])
-    return file.getvalue()
+                lines.append([*of, one.label, task.reference, one.place.median, one.place.rank, *values])
+    head = ["study", "point", "column", "mode", "activation", "reference", "median", "rank"]
+    frame = pd.DataFrame(lines, columns=[*head, "pairs", "difference", "low", "high", "p"])
+    return frame.to_csv(index=False, lineterminator="\n")

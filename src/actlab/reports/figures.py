@@ -29,20 +29,7 @@ _MANY = 12  # positions on the x axis above which dots would hide the band
 
 
 def draw(results: Results, folder: Path, paper: style.Paper | None = None) -> list[Path]:
-    """Draw every figure of a study, as SVG and PNG, or as PDF for a paper.
-
-    Args:
-        results: results of the study.
-        folder: output folder; it is created.
-        paper: width and font; None draws for reading on a screen, with title and caption.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ActlabError: for a malformed entry, one without a finished run to draw, or one that is too high for a
-            page of a paper.
-    """
+    """Draw every figure of a study as SVG and PNG, or as PDF for a paper, and return the files."""
     files = []
     for plot in read(results):
         with mpl.rc_context(paper.rc if paper else style.RC):
@@ -56,22 +43,15 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     rows = math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
     title = [] if paper else textwrap.wrap(results.study.title, int(width * 11))
-    caption = [] if paper else textwrap.wrap(plot.caption, int(width * 20.5))
-    legends = [handles for handles in (_units(plot, width), _styles(plot)) if handles]
-    head = 0.12 + 0.17 * len(title) + 0.17 * sum(len(handles) for handles in legends)
-    foot = 0.1 + 0.135 * len(caption) if caption else 0.02
-    height = head + (_PAPER_ROW if paper else 2.45) * rows + foot
+    legends = [*_units(plot, width), *_styles(plot)]
+    head = 0.12 + 0.17 * len(title) + 0.17 * len(legends)
+    heights = [_PAPER_ROW if paper else 2.45] * rows
+    caption = "" if paper else plot.caption
+    figure, axes = style.framed(len(plot.panels), columns, width, head, heights, "\n".join(title), caption)
     if paper:
-        paper.check(plot.name, len(plot.panels), height)
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for ax, panel in zip(axes.flat, plot.panels, strict=False):
+        paper.check(plot.name, len(plot.panels), figure.get_figheight())
+    for ax, panel in zip(axes, plot.panels, strict=True):
         _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
-    for ax in list(axes.flat)[len(plot.panels) :]:
-        ax.set_visible(False)
-    style.add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
-    style.add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
     _add_legends(figure, legends, 0.1 + 0.17 * len(title))
     return figure
 
@@ -83,10 +63,10 @@ def _per_row(plot: Plot, paper: style.Paper | None) -> int:
     return _PER_ROW
 
 
-def _add_legends(figure: Figure, legends: Sequence[Sequence[list[Any]]], down: float) -> None:
+def _add_legends(figure: Figure, legends: Sequence[list[Any]], down: float) -> None:
     """Add lines of legend handles at the left edge, the first ``down`` inches below the upper edge."""
     width, height = figure.get_size_inches()
-    for line in (line for handles in legends for line in handles):
+    for line in legends:
         figure.legend(
             handles=line,
             loc="upper left",
@@ -131,7 +111,7 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     x, band = line.ours.x, line.ours.band
     median, low, high = (_drawable(v, panel) for v in (band.median, band.low, band.high))
     if line.published:
-        ax.plot(*line.published, color=colour, zorder=2, **_AS_PUBLISHED)
+        ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_AS_PUBLISHED)
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
     look = {**(_TRAINING if line.of_training else _HELD_OUT), **dots}
     if line.own:
@@ -166,12 +146,6 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
 
 def _styles(plot: Plot) -> list[list[Any]]:
     """Return a legend handle per line style if there are several styles."""
-    lines = plot.lines
-    training = [line.of_training for line in lines]
-    kinds = (
-        ("held out", not all(training), _HELD_OUT),
-        ("training", any(training), _TRAINING),
-        ("published", any(line.published for line in lines), _AS_PUBLISHED),
-    )
-    handles = [Line2D([], [], color=style.INK, label=text, **look) for text, drawn, look in kinds if drawn]
+    looks = {"held out": _HELD_OUT, "training": _TRAINING, "published": _AS_PUBLISHED}
+    handles = [Line2D([], [], color=style.INK, label=kind, **looks[kind]) for kind in plot.kinds]
     return [handles] if len(handles) > 1 else []

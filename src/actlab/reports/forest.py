@@ -21,19 +21,7 @@ _ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a l
 
 
 def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = None) -> list[Path]:
-    """Write a forest plot for each board, as SVG and PNG or as PDF for a paper, and all differences as CSV.
-
-    Args:
-        boards: the boards; those without any difference are left out.
-        folder: output folder.
-        paper: width and font; None draws with title and caption.
-
-    Returns:
-        The files written; none without any difference.
-
-    Raises:
-        ActlabError: for a figure that is higher than a page of a paper.
-    """
+    """Write a forest plot for each board with any difference, and all differences as CSV; return the files."""
     drawn = [board for board in boards if effects.compared(board)]
     if not drawn:
         return []
@@ -60,23 +48,15 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     panels = [(task, ones, _title(task, ones, wide)) for task, ones in tasks]
     rows = [panels[start : start + columns] for start in range(0, len(tasks), columns)]
     heights = [max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row) for row in rows]
-    title = [] if paper else [f"Differences to {_references(tasks)}"]
-    caption = [] if paper else textwrap.wrap(caption_of(board), int(width * 20.5))
-    head, foot = 0.02 + 0.25 * len(title), 0.02 + (0.08 + 0.135 * len(caption)) * bool(caption)
-    height = head + sum(heights) + foot
+    title, caption = ("", "") if paper else (f"Differences to {_references(tasks)}", caption_of(board))
+    head = 0.02 if paper else 0.27
+    figure, axes = style.framed(len(tasks), columns, width, head, heights, title, caption)
     if paper:
-        paper.check(stem(board), len(tasks), height)
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
-    axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+        paper.check(stem(board), len(tasks), figure.get_figheight())
     colours = style.colours(board.beaten, board.own)
-    for ax, (task, ones, words) in zip(axes.flat, panels, strict=False):
+    for ax, (task, ones, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
         _draw_panel(ax, task, ones, colours)
-    for ax in list(axes.flat)[len(tasks) :]:
-        ax.set_visible(False)
-    style.add_text(figure, "\n".join(title), 0.06, va="top", fontsize=9.5, fontweight="bold")
-    style.add_text(figure, "\n".join(caption), height - 0.07, va="bottom", fontsize=6.5, color=style.GREY)
     return figure
 
 

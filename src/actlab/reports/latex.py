@@ -58,14 +58,9 @@ def _greek(char: str) -> str:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], bold: Collection[int], caption: str, label: str
 ) -> str:
-    r"""Return a ``table`` environment with the first column left-aligned and the others right-aligned.
+    """Return a ``table`` environment with the first column left-aligned and the others right-aligned.
 
-    Args:
-        head: names of the columns.
-        rows: as many texts in each row as in ``head``.
-        bold: indices of rows whose first cell is bold.
-        caption: plain text.
-        label: name for ``\ref``, of letters, digits and ``:.-``.
+    ``bold`` are indices of rows whose first cell is bold, ``label`` is the name for ``ref``.
     """
     lines = [[escaped(cell) for cell in row] for row in rows]
     lines = [[f"\\textbf{{{row[0]}}}" if i in bold else row[0], *row[1:]] for i, row in enumerate(lines)]

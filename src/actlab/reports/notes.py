@@ -115,11 +115,7 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def is_busy(machine: Mapping[str, float]) -> bool:
-    """Return whether other programs occupied the cores needed by timings; False if nothing was recorded.
-
-    >>> is_busy({"load": 1.2, "cores": 2, "cpu_per_second": 0.99}), is_busy({"load": 9.5, "cores": 2})
-    (False, True)
-    """
+    """Return whether other programs occupied the cores needed by timings; False if nothing was recorded."""
     overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
     return overloaded or machine.get("cpu_per_second", 1) < LEAST_SHARE
 
@@ -298,11 +294,7 @@ def facts(results: Results) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in words: ``42 s``, ``5 min``, ``1 h 20 min``.
-
-    >>> duration(42), duration(300), duration(4800)
-    ('42 s', '5 min', '1 h 20 min')
-    """
+    """Return seconds in words: ``42 s``, ``5 min``, ``1 h 20 min``."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from actlab.analysis.curves import Curve
 
 
+class PublishedCurve(NamedTuple):
+    """A curve of a paper: positions, values, and its panel, activation and curve as named in the file."""
+
+    x: Any
+    values: Any
+    name: tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel.
+    """A line of a panel."""
 
-    Args:
-        label: label of the line, such as an activation.
-        metric: the metric shown.
-        ours: our curve.
-        published: x positions and values of the published curve, if there is one.
-        published_as: panel, activation and curve as named in the published file.
-        own: whether this is an activation of the user, which is drawn strong and on top.
-    """
-
-    label: str
+    label: str  # such as an activation
     metric: str
     ours: Curve
-    published: tuple[Any, Any] | None
-    published_as: tuple[str, str, str] | None = None
-    own: bool = False
+    published: PublishedCurve | None
+    own: bool = False  # whether it is an activation of the user, which is drawn strong and on top
 
     @property
     def of_training(self) -> bool:
@@ -38,35 +36,21 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """The contents of one pair of axes.
+    """The contents of one pair of axes."""
 
-    Args:
-        number: number in the study's file, from 1 on.
-        title: title above the panel.
-        xlabel: label of the x axis.
-        ylabel: label of the y axis.
-        over_epochs: whether the x axis shows epochs.
-        scale: factor applied to our values.
-        ylim: limits of the y axis in drawn units; None determines them from the values.
-        lines: at least one.
-        read: where runs are read and under which condition, in words; empty for epochs without a condition.
-        chosen: selected tuned values in words, by label of the line.
-        absent: labels without a line, because no run has the values at which the figure is drawn.
-        log: whether the y axis is logarithmic.
-    """
-
-    number: int
+    number: int  # in the study's file, from 1 on
     title: str
     xlabel: str
     ylabel: str
     over_epochs: bool
-    scale: float
-    ylim: tuple[float, float] | None
-    lines: list[Line]
-    read: str
-    chosen: dict[str, str]
+    scale: float  # factor applied to our values
+    ylim: tuple[float, float] | None  # in drawn units; None determines the limits from the values
+    lines: list[Line]  # at least one
+    read: str  # where runs are read and under which condition; empty for epochs without a condition
+    chosen: dict[str, str]  # selected tuned values in words, by label of the line
+    # labels without a line, because no run has the values at which the figure is drawn
     absent: tuple[str, ...] = ()
-    log: bool = False
+    log: bool = False  # whether the y axis is logarithmic
 
 
 @dataclass(frozen=True)
@@ -87,6 +71,14 @@ class Plot:
         """The labels of the user's activations."""
         return {line.label for line in self.lines if line.own}
 
+    @property
+    def kinds(self) -> list[str]:
+        """What its lines are: ``held out``, ``training``, ``published``."""
+        training = [line.of_training for line in self.lines]
+        published = any(line.published for line in self.lines)
+        kinds = {"held out": not all(training), "training": any(training), "published": published}
+        return [kind for kind, drawn in kinds.items() if drawn]
+
 
 def limits(panel: Panel) -> tuple[float, float]:
     """Return the limits of the y axis in drawn units.
@@ -96,23 +88,19 @@ def limits(panel: Panel) -> tuple[float, float]:
     """
     if panel.ylim:
         return panel.ylim
-    if panel.log:
-        every = [panel.scale * values for line in panel.lines for values in line.ours.band[:3]]
-        for line in panel.lines:
-            theirs, values = map(np.asarray, line.published or ((), ()))
-            every.append(values[theirs <= line.ours.x[-1]])
-        drawn = np.concatenate(every)
-        known = drawn[np.isfinite(drawn) & (drawn > 0)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (panel.scale, panel.scale)
-        return low / 1.5, high * 1.5
-    tops = []
+    drawn = []
     for line in panel.lines:
         x, band = line.ours.x, line.ours.band
-        first = x[-1] / 10 if panel.over_epochs else -np.inf
-        tops += [panel.scale * values[(x >= first) & np.isfinite(values)] for values in (band.high, band.low)]
+        first = x[-1] / 10 if panel.over_epochs and not panel.log else -np.inf
+        ends = (band.median, band.low, band.high) if panel.log else (band.low, band.high)
+        drawn += [panel.scale * values[(x >= first) & np.isfinite(values)] for values in ends]
         if line.published:
-            theirs, values = map(np.asarray, line.published)
-            tops.append(values[(theirs >= first) & (theirs <= x[-1]) & np.isfinite(values)])
-    known = np.concatenate(tops)
+            theirs, values = map(np.asarray, line.published[:2])
+            drawn.append(values[(theirs >= first) & (theirs <= x[-1]) & np.isfinite(values)])
+    known = np.concatenate(drawn)
+    if panel.log:
+        known = known[known > 0]
+        low, high = (float(known.min()), float(known.max())) if known.size else (panel.scale, panel.scale)
+        return low / 1.5, high * 1.5
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, panel.scale)
     return min(0.0, 1.08 * low), max(0.0, 1.08 * high) or panel.scale

@@ -1,28 +1,4 @@
-"""Read the figures of a study file into panels, lines and captions, before they are drawn.
-
-An entry of a study file's ``figures``::
-
-    name: curves                        # file name
-    lines: model.activation             # grid key, one line per value; default: the compared key
-    fixed: {model.optimizer.lr: 1e-3}   # tuned values to draw instead of the selected ones
-    y: {val/loss: heldout}              # metric: name of its published curve, or null
-    label: log loss                     # of the y axis
-    percent: false                      # whether to draw fractions in percent
-    panels:                             # each may override keys of the entry
-      - {title: no dropout, where: {model.network.dropout: 0.0}, published: MNIST no-dropout, ylim: [0, 0.16]}
-    published: {file: data/published/gelu_curves.csv, names: {gelu_tanh: GELU}}
-
-By default the x axis shows epochs. With ``x`` it shows the numbers in the conditions of a metric::
-
-    x: noise                            # noise=0, noise=0.5, …
-    xlabel: strength of the noise       # default: the key
-    at: last                            # where each run is read, as for a table column
-    condition: layer=3                  # the other parts of the conditions, if there are any
-    y: {noise/test/error: null}
-
-The published file has the columns ``panel,act,curve,epoch,value``. ``epoch`` is the position on the x axis, and
-``value`` has the unit of the y axis.
-"""
+"""Read the figures of a study file, `actlab.studies.schema.Figure`, into panels, lines and captions."""
 
 from __future__ import annotations
 
@@ -51,21 +27,13 @@ EPOCH = "epoch"
 
 
 def read(results: Results) -> list[Plot]:
-    """Return the figures of a study, before they are drawn.
-
-    Raises:
-        ActlabError: for a malformed entry, or one without a finished run to draw.
-    """
+    """Return the figures of a study, before they are drawn."""
     found = (read_entry(results, entry) for entry in results.study.figures)
     return [plot for plot in found if plot is not None]
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
-    """Return the figure of an entry of the study file; None if all runs diverged before recording the metrics.
-
-    Raises:
-        ActlabError: for a malformed entry, or one without a finished run to draw.
-    """
+    """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
@@ -81,12 +49,7 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the panels of an entry, each with the keys that it shares with the others.
-
-    Raises:
-        ActlabError: for a grid key, metric, condition or published curve that does not exist, or for a line
-            that could belong to several groups.
-    """
+    """Return the panels of an entry, with their names checked, each with the keys that all share."""
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
     panels = []
@@ -143,16 +106,7 @@ def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
 
 
 def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
-    """Return the panel with some lines, at least one.
-
-    Args:
-        results: results of the study.
-        panel: from `checked`.
-        lines: the lines to draw.
-
-    Raises:
-        ActlabError: for limits at or below 0 on a logarithmic axis.
-    """
+    """Return a panel from `checked` with some lines, at least one."""
     percent = bool(panel.get("percent", False)) and not is_epoch(panel.get("at", ""))
     axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
     ylim = panel.get("ylim")
@@ -186,17 +140,12 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 else curves.over_conditions(results, group, shown, panel["x"], fixed)
             )
             if ours:
-                theirs = None if results.study.samples else panel["published"], value, curve
-                own = results.study.is_own(panel["lines"], value)
-                yield Line(text, metric, ours, published.get(*theirs), published.name(*theirs), own)
+                theirs = None if results.study.samples else published.get(panel["published"], value, curve)
+                yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
 
 
 def _line_groups(results: Results, panel: Mapping[str, Any]) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
-    """Yield grid value, group and fixed tuned values of each line of a panel.
-
-    Raises:
-        ActlabError: if a line could belong to several groups.
-    """
+    """Yield grid value, group and fixed tuned values of each line of a panel."""
     key, tune = panel["lines"], results.study.select.tune
     wanted = {**panel.get("fixed", {}), **panel.get("where", {})}
     fixed = {k: v for k, v in wanted.items() if k in tune}

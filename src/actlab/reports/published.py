@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pandas as pd
 
 from actlab.config.keys import named, same
 from actlab.errors import ActlabError, one_line, unknown
+from actlab.reports.panels import PublishedCurve
 from actlab.storage.files import regular
 from actlab.storage.resources import is_file, resource
 
@@ -22,21 +23,12 @@ _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
 
 @dataclass(frozen=True)
 class PublishedCurves:
-    """Curves of a paper.
+    """Curves of a paper."""
 
-    Args:
-        curves: x positions and values, by panel of the paper, our name and name of the curve.
-        panels: panels in the file.
-        names: names of the curves in the file.
-        acts: names in the file by our grid value.
-        figure: name of the figure, for messages.
-    """
-
-    curves: Mapping[tuple[str, str, str], tuple[Any, Any]] = field(default_factory=dict)
-    panels: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    acts: Mapping[str, str] = field(default_factory=dict)
-    figure: str = ""
+    curves: Mapping[str, Sequence[PublishedCurve]] = field(default_factory=dict)  # by our grid value, as text
+    panels: frozenset[str] = frozenset()  # in the file
+    names: frozenset[str] = frozenset()  # of the curves in the file
+    figure: str = ""  # name of the figure, for messages
 
     def check(self, panel: str, curve: str | None) -> None:
         """Raise an ActlabError for a panel or curve that the file lacks."""
@@ -45,19 +37,11 @@ class PublishedCurves:
         if curve is not None and curve not in self.names:
             raise unknown("published curve", str(curve), self.names, f"In 'y' of figure {self.figure!r}.")
 
-    def get(self, panel: str | None, value: Any, curve: str | None) -> tuple[Any, Any] | None:
+    def get(self, panel: str | None, value: Any, curve: str | None) -> PublishedCurve | None:
         """Return the curve of a grid value, such as an activation; None without a curve."""
-        found = self._key(panel, value, curve)
-        return self.curves[found] if found else None
-
-    def name(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
-        """Return panel, activation and curve of a grid value, as named in the file; None without a curve."""
-        found = self._key(panel, value, curve)
-        return (found[0], self.acts[found[1]], found[2]) if found else None
-
-    def _key(self, panel: str | None, value: Any, curve: str | None) -> tuple[str, str, str] | None:
-        keys = (key for key in self.curves if (key[0], key[2]) == (panel, curve))
-        return next((key for key in keys if same(named(key[1], [value]), value)), None)
+        ours = (found for text, found in self.curves.items() if same(named(text, [value]), value))
+        fits = (one for found in ours for one in found if (one.name[0], one.name[2]) == (panel, curve))
+        return next(fits, None)
 
 
 def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
@@ -65,10 +49,6 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
 
     The entry has a ``file``, and ``names``, which map our names to the file's. ``stretch`` multiplies the
     epochs, for a paper whose epochs have another number of updates than ours.
-
-    Raises:
-        ActlabError: for an unknown name, or a file that is missing, is not a table, lacks a column, or
-            contains a position or value that is not a finite number.
     """
     if not entry:
         return PublishedCurves(figure=figure)
@@ -78,13 +58,13 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
         if theirs not in set(frame["act"]):
             raise unknown("name in published curves", str(theirs), set(frame["act"]), f"In figure {figure!r}.")
     stretch = float(entry.get("stretch", 1.0))
-    curves = {
-        (str(panel), ours, str(curve)): (stretch * rows["epoch"].to_numpy(), rows["value"].to_numpy())
-        for (panel, act, curve), rows in frame.groupby(["panel", "act", "curve"])
-        for ours, theirs in labels.items()
-        if theirs == act
-    }
-    return PublishedCurves(curves, frozenset(frame["panel"]), frozenset(frame["curve"]), labels, figure)
+    by_act: dict[str, list[PublishedCurve]] = {}
+    for of, rows in frame.groupby(["panel", "act", "curve"]):
+        panel, act, curve = map(str, of)
+        x, values = stretch * rows["epoch"].to_numpy(), rows["value"].to_numpy()
+        by_act.setdefault(act, []).append(PublishedCurve(x, values, (panel, act, curve)))
+    curves = {ours: by_act[theirs] for ours, theirs in labels.items()}
+    return PublishedCurves(curves, frozenset(frame["panel"]), frozenset(frame["curve"]), figure)
 
 
 def _table(file: str) -> pd.DataFrame:

@@ -1,11 +1,4 @@
-"""Draw a study's figures from its files in ``results/``, or from the published curves alone.
-
-Notebooks and pages draw a paper's figures with it, without run folders::
-
-    stored.draw("gelu_mnist_classifier")
-
-The figure of a study that was not run here shows only the published curves, and its titles say so.
-"""
+"""Draw a study's figures from its files in ``results/``, or from the published curves alone, for notebooks."""
 
 from __future__ import annotations
 
@@ -17,14 +10,13 @@ import numpy as np
 import pandas as pd
 
 from actlab.analysis.curves import Curve
-from actlab.analysis.reading import AllSeries
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
 from actlab.config.keys import label
 from actlab.errors import unknown
 from actlab.reports import curve_table, figures, plots, style
 from actlab.reports.canvas import Figure, mpl
-from actlab.reports.panels import Line, Panel, Plot
+from actlab.reports.panels import Line, Panel, Plot, PublishedCurve
 from actlab.reports.published import PublishedCurves, read_curves
 from actlab.studies.reading import load
 
@@ -32,13 +24,8 @@ from actlab.studies.reading import load
 def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
     """Return a figure of our medians and bands and the published curves, or only these if nothing was run here.
 
-    Args:
-        study: name of a study file.
-        figure: name of one of its figures; default: the first.
-        results: folder that contains ``<study>/curves.csv`` of the studies that were run.
-
-    Raises:
-        ActlabError: for a study or figure that does not exist.
+    ``study`` is the name of a study file, ``figure`` that of one of its figures, by default the first, and
+    ``results`` the folder that contains ``<study>/curves.csv``.
     """
     plan = load(study)
     names = [str(entry.get("name", "curves")) for entry in plan.figures]
@@ -51,7 +38,7 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
     theirs: dict[str, Any] = dict(entry.get("published") or {})
     if ours is None:  # keep the paper's own epochs
         theirs.pop("stretch", None)
-    planned, published = Results(plan, path.parent, {}, AllSeries({})), read_curves(theirs, wanted)
+    planned, published = Results(plan, path.parent, {}, {}), read_curves(theirs, wanted)
     panels = [_panel(planned, panel, ours, published) for panel in plots.checked(planned, entry)]
     plot = Plot(wanted, panels, "" if ours is None else str(entry.get("caption", "")))
     with mpl.rc_context(style.RC):
@@ -79,7 +66,7 @@ def _lines(
     """Yield our lines, then the published curves of the paper's panel ``theirs`` without a line of ours."""
     curves = {
         (label(unit), metric): found
-        for unit in published.acts
+        for unit in published.curves
         for metric, curve in metrics.items()
         if (found := published.get(theirs, unit, curve))
     }
@@ -88,10 +75,10 @@ def _lines(
         ours = Curve(x, Band(median, low, high, "interval", 1.0), int(values["n"].max()))
         yield Line(str(name), str(metric), ours, curves.pop((str(name), str(metric)), None))
     for (name, metric), curve in curves.items():
-        yield _invisible(name, metric, curve[0], curve)
+        yield _invisible(name, metric, curve.x, curve)
 
 
-def _invisible(name: str, metric: str, x: Any, published: tuple[Any, Any] | None) -> Line:
+def _invisible(name: str, metric: str, x: Any, published: PublishedCurve | None) -> Line:
     """Return a line without values of ours, at the positions of a published curve."""
     nothing = np.full(len(x), np.nan)
     return Line(name, metric, Curve(x, Band(nothing, nothing, nothing, "range", 0.0), 0), published)

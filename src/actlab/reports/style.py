@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Collection, Iterable
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Figure, FigureCanvasAgg
+from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, to_hex, to_rgb
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
@@ -58,15 +59,10 @@ RC: dict[Any, Any] = {
 
 
 class Paper(NamedTuple):
-    """A figure for a paper: no title and no caption, which the paper's text provides.
+    """A figure for a paper: no title and no caption, which the paper's text provides."""
 
-    Args:
-        columns: 1 or 2 columns of a page with two.
-        font: ``sans`` (DejaVu Sans) or ``serif`` (STIX, similar to Times).
-    """
-
-    columns: Literal[1, 2] = 1
-    font: Literal["sans", "serif"] = "sans"
+    columns: Literal[1, 2] = 1  # of a page with two
+    font: Literal["sans", "serif"] = "sans"  # DejaVu Sans, or STIX, similar to Times
 
     @property
     def width(self) -> float:
@@ -80,13 +76,7 @@ class Paper(NamedTuple):
         return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
 
     def check(self, name: str, panels: int, height: float) -> None:
-        """Raise an ActlabError for a figure that is higher than a page.
-
-        Args:
-            name: name of the figure.
-            panels: number of its panels.
-            height: in inches.
-        """
+        """Raise an ActlabError for a figure that is higher, in inches, than a page."""
         if height > PAGE:
             remedy = "give --paper 2, or fewer panels" if self.columns == 1 else "give fewer panels"
             raise ActlabError(
@@ -98,9 +88,7 @@ class Paper(NamedTuple):
 def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
     """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest.
 
-    Args:
-        labels: the labels, in order.
-        own: labels of the user's activations, which have strong colours of their own.
+    The user's activations, ``own``, have strong colours of their own.
     """
     found: dict[str, str] = {}
     for label in labels:
@@ -116,32 +104,19 @@ def _varied(colour: str, again: int) -> str:
     """Return a different colour for each time (``again``) that a colour is used again."""
     if not again:
         return colour
-    hue, lightness, saturation = colorsys.rgb_to_hls(*_rgb(colour))
+    hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
     varied = (hue + 0.11 * again) % 1, 0.3 + (lightness + 0.17 * again) % 0.4, max(saturation, 0.5)
-    return _hex(*colorsys.hls_to_rgb(*varied))
+    return to_hex(colorsys.hls_to_rgb(*varied)).upper()
 
 
 def on_dark(colour: str) -> str:
-    """Return the colour, lightened as far as a dark background requires.
-
-    >>> on_dark("#E69F00"), on_dark("#333333")
-    ('#E69F00', '#878787')
-    """
-    r, g, b = _rgb(colour)
-    hue, lightness, saturation = colorsys.rgb_to_hls(r, g, b)
-    while _luminance(r, g, b) < _LEAST_LUMINANCE:
+    """Return the colour, lightened as far as a dark background requires."""
+    rgb = to_rgb(colour)
+    hue, lightness, saturation = colorsys.rgb_to_hls(*rgb)
+    while _luminance(*rgb) < _LEAST_LUMINANCE:
         lightness += 0.01
-        r, g, b = colorsys.hls_to_rgb(hue, lightness, saturation)
-    return _hex(r, g, b)
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return r, g, b
-
-
-def _hex(*rgb: float) -> str:
-    return "#" + "".join(f"{round(255 * c):02X}" for c in rgb)
+        rgb = colorsys.hls_to_rgb(hue, lightness, saturation)
+    return to_hex(rgb).upper()
 
 
 def _luminance(*rgb: float) -> float:
@@ -150,10 +125,26 @@ def _luminance(*rgb: float) -> float:
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def add_text(figure: Figure, text: str, down: float, **look: Any) -> None:
-    """Add text at the left edge, ``down`` inches below the upper edge."""
-    width, height = figure.get_size_inches()
-    figure.text(0.1 / width, 1 - down / height, text, linespacing=1.35, **look)
+def framed(
+    number: int, columns: int, width: float, head: float, rows: Sequence[float], title: str, caption: str
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with ``number`` axes between a title and a caption.
+
+    All sizes are in inches: ``head`` is the height above the axes, ``rows`` are the heights of their rows.
+    """
+    lines = textwrap.wrap(caption, int(width * 20.5))
+    foot = 0.1 + 0.135 * len(lines) if lines else 0.02
+    height = head + sum(rows) + foot
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
+    axes = list(figure.subplots(len(rows), columns, squeeze=False, height_ratios=rows).flat)
+    for unused in axes[number:]:
+        unused.set_visible(False)
+    left = 0.1 / width
+    figure.text(left, 1 - 0.06 / height, title, linespacing=1.35, va="top", fontsize=9.5, fontweight="bold")
+    below: dict[str, Any] = {"va": "bottom", "fontsize": 6.5, "color": GREY}
+    figure.text(left, 0.07 / height, "\n".join(lines), linespacing=1.35, **below)
+    return figure, axes[:number]
 
 
 def save(figure: Figure, stem: Path, paper: bool = False) -> list[Path]:

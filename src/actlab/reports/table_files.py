@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import Column
@@ -27,10 +27,7 @@ MOST_COLUMNS = 10  # of a single table in Markdown
 
 
 def to_markdown(results: Results) -> str:
-    """Return the table and its footnotes in Markdown; a wide table is split into parts.
-
-    Activations of the user are bold.
-    """
+    """Return table and footnotes in Markdown; a wide table is split, activations of the user are bold."""
     head, body = grid(results)
     marks = own(results)
     parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(results)
@@ -192,10 +189,7 @@ def to_csv(results: Results) -> str:
     tuned, the selection metric.
     """
     keys = results.study.keys
-    columns = _with_selection(results)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*keys, "seed", "chosen", "status", *(c.key for c in columns), "run"])
+    columns, lines = _with_selection(results), []
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
@@ -203,14 +197,16 @@ def to_csv(results: Results) -> str:
                 values = [results.value(run, column) for column in columns]
                 point = [_csv_value(results, key, run.point[key]) for key in keys]
                 status = results.results[run.id]["status"]
-                writer.writerow([*point, run.seed, int(setting is chosen), status, *values, run.id])
-    return text.getvalue()
+                lines.append([*point, run.seed, int(setting is chosen), status, *values, run.id])
+    head = [*keys, "seed", "chosen", "status", *(c.key for c in columns), "run"]
+    return pd.DataFrame(lines, columns=head).to_csv(index=False, lineterminator="\n")
 
 
 def _with_selection(results: Results) -> list[Column]:
     """Return the table's columns, followed by the selection metric if the table lacks it."""
     columns, by = results.columns, results.selected_by
-    return columns if by is None or by.key in {c.key for c in columns} else [*columns, by]
+    tuned = results.study.select.tune and by.key not in {c.key for c in columns}
+    return [*columns, by] if tuned else columns
 
 
 def _csv_value(results: Results, key: str, value: Any) -> str:

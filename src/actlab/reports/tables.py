@@ -18,23 +18,14 @@ NONE = "-"
 
 
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table as text, without columns that are empty in every row.
-
-    Raises:
-        ActlabError: for a malformed column, or one that no run recorded.
-    """
+    """Return header and rows of the table as text, without columns that are empty in every row."""
     return filled([_line(results, row) for row in comparison.rows(results)])
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return the table in parts: settings and costs without a title, then each metric.
+    """Return title, header and rows of each part: settings and costs without a title, then each metric.
 
-    Args:
-        results: results of the study.
-        brief: leave out what exceeds 80 characters: median differences, and all p-values except Holm's.
-
-    Returns:
-        Title, header and rows of each part.
+    ``brief`` leaves out what exceeds 80 characters: median differences, and all p-values except Holm's.
     """
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
@@ -178,10 +169,9 @@ def plus_minus(mean: float, sd: float | None, column: Column) -> str:
 
 
 def difference(cell: Cell, median: bool = True) -> str:
-    """Return the mean paired difference with its interval and, if ``median``, the median paired difference.
+    """Return the paired differences: ``-0.10 [-0.17, -0.03] / -0.09`` is mean, interval and, if asked, median.
 
-    The format is ``-0.10 [-0.17, -0.03] / -0.09``. Differences are infinite where one side diverged. With too
-    few pairs for a test, the text is `NONE`.
+    They are infinite where one side diverged. With too few pairs for a test, the text is `NONE`.
     """
     paired, column = cell.paired, cell.column
     if paired.pairs < FEWEST:
@@ -197,12 +187,8 @@ def difference(cell: Cell, median: bool = True) -> str:
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
     """Return a value as `Column.text`, which prints finite ones.
 
-    Args:
-        value: None for a missing value; not finite for a diverged run, for a value measured as such, or for an
-            epoch that no run reached.
-        column: determines whether the value is a percentage or an epoch.
-        signed: whether to print the sign, for differences.
-        diverged: whether an infinite value may come from a diverged run.
+    A value is not finite for a diverged run, if ``diverged`` says that there is one, for a value measured as
+    such, or for an epoch that no run reached.
     """
     if value is None:
         return NONE

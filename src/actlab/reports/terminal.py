@@ -24,11 +24,7 @@ _WIDEST = 10_000  # characters: wider than any table, to measure the width that 
 
 
 def print_table(results: Results, file: TextIO | None = None) -> None:
-    """Print title, tables and footnotes; in a pipe, lines are as wide as the table, so that no name is cut off.
-
-    Raises:
-        ActlabError: for a malformed column, or one that no run recorded.
-    """
+    """Print title, tables and footnotes; in a pipe, lines are as wide as the table: no name is cut off."""
     console = Console(file=file or sys.stdout, highlight=False)
     terminal = console.is_terminal
     wide = _table(*tables.grid(results), tables.own(results))

@@ -1,7 +1,6 @@
 """The figure of all activations: value, derivative and, for stochastic activations, random draws.
 
-The figure contains figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E), then one panel for
-each registered activation.
+It begins with figures 1 and 8 of the GELU paper (P) and figure 1 of the ELU paper (E).
 """
 
 from __future__ import annotations
@@ -70,18 +69,9 @@ _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...]
 
 
 def plot_units(path: str | Path) -> Path:
-    """Draw value and derivative of every registered activation below the papers' figures.
+    """Draw value and derivative of every activation below the papers' figures, to a ``.png`` or ``.svg``.
 
     For stochastic activations, draws in training mode appear as faint dots under the curve of evaluation mode.
-
-    Args:
-        path: ``….png`` or ``….svg``; its folder is created.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        ActlabError: for another suffix.
     """
     path = Path(path)
     if path.suffix not in (".png", ".svg"):
@@ -94,15 +84,9 @@ def plot_units(path: str | Path) -> Path:
 
 
 def plot_compared(units: Mapping[str, Spec], path: Path) -> Path:
-    """Draw value and derivative of several activations, in evaluation mode, over each other.
+    """Draw value and derivative of activations by label, in evaluation mode, over each other.
 
-    Args:
-        units: activations by label; one that cannot be applied to single numbers is named below the figure
-            with its error.
-        path: ``….png`` or ``….svg``; its folder is created.
-
-    Returns:
-        ``path``.
+    An activation that cannot be applied to single numbers is named below the figure with its error.
     """
     left_out = []
     path.parent.mkdir(parents=True, exist_ok=True)

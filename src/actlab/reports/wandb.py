@@ -143,11 +143,8 @@ class RunLogger(WandbLogger):
     def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
         """Write the summary of the whole run: ``last/val/loss`` and ``best/val/loss`` for each metric.
 
-        nan counts as the worst value. For a diverged run, last and best are the worst value, as in tables.
-
-        Args:
-            values: values of each metric in the order of the steps, including those before a resume.
-            diverged: whether the run diverged.
+        ``values`` are in the order of the steps, including those before a resume. nan counts as the worst
+        value. For a diverged run, last and best are the worst value, as in tables.
         """
         self._logged, self._diverged = {name: list(series) for name, series in values.items()}, diverged
         self._write_summary()
@@ -181,15 +178,9 @@ def publish(
     rows: Sequence[Sequence[str]],
     stage: str = "",
 ) -> None:
-    """Log a study's table and pictures as a run of the study's group.
+    """Log a study's table and PNG pictures as a run of the study's group; ``folder`` stores the id of the run.
 
-    Args:
-        study: its name is the name of the group.
-        folder: what is published; it also stores the id of the run.
-        pictures: PNG files.
-        head: header of the table.
-        rows: rows of the table, as text.
-        stage: name of the stage if only an earlier stage is published.
+    ``stage`` is the name of the stage if only an earlier stage is published.
     """
     logger = RunLogger(
         name="-".join(filter(None, (study.name, stage, "report"))),
@@ -206,11 +197,7 @@ def publish(
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them.
-
-    >>> compared({"seed_everything": 3, "model": {"init_args": {"activation": {"name": "elu", "alpha": 0.5}}}})
-    {'activation': 'elu(alpha=0.5)', 'seed': 3}
-    """
+    """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them."""
     found = {}
     for name, path in _COMPARED.items():
         value: Any = config

@@ -21,7 +21,7 @@ SETTING = "setting"  # key in a run's config: its grid point in words, equal for
 def metrics_of(study: Study) -> list[str]:
     """Return the metrics, as runs log them, that a study selects by, prints or draws over epochs.
 
-    Each metric appears once. Metrics of probes are left out because runs do not log them.
+    Metrics of probes are left out because runs do not log them.
     """
     drawn = [
         metric
@@ -37,13 +37,7 @@ def metrics_of(study: Study) -> list[str]:
 
 
 def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
-    """Return a workspace with curves and final values per setting, settings, and a comparison of runs.
-
-    Args:
-        study: the study whose runs are shown; for a study in stages, the stage.
-        entity: user or team.
-        project: project of the runs.
-    """
+    """Return a workspace with curves and final values per setting, settings, and a comparison of runs."""
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -59,14 +53,7 @@ def runs_of(study: Study) -> str:
 
 
 def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
-    """Return a report on the study: table, notes, curves, settings and a comparison of runs.
-
-    Args:
-        study: the study whose runs are shown.
-        table: the table as Markdown; empty before a run has ended.
-        entity: user or team.
-        project: project of the runs.
-    """
+    """Return a report: table in Markdown, empty before a run has ended, notes, curves, settings and runs."""
     runset = wr.Runset(
         entity=entity,
         project=project,

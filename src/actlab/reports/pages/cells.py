@@ -15,11 +15,7 @@ from actlab.reports.tables import number, p_value
 
 
 def table(results: Results) -> dict[str, Any]:
-    """Return header and rows of the table; parts that no row has are marked as absent.
-
-    Raises:
-        ActlabError: for a malformed column, or one that no run recorded.
-    """
+    """Return header and rows of the table; parts that no row has are marked as absent."""
     rows, study = comparison.rows(results), results.study
     reference, base = comparison.reference_text(results), comparison.cost_base(results)
     names = short_names([*rows[0].point, *study.select.tune])

@@ -14,19 +14,14 @@ def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
     lines, own = plot.lines, plot.own
     colours = style.colours((line.label for line in lines), own)
-    kinds = {
-        "held out": not all(line.of_training for line in lines),
-        "training": any(line.of_training for line in lines),
-        "published": any(line.published for line in lines),
-        "bands": any(line.ours.n > 1 for line in lines),
-    }
+    bands = ["bands"] if any(line.ours.n > 1 for line in lines) else []
     return {
         "name": plot.name,
         "caption": plot.caption,
         "units": [
             {"label": x, "light": c, "dark": style.on_dark(c), "own": x in own} for x, c in colours.items()
         ],
-        "kinds": [kind for kind, drawn in kinds.items() if drawn],
+        "kinds": [*plot.kinds, *bands],
         "panels": [_panel(panel) for panel in plot.panels],
     }
 
@@ -54,7 +49,7 @@ def _line(line: Line, scale: float) -> dict[str, Any]:
         "median": _rounded_values(band.median * scale),
         "low": _rounded_values(band.low * scale),
         "high": _rounded_values(band.high * scale),
-        "published": [*map(_rounded_values, line.published)] if line.published else None,
+        "published": [*map(_rounded_values, line.published[:2])] if line.published else None,
     }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actlab.analysis.columns import Column
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.reports.tables import NONE, number
@@ -17,12 +16,8 @@ from actlab.studies.groups import Group, Setting
 def heat_map(results: Results) -> dict[str, Any] | None:
     """Return medians of the selection metric over the runs that chose, shaded from a row's worst to its best.
 
-    Returns:
-        None for a study without a grid point of several settings, before any run has ended, or if the plan
-        lacks runs that chose.
-
-    Raises:
-        ActlabError: if the selection metric is not a validation metric, or was not recorded.
+    None for a study without a grid point of several settings, before any run has ended, or if the plan lacks
+    runs that chose.
     """
     if results.chose:
         if not results.chose <= {run.id for run in results.runs}:
@@ -54,8 +49,7 @@ def _text(results: Results, setting: Setting) -> str:
 
 def _row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
-    select, chosen = results.study.select, results.chosen(group)
-    column = Column(select.metric, "best", mode=select.mode)
+    column, chosen = results.selected_by, results.chosen(group)
     tried = {_text(results, setting): setting for setting in group.settings}
     ended = {text: sum(r.id in results.results for r in setting.runs) for text, setting in tried.items()}
     begun = [text for text, n in ended.items() if n]
@@ -63,7 +57,7 @@ def _row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str,
     return [
         {
             "text": number(scores[text], column) if text in scores else NONE,
-            "shade": _shade(text, scores, select.mode),
+            "shade": _shade(text, scores, column.mode),
             "n": ended.get(text, 0),
             "chosen": chosen is not None and tried.get(text) is chosen,
         }

@@ -23,12 +23,7 @@ from actlab.storage.files import DamagedError
 def write(runs: Path, found: Read | None = None) -> Path:
     """Write ``index.html`` into the folder that contains the studies' folders, and return its path.
 
-    Args:
-        runs: this folder.
-        found: the studies' tables, if they have been read already; the page lists damaged ones.
-
-    Raises:
-        ActlabError: for a folder without a readable table of a study.
+    ``found`` are the studies' tables, if they have been read already; the page lists damaged ones.
     """
     records, left_out = found or scoreboard.read(runs)
     if not records:

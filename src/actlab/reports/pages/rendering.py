@@ -35,11 +35,7 @@ def _source(name: str) -> Markup:
 
 
 def write(template: str, path: Path, **values: Any) -> Path:
-    """Fill a template with values and write it to ``path``, whose folder is created.
-
-    Returns:
-        ``path``.
-    """
+    """Fill a template with values, write it to ``path``, whose folder is created, and return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _environment().get_template(template).render(values))
     return path

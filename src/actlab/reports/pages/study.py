@@ -26,15 +26,9 @@ _FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")  # in
 
 
 def write(stages: Sequence[Results], folder: Path) -> Path:
-    """Write ``report.html`` and return its path.
+    """Write ``report.html``, which links to the run folders, and return its path.
 
-    Args:
-        stages: the stages that have opened. The last is shown; the first shows how settings were selected. A
-            study without stages is its own only stage.
-        folder: folder of the page, which links to the study's run folders.
-
-    Raises:
-        ActlabError: for a malformed figure or column, or one without a finished run to draw.
+    The last of the stages that have opened is shown; the first shows how settings were selected.
     """
     first, last = stages[0], stages[-1]
     ended = {
