@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from actlab.datamodules import ImageNetDataModule
-from actlab.datamodules.images import Images, load_images
+from actlab.datamodules import ImageDataModule, ImageNetDataModule
+from actlab.datamodules.images import Images
 from actlab.datamodules.sources import digest_of
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of
@@ -31,7 +31,7 @@ def cache(tmp_path: Path) -> str:
 
 
 def load(folder: Path, cache: str, label: str | None = None) -> Images:
-    return load_images(str(folder), {"train": "train", "test": "test"}, 1, label=label, cache_dir=cache)
+    return ImageDataModule(str(folder), channels=1, label=label, cache_dir=cache).images
 
 
 def named(

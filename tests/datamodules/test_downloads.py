@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from actlab.datamodules import downloads
-from actlab.datamodules.downloads import Remote, download, git_name
+from actlab.datamodules.downloads import Remote, download
 from actlab.datamodules.tweets import read_tweets
-from text_files import Copies, file_of, refusal
+from text_files import file_of, refusal
 
 
 @pytest.fixture
@@ -44,15 +44,3 @@ def test_files_come_over_the_network_with_progress(
     message = refusal(download, {"lost": Remote(f"{server}/nothing", sha256)}, tmp_path)
     assert "404" in message
     assert not (tmp_path / "lost").exists()
-
-
-def test_a_file_by_the_name_git_gives_it(tmp_path: Path) -> None:
-    path = file_of(tmp_path, "hello\n")
-    assert git_name(path) == "ce013625030ba8dba906f756967f9e9ca394464a"  # as `git hash-object` prints it
-    remote = {
-        "copy": Remote("https://example.org/file.txt", is_right=lambda path: git_name(path)[:4] == "ce01")
-    }
-    assert download(remote, tmp_path, Copies(tmp_path)) == [tmp_path / "copy"]
-    (tmp_path / "copy").write_text("changed")
-    download(remote, tmp_path, Copies(tmp_path))
-    assert (tmp_path / "copy").read_text() == "hello\n"

@@ -4,14 +4,14 @@ import shutil
 import socket
 import threading
 from contextlib import closing
+from typing import Any
 
 import datasets
 import pytest
 import torch
 from huggingface_hub import constants
 
-from actlab.datamodules import hub, images
-from actlab.datamodules.images import load_images
+from actlab.datamodules import ImageDataModule, hub, images
 from actlab.errors import ActlabError
 from hub_folders import labels_of
 
@@ -94,9 +94,8 @@ def cached(hub_folder, monkeypatch, tmp_path):
         file = place / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(commit)
-    return lambda revision: load_images(
-        "someone/digits", {"train": "train"}, 1, cache_dir=str(tmp_path / "cache"), revision=revision
-    )
+    options: dict[str, Any] = {"channels": 1, "test_split": None, "cache_dir": str(tmp_path / "cache")}
+    return lambda revision: ImageDataModule("someone/digits", revision=revision, **options).images
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from actlab.datamodules import ImageDataModule
-from actlab.datamodules.images import load_images
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of
 
@@ -29,7 +28,7 @@ def laid_out(hub_folder: HubFolder, tmp_path: Path) -> Callable[..., Path]:
 
 
 def load(folder: Path, tmp_path: Path) -> dict[str, int]:
-    images = load_images(str(folder), {"train": "train", "test": "test"}, 1, cache_dir=str(tmp_path / "cache"))
+    images = ImageDataModule(str(folder), channels=1, cache_dir=str(tmp_path / "cache")).images
     return {split: len(images.tensors[f"{split}_labels"]) for split in ("train", "test")}
 
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules import images as module
-from actlab.datamodules.images import Images, decode, load_images
+from actlab.datamodules.images import ImageDataModule, Images, decode
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
 
-SPLITS = {"train": "train", "test": "test"}
+SPLITS = ("train", "test")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def cache(tmp_path: Path) -> str:
 
 
 def load(folder: Path | str, cache: str, channels: int = 1, **options: Any) -> Images:
-    return load_images(str(folder), SPLITS, channels, cache_dir=cache, **options)
+    return ImageDataModule(str(folder), channels=channels, cache_dir=cache, **options).images  # type: ignore[arg-type]
 
 
 def refusal(folder: Path | str, cache: str, channels: int = 1) -> str:
@@ -120,7 +120,7 @@ def test_cache_folder_comes_from_the_environment(
     hub_folder: HubFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACTLAB_CACHE", str(tmp_path / "mine"))
-    load_images(str(hub_folder()), SPLITS, 1)
+    _ = ImageDataModule(str(hub_folder()), channels=1).images
     assert list((tmp_path / "mine").glob("*.safetensors"))
 
 
@@ -141,7 +141,7 @@ def test_two_processes_decode_once_and_import_is_light(
         return decode(*arguments)
 
     monkeypatch.setattr(module, "decode", slowly)
-    images = load_images(folder, SPLITS, 1, cache_dir=cache)
+    images = load(folder, cache)
     assert other.communicate(timeout=120)[0] == f"{labels_of('train')}\n"
     assert images.tensors["train_labels"].tolist() == labels_of("train")
     assert other.returncode == 0

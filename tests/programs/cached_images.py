@@ -13,5 +13,5 @@ assert "datasets" not in sys.modules
 vars(images)["decode"] = decode
 print("ready", flush=True)
 input()
-found = images.load_images(sys.argv[1], {"train": "train", "test": "test"}, 1, cache_dir=sys.argv[2])
-print(found.tensors["train_labels"].tolist())
+found = images.ImageDataModule(sys.argv[1], channels=1, cache_dir=sys.argv[2])
+print(found.images.tensors["train_labels"].tolist())

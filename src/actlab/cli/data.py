@@ -85,9 +85,9 @@ def _check_images(
     wanted: dict[str, int], channels: int, classes: int, label: str | None, folder: str
 ) -> Report:
     """Decode all images and compare the numbers of images and classes."""
-    from actlab.datamodules.images import load_images
+    from actlab.datamodules.images import ImageDataModule
 
-    images = load_images(folder, {part: part for part in wanted}, channels, label=label)
+    images = ImageDataModule(folder, channels=channels, label=label).images  # type: ignore[arg-type]
     counts = {part: len(images.tensors[f"{part}_labels"]) for part in wanted}
     found = {**counts, "classes": images.num_classes}
     return Report(counts, _differences(found, {**wanted, "classes": classes}))

@@ -15,7 +15,7 @@ from actlab.datamodules.hub import located
 from actlab.datamodules.photographs import Photographs, ReadingLoader, Windows
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
-from actlab.datamodules.sources import digest_of, ends, has_class_folders, open_tables, state
+from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import cache_folder
@@ -99,8 +99,8 @@ class ImageNetDataModule(TensorDataModule):
         """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
         folder, commit = located(self.dataset, self.revision)
         as_pictures = has_class_folders(folder)
-        content = digest_of(folder, state) if as_pictures else commit or digest_of(folder, ends)[:24]
-        copy = cache_folder(self.cache_dir) / "rows" / content
+        version = digest_of(folder, state) if as_pictures else commit or digest_of(folder, content)[:24]
+        copy = cache_folder(self.cache_dir) / "rows" / version
         if not as_pictures:
             with writing(copy.parent):
                 copy.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ class ImageNetDataModule(TensorDataModule):
                 f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
                 "classes; both need the same"
             )
-        return found, content, commit
+        return found, version, commit
 
     @property
     def revisions(self) -> dict[str, str]:

@@ -35,40 +35,6 @@ class Images(NamedTuple):
     revision: str | None = None  # commit of a hub dataset
 
 
-def load_images(
-    dataset: str,
-    splits: Mapping[str, str],
-    channels: int,
-    *,
-    name: str | None = None,
-    revision: str | None = None,
-    image: str | None = None,
-    label: str | None = None,
-    cache_dir: str | None = None,
-) -> Images:
-    """Decode a dataset of images, or memory-map the cache of an earlier call.
-
-    The arguments are those of `ImageDataModule`, but for ``splits``: the split of each part, such as
-    ``{"train": "train", "val": "validation"}``.
-    """
-    folder, commit = located(dataset, revision)
-    content = commit or digest_of(folder)
-    known = (FORMAT, dataset if commit else "", content, dict(splits), channels, name, image, label)
-
-    def _make() -> dict[str, Tensor]:
-        # The reader's copy goes at once: it would double the disk space.
-        with temporary(cache_folder(cache_dir), "reading", folder=True) as place:
-            tables = open_tables(folder, splits.values(), place, name, mixed=True)
-            parts = {part: Pictures(tables, split, image, label, dataset) for part, split in splits.items()}
-            made = decode(parts, channels, dataset)
-        if not commit and digest_of(folder) != content:
-            raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
-        return made
-
-    tensors = made_once("images", known, cache_dir, _make)
-    return Images(tensors, int(tensors.pop("num_classes")), commit)
-
-
 def decode(pictures: Mapping[str, Pictures], channels: int, given: str) -> dict[str, Tensor]:
     """Return all images and labels of the parts of the dataset ``given``, and ``num_classes``."""
     tensors = {f"{part}_images": of_part.stacked(channels) for part, of_part in pictures.items()}
@@ -161,11 +127,27 @@ class ImageDataModule(TensorDataModule):
 
     @cached_property
     def images(self) -> Images:
-        """The decoded dataset; read on first use."""
+        """The decoded dataset; read on first use, or memory-mapped from the cache of an earlier use."""
         splits = {part: split for part, split in self.splits.items() if split is not None}
-        columns = {"name": self.name, "image": self.image, "label": self.label}
-        places = {"revision": self.revision, "cache_dir": self.cache_dir}
-        found = load_images(self.dataset, splits, self.channels, **columns, **places)
+        folder, commit = located(self.dataset, self.revision)
+        content = commit or digest_of(folder)
+        columns = self.image, self.label
+        known = (FORMAT, self.dataset if commit else "", content, splits, self.channels, self.name, *columns)
+
+        def _make() -> dict[str, Tensor]:
+            # The reader's copy goes at once: it would double the disk space.
+            with temporary(cache_folder(self.cache_dir), "reading", folder=True) as place:
+                tables = open_tables(folder, splits.values(), place, self.name, mixed=True)
+                pictures = {
+                    part: Pictures(tables, split, *columns, self.dataset) for part, split in splits.items()
+                }
+                made = decode(pictures, self.channels, self.dataset)
+            if not commit and digest_of(folder) != content:
+                raise ActlabError(f"{folder} changed while it was read; run again when its files are complete")
+            return made
+
+        tensors = made_once("images", known, self.cache_dir, _make)
+        found = Images(tensors, int(tensors.pop("num_classes")), commit)
         self.check(found)
         return found
 

@@ -19,11 +19,11 @@ from typing import Any
 from actlab.datamodules.hub import quiet
 from actlab.datamodules.pictures import UNREADABLE
 from actlab.errors import ActlabError, one_line
+from actlab.storage.digests import digests_of
 from actlab.storage.files import digest_of as digest_of_file
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
-END = 2**20  # bytes that `ends` reads at each end of a file
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 FOLDERS = {"validation": ("validation", "val", "valid")}  # split → names of its folder, else the split's own
 REMEDY = (
@@ -34,16 +34,9 @@ _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
 
 
-def ends(file: Path) -> bytes:
-    """Return a file's size and `END` bytes at each end, for files too large to be read.
-
-    A parquet file ends with the offsets and sizes of its contents, so different files usually differ there.
-    """
-    size = file.stat().st_size
-    with regular(file).open("rb") as stream:
-        first = stream.read(END)
-        stream.seek(max(END, size - END))
-        return b"%d " % size + first + stream.read()
+def content(file: Path) -> bytes:
+    """Return a digest of a file's bytes, for files too large to be read at each start."""
+    return digests_of([file])[file].encode()
 
 
 def state(file: Path) -> bytes:

@@ -5,8 +5,7 @@ Shapes: ``B`` batch, ``N`` tokens, ``D`` features of a word, ``K`` tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,16 +14,15 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.downloads import Downloader, Remote, download, git_name
+from actlab.datamodules.downloads import Downloader, Remote, download
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
 from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
-from actlab.errors import ActlabError, unknown
+from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.storage.files import at_home
 
 FOLDER = "data/twitter_pos"
 TRAIN, DEV, TEST, DAILY, CLUSTERS = "oct27.train", "oct27.dev", "oct27.test", "daily547", "50mpaths2"
-VECTORS = "embeddings-twitter.txt"
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
 REMEDY = (
@@ -33,44 +31,18 @@ REMEDY = (
     " data.sample to true"
 )
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
-_DATA = f"{_ARK}/data/twpos-data-v0.3"
-_AUTHORS = "https://raw.githubusercontent.com/hendrycks/GELUs/master/data/Tweets"
-
-
-def _is_daily547(path: Path) -> bool:
-    """Return whether a file holds 547 tweets with 7,707 tokens."""
-    with suppress(ActlabError):
-        tweets = read_tweets(path)
-        return (len(tweets), sum(len(tweet.tokens) for tweet in tweets)) == (547, 7707)
-    return False
-
-
-_SPLITS = {
-    TRAIN: "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948",
-    DEV: "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851",
-    TEST: "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814",
-}
-_CLUSTERS = "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"
-FILES = {name: Remote(f"{_DATA}/oct27.splits/{name}", sha256) for name, sha256 in _SPLITS.items()}
-FILES[CLUSTERS] = Remote(f"{_ARK}/src/cmu/arktweetnlp/{CLUSTERS}", _CLUSTERS)
-# Not required by default: a second test set, and the paper's vectors, verified by their git blob hash.
-EXTRAS = {
-    f"{DAILY}.conll": Remote(f"{_DATA}/{DAILY}.conll", is_right=_is_daily547),
-    VECTORS: Remote(
-        f"{_AUTHORS}/{VECTORS}",
-        is_right=lambda path: git_name(path) == "771febee0aec21c1f736401e30621f1594646d2b",
-    ),
+_OCT27, _CMU = f"{_ARK}/data/twpos-data-v0.3/oct27.splits", f"{_ARK}/src/cmu/arktweetnlp"
+FILES = {
+    TRAIN: Remote(f"{_OCT27}/{TRAIN}", "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948"),
+    DEV: Remote(f"{_OCT27}/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"),
+    TEST: Remote(f"{_OCT27}/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"),
+    CLUSTERS: Remote(f"{_CMU}/{CLUSTERS}", "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169"),
 }
 
 
-def fetch(
-    folder: str | Path = FOLDER, extras: Collection[str] = (), downloader: Downloader | None = None
-) -> list[Path]:
-    """Download the tweets, the Brown clusters and names from `EXTRAS`; keep valid local files."""
-    if strange := sorted(set(extras) - EXTRAS.keys()):
-        raise unknown("extra file", strange[0], EXTRAS)
-    wanted = FILES | {name: EXTRAS[name] for name in EXTRAS if name in extras}
-    return download(wanted, at_home(str(folder)), downloader)
+def fetch(folder: str | Path = FOLDER, downloader: Downloader | None = None) -> list[Path]:
+    """Download the tweets and the Brown clusters from their authors' repositories; keep valid local files."""
+    return download(FILES, at_home(str(folder)), downloader)
 
 
 class Corpus(NamedTuple):

@@ -41,13 +41,8 @@ _CHECKPOINT = TypedDict(
     total=False,
 )
 _RESUMED = (
-    "epoch",
-    "global_step",
-    "pytorch-lightning_version",
-    "callbacks",
-    "loops",
-    "optimizer_states",
-    "lr_schedulers",
+    *("epoch", "global_step", "pytorch-lightning_version", "callbacks", "loops"),
+    *("optimizer_states", "lr_schedulers"),
 )
 
 
