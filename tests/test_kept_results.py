@@ -21,6 +21,9 @@ import yaml
 from scipy.stats import binom
 
 from actlab.config.identity import counted, identity_of
+from actlab.storage.files import read_json
+from actlab.studies.folders import COSTS
+from actlab.studies.formats import Cost
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -350,7 +353,7 @@ def test_every_archive_is_compared() -> None:
 
 
 @pytest.mark.parametrize("study", ROWS)
-def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str) -> None:
+def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(study: str, tmp_path: Path) -> None:
     with tarfile.open(RESULTS / study / "runs.tar.xz") as archive:
         parts = {part.name: archive.extractfile(part) for part in archive if part.isfile()}
         files = {Path(name): content.read() for name, content in parts.items() if content}
@@ -368,6 +371,8 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
             rows.append(json.dumps([point["point"], point["seed"], f"/{name}", digest], sort_keys=True))
     digest = hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
     assert (len(rows), digest[:16]) == ROWS[study]
+    (tmp_path / COSTS).write_bytes(files[Path(study) / COSTS])
+    assert read_json(tmp_path / COSTS, list[Cost], "")
 
 
 def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:

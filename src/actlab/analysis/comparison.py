@@ -194,7 +194,10 @@ def cost_base(results: Results) -> str | None:
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
     values = results.values(setting, column) if setting else {}
     reference = _reference(results, group)
-    mine, theirs = _pairs(results, reference, values, column)
+    chosen = results.chosen(reference) if reference else None
+    others = results.values(chosen, column) if chosen else {}
+    seeds = [seed for seed in values if seed in others]
+    mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
     paired, tuned_on = paired_difference(mine, theirs), _tuned_on(results, group, reference, column)
     differences, margin = paired_differences(mine, theirs), _margin(column, theirs)
     tested = margin is not None and len(mine) >= FEWEST and not tuned_on
@@ -264,13 +267,3 @@ def reference_text(results: Results) -> str:
     groups, compare = results.references.values(), results.study.compare
     values = [group.point.get(compare) for group in groups]
     return results.text(compare, values[0] if values else results.study.reference)
-
-
-def _pairs(
-    results: Results, reference: Group | None, values: Mapping[int, float], column: Column
-) -> tuple[list[float], list[float]]:
-    """Return the values of a group and of its reference for the seeds that both have."""
-    setting = results.chosen(reference) if reference else None
-    theirs = results.values(setting, column) if setting else {}
-    seeds = [seed for seed in values if seed in theirs]
-    return [values[seed] for seed in seeds], [theirs[seed] for seed in seeds]

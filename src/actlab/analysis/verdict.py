@@ -49,7 +49,8 @@ def verdicts(results: Results) -> list[Verdict]:
         text = _sentence(results, cell, what, strict)
         if what != "too few pairs":
             text = f"{_name(results, row)}: {text}"
-        if what not in ("too few pairs", "diverged") and cell is _last_tested(row):
+        last = [cell for cell in row.cells if cell.planned and cell.column.tests][-1]
+        if what not in ("too few pairs", "diverged") and cell is last:
             text += _cost(results, row)
         found.append(Verdict(_name(results, row), cell.column, what, text, cell.paired.pairs))
     return found
@@ -127,10 +128,6 @@ def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
         for cell in row.cells:
             if cell.planned and cell.column.tests:
                 yield row, cell
-
-
-def _last_tested(row: TableRow) -> Cell:
-    return [cell for cell in row.cells if cell.planned and cell.column.tests][-1]
 
 
 def corrections(results: Results) -> str:

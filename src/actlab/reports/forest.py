@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from actlab.analysis.scoreboard import Board, Task
 from actlab.config.keys import short
@@ -45,10 +44,15 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     columns = min(len(tasks), 1 if width < _WIDTH else 2)
     longest = max(len(one.label) for _, ones in tasks for one in ones)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
-    panels = [(task, ones, _title(task, ones, wide)) for task, ones in tasks]
+    panels = []
+    for task, ones in tasks:
+        what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
+        panels.append((task, ones, [*textwrap.wrap(effects.name(task), wide), *textwrap.wrap(what, wide)]))
     rows = [panels[start : start + columns] for start in range(0, len(tasks), columns)]
     heights = [max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row) for row in rows]
-    title, caption = ("", "") if paper else (f"Differences to {_references(tasks)}", caption_of(board))
+    references = {str(task.reference) for task, _ in tasks}
+    whose = references.pop() if len(references) == 1 else "each task's reference"
+    title, caption = ("", "") if paper else (f"Differences to {whose}", caption_of(board))
     head = 0.02 if paper else 0.27
     figure, axes = style.framed(len(tasks), columns, width, head, heights, title, caption)
     if paper:
@@ -66,18 +70,6 @@ def caption_of(board: Board) -> str:
     guess = "Crosses: no better than guessing." if any(one.place.guessing for one in ones) else ""
     lacking = any(one.difference.low is None and one.difference.mean is not None for one in ones)
     return " ".join(filter(None, [*effects.notes([board]), "Open circles: no interval." * lacking, guess]))
-
-
-def _references(tasks: Sequence[tuple[Task, Any]]) -> str:
-    """Return the references of tasks in words."""
-    found = list(dict.fromkeys(str(task.reference) for task, _ in tasks))
-    return found[0] if len(found) == 1 else "each task's reference"
-
-
-def _title(task: Task, ones: Sequence[Effect], wide: int) -> list[str]:
-    """Return the lines above a panel: the task; the quantity, what is subtracted and the number of pairs."""
-    said = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
-    return [*textwrap.wrap(effects.name(task), wide), *textwrap.wrap(said, wide)]
 
 
 def _draw_panel(ax: Axes, task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> None:

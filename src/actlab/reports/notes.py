@@ -9,7 +9,7 @@ from typing import Any
 
 from actlab.analysis import comparison, verdict
 from actlab.analysis.columns import Column
-from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.comparison import TableRow
 from actlab.analysis.looks import factor
 from actlab.analysis.points import few, plural, short_names
 from actlab.analysis.results import Results
@@ -36,16 +36,14 @@ def remarks(results: Results) -> list[str]:
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
+        _tests(results, rows),
+        _untested(results, rows),
+        _published(results),
+        _cost(results, rows),
+        _added(results, rows),
+        provenance(results),
     ]
-    texts += [_tests(results, rows), _untested(results, rows)]
-    texts.append(_published(results))
-    if results.results and not results.costed:
-        texts.append(
-            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
-            "trained them measures them when it is repeated."
-        )
-    texts += [_cost(results, rows), _added(results, rows)]
-    return [text for text in [*texts, provenance(results)] if text]
+    return [text for text in texts if text]
 
 
 def _surrogates(results: Results) -> str:
@@ -57,6 +55,11 @@ def _surrogates(results: Results) -> str:
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:
     """Return what was timed and where, how far the ratios varied, and whether the machine was busy."""
+    if results.results and not results.costed:
+        return (
+            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
+            "trained them measures them when it is repeated."
+        )
     costs = [row.cost for row in rows if row.cost]
     if not costs:
         return ""
@@ -68,8 +71,8 @@ def _cost(results: Results, rows: Sequence[TableRow]) -> str:
         several = f"the fastest of {rounds} rounds in turns"
         text += f", {several if rounds > 1 else 'in one round, which can be far off'}"
     spread = _spread(results, rows)
-    busy = [cost["machine"] for cost in costs if is_busy(cost.get("machine", {}))]
-    return f"{text}.{spread}{_busy(busy[0]) if busy else ''}"
+    busy = next(filter(None, (_busy(cost.get("machine", {})) for cost in costs)), "")
+    return f"{text}.{spread}{busy}"
 
 
 def _spread(results: Results, rows: Sequence[TableRow]) -> str:
@@ -114,14 +117,12 @@ def _added(results: Results, rows: Sequence[TableRow]) -> str:
     return text
 
 
-def is_busy(machine: Mapping[str, float]) -> bool:
-    """Return whether other programs occupied the cores needed by timings; False if nothing was recorded."""
-    overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
-    return overloaded or machine.get("cpu_per_second", 1) < LEAST_SHARE
-
-
 def _busy(machine: Mapping[str, float]) -> str:
+    """Return a warning if other programs occupied the cores needed by timings."""
     share = machine.get("cpu_per_second")
+    overloaded = machine.get("load", 0) > machine.get("cores", 1) + 1
+    if not overloaded and (share is None or share >= LEAST_SHARE):
+        return ""
     got = "" if share is None else f", {share:.2f} s of processor time a second"
     return (
         " The machine was busy with other programs then "
@@ -186,8 +187,10 @@ def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
 def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
     cells = [cell for row in rows for cell in row.cells if cell.interval and len(cell.values) > 1]
     kinds = {cell.interval.kind for cell in cells if cell.interval}
+    exact = {len(c.values): c.interval.coverage for c in cells if c.interval and c.interval.kind == "interval"}
+    coverages = ", ".join(f"{100 * exact[n]:.1f} % with {n} runs" for n in sorted(exact))
     meaning = {
-        "interval": f"{INTERVAL} ({_coverages(cells)})",
+        "interval": f"{INTERVAL} ({coverages})",
         "range": f"the range of the runs (fewer than {FEWEST} give no interval)",
     }
     if not kinds:
@@ -196,12 +199,6 @@ def _interval_text(results: Results, rows: Sequence[TableRow]) -> str:
     worst = " A diverged run counts as the worst value." if results.diverged else ""
     means = " ±: mean and standard deviation over runs (n - 1)." if any(c.mean_and_sd for c in cells) else ""
     return f"Medians over seeds; in brackets {words}.{worst}{means}"
-
-
-def _coverages(cells: Sequence[Cell]) -> str:
-    """Return the exact coverage by number of runs: ``96.9 % with 6 runs``."""
-    found = {len(c.values): c.interval.coverage for c in cells if c.interval and c.interval.kind == "interval"}
-    return ", ".join(f"{100 * found[n]:.1f} % with {n} runs" for n in sorted(found))
 
 
 def _selection(results: Results, rows: Sequence[TableRow]) -> str:
@@ -231,9 +228,11 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
         )
     exact = "exact" if pairs <= EXACT else "by drawn patterns,"
     planned = f"{count} comparison{'s' * (count > 1)} that the table plans"
+    times = f" and multiplied by {factor(results.looks)} for look {results.looks + 1} at an extended study"
+    looks = times if results.looks else ""
     text = (
         f"p against {reference}, paired by seed: {exact} two-sided sign-flip test of the mean difference; the "
-        f"same corrected by Holm over the {planned} (a missing p counts as 1){_looks(results)}; Wilcoxon's "
+        f"same corrected by Holm over the {planned} (a missing p counts as 1){looks}; Wilcoxon's "
         "signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
         "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
     )
@@ -243,12 +242,6 @@ def _tests(results: Results, rows: Sequence[TableRow]) -> str:
             "mean difference and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
         )
     return text
-
-
-def _looks(results: Results) -> str:
-    if not results.looks:
-        return ""
-    return f" and multiplied by {factor(results.looks)} for look {results.looks + 1} at an extended study"
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:

@@ -43,7 +43,12 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     if not panels and results.results and not results.finished:
         return None
     if not panels:
-        raise _nothing_to_draw(results, entry, figure)
+        fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
+        at = f" with {in_words(fixed, results.study.compare, results.text)}" if fixed else ""
+        raise ActlabError(
+            f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
+            f"run the study first: actlab study run {study}"
+        )
     said = " ".join(filter(None, [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]))
     return Plot(figure, panels, said)
 
@@ -80,16 +85,6 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
             results.check(metric, condition)
 
 
-def _nothing_to_draw(results: Results, entry: Mapping[str, Any], figure: str) -> ActlabError:
-    """Return the error for a figure without any line."""
-    at = f" with {in_words(entry['fixed'], results.study.compare, results.text)}" if entry.get("fixed") else ""
-    study = results.study.name.removesuffix(SMOKE_SUFFIX)
-    return ActlabError(
-        f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
-        f"run the study first: actlab study run {study}"
-    )
-
-
 def _over_epochs(panel: Mapping[str, Any]) -> bool:
     return bool(panel.get("x", EPOCH) == EPOCH)
 
@@ -112,6 +107,13 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
     ylim = panel.get("ylim")
     if panel.get("log") and ylim and not ylim[0] > 0:
         raise ActlabError(f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: give limits above 0")
+    groups = list(_line_groups(results, panel))
+    lacking = [value for value, group, fixed in groups if not curves.fitting(group, fixed)]
+    chosen = {}
+    for value, group, fixed in groups:
+        setting = curves.setting(results, group, fixed)
+        if setting and (tuned := {k: v for k, v in setting.tuned.items() if k not in fixed}):
+            chosen[results.text(panel["lines"], value)] = in_words(tuned, text=results.text)
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
@@ -122,8 +124,8 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         ylim=(float(ylim[0]), float(ylim[1])) if ylim else None,
         lines=lines,
         read=_reading_text(results, panel),
-        chosen=_chosen(results, panel),
-        absent=_absent(results, panel),
+        chosen=chosen,
+        absent=tuple(results.text(panel["lines"], value) for value in lacking),
         log=bool(panel.get("log", False)),
     )
 
@@ -170,19 +172,3 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
     words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
     return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
-
-
-def _absent(results: Results, panel: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the labels that have no line because none of their settings has the values of the panel."""
-    lacking = (v for v, group, fixed in _line_groups(results, panel) if not curves.fitting(group, fixed))
-    return tuple(results.text(panel["lines"], value) for value in lacking)
-
-
-def _chosen(results: Results, panel: Mapping[str, Any]) -> dict[str, str]:
-    """Return the selected tuned values of each line of a panel, in words."""
-    found = {}
-    for value, group, fixed in _line_groups(results, panel):
-        setting = curves.setting(results, group, fixed)
-        if setting and (chosen := {k: v for k, v in setting.tuned.items() if k not in fixed}):
-            found[results.text(panel["lines"], value)] = in_words(chosen, text=results.text)
-    return found

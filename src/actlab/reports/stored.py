@@ -56,7 +56,8 @@ def _panel(
     elif rows.empty:
         name += " (published; not run here)"
     else:
-        name += f" (n = {_number(rows['n'])})"
+        fewest, most = rows["n"].min(), rows["n"].max()
+        name += f" (n = {most})" if fewest == most else f" (n = {fewest}–{most})"
     return plots.panel_of(planned, {**panel, "title": name}, lines)
 
 
@@ -82,9 +83,3 @@ def _invisible(name: str, metric: str, x: Any, published: PublishedCurve | None)
     """Return a line without values of ours, at the positions of a published curve."""
     nothing = np.full(len(x), np.nan)
     return Line(name, metric, Curve(x, Band(nothing, nothing, nothing, "range", 0.0), 0), published)
-
-
-def _number(of_each: pd.Series[int]) -> str:
-    """Return the number of runs behind the medians, as a range if it varies."""
-    fewest, most = int(of_each.min()), int(of_each.max())
-    return str(most) if fewest == most else f"{fewest}–{most}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from actlab.analysis import comparison, verdict
-from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.keys import in_full
@@ -54,9 +53,10 @@ def to_latex(results: Results) -> str:
     The tables require the package booktabs. Activations of the user are bold.
     """
     bold = {number for number, mine in enumerate(own(results)) if mine}
+    study = "".join(c if c.isascii() and c.isalnum() else "-" for c in results.study.name)
     found: list[str] = []
     for title, head, body in sections(results, brief=True)[1:]:
-        label = f"tab:{_plain(results.study.name)}-{len(found) + 1}"
+        label = f"tab:{study}-{len(found) + 1}"
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
         lines = [["--" if cell == NONE else cell for cell in line] for line in body]
         found.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
@@ -83,11 +83,6 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
     return " ".join(filter(None, said))
 
 
-def _plain(name: str) -> str:
-    """Return a name with other characters than ASCII letters and digits replaced by hyphens."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
-
-
 def to_json(results: Results) -> str:
     """Return the table as JSON with all digits, values, facts and notes.
 
@@ -109,12 +104,14 @@ def to_json(results: Results) -> str:
         for row in comparison.rows(results)
     ]
     study = results.study
+    values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
+    own = (in_full(value) for value in values if study.is_own(study.compare, value))
     record = {
         "study": study.name,
         "title": study.title,
         "compare": study.compare,
         "reference": in_full(study.reference),
-        "own": list(dict.fromkeys(_own(results))),
+        "own": list(dict.fromkeys(own)),
         **facts(results),
         "published": study.published.get("source"),
         "cut": study.cut,
@@ -127,14 +124,6 @@ def to_json(results: Results) -> str:
         "notes": list(study.notes),
     }
     return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
-
-
-def _own(results: Results) -> Iterator[str]:
-    """Yield the compared values that are the user's activations, in full."""
-    key = results.study.compare
-    for group in results.groups:
-        if key in group.point and results.study.is_own(key, group.point[key]):
-            yield in_full(group.point[key])
 
 
 def _record(cell: Cell) -> dict[str, Any]:
@@ -188,30 +177,20 @@ def to_csv(results: Results) -> str:
     Errors are fractions; a diverged run is ``inf``. The columns are those of the table and, if settings are
     tuned, the selection metric.
     """
-    keys = results.study.keys
-    columns, lines = _with_selection(results), []
+    keys, columns, lines = results.study.keys, list(results.columns), []
+    if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
+        columns.append(results.selected_by)
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [results.value(run, column) for column in columns]
-                point = [_csv_value(results, key, run.point[key]) for key in keys]
+                point = ((key, run.point[key]) for key in keys)
+                texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]
-                lines.append([*point, run.seed, int(setting is chosen), status, *values, run.id])
+                lines.append([*texts, run.seed, int(setting is chosen), status, *values, run.id])
     head = [*keys, "seed", "chosen", "status", *(c.key for c in columns), "run"]
     return pd.DataFrame(lines, columns=head).to_csv(index=False, lineterminator="\n")
-
-
-def _with_selection(results: Results) -> list[Column]:
-    """Return the table's columns, followed by the selection metric if the table lacks it."""
-    columns, by = results.columns, results.selected_by
-    tuned = results.study.select.tune and by.key not in {c.key for c in columns}
-    return [*columns, by] if tuned else columns
-
-
-def _csv_value(results: Results, key: str, value: Any) -> str:
-    """Return a grid value as text: a float with all digits, any other value as in the table."""
-    return in_full(value) if isinstance(value, float) else results.text(key, value)
 
 
 FILES = {"table.md": to_markdown, "table.json": to_json, VALUES: to_csv}

@@ -19,7 +19,13 @@ NONE = "-"
 
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table as text, without columns that are empty in every row."""
-    return filled([_line(results, row) for row in comparison.rows(results)])
+    reference, base, lines = comparison.reference_text(results), comparison.cost_base(results), []
+    for row in comparison.rows(results):
+        line = point(results, row) | trained(results, row)
+        for cell in row.cells:
+            line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
+        lines.append(line | cost(row.cost, base))
+    return filled(lines)
 
 
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -51,15 +57,6 @@ def filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str
     return head, [[line[name] or NONE for name in head] for line in lines]
 
 
-def _line(results: Results, row: TableRow) -> dict[str, str]:
-    """Return the printed values of one row by their headers, which have one or two lines."""
-    reference = comparison.reference_text(results)
-    line = point(results, row) | trained(results, row)
-    for cell in row.cells:
-        line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
-    return line | cost(row.cost, comparison.cost_base(results))
-
-
 def point(results: Results, row: TableRow) -> dict[str, str]:
     """Return the printed grid point of a row by short key."""
     names = short_names([*row.point, *results.study.select.tune, "runs"])  # "runs" is a column of its own
@@ -67,51 +64,39 @@ def point(results: Results, row: TableRow) -> dict[str, str]:
 
 
 def trained(results: Results, row: TableRow) -> dict[str, str]:
-    """Return the selected values, the number of settings tried and the number of runs, by header."""
-    tune = results.study.select.tune
+    """Return the selected values, the number of settings tried and the number of runs, by header.
+
+    Settings are ``9 (relu 3)`` where the reference tried another number; runs ``3 of 5`` or ``5, 1 diverged``.
+    """
+    tune, ended = results.study.select.tune, row.finished + row.diverged
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
     line = {
         f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star if key in row.chosen else ""
         for key in tune
     }
-    line["settings\ntried"] = (
-        settings(row, comparison.reference_text(results)) if shows_settings(results) else ""
-    )
-    return {**line, "runs": count(row)}
+    tried, count = str(row.tried), str(ended) if ended == row.planned else f"{ended} of {row.planned}"
+    if row.reference_tried not in (None, row.tried):
+        tried += f" ({comparison.reference_text(results)} {row.reference_tried})"
+    if row.diverged:
+        count += f", {row.diverged} diverged"
+    return {**line, "settings\ntried": tried if shows_settings(results) else "", "runs": count}
 
 
 def cost(cost: Mapping[str, Any] | None, base: str | None) -> dict[str, str]:
     """Return time and memory of an update, by header; ratios only if ``base``, their reference, is known."""
+    found = cost or {}
     seconds = f"{1e3 * cost['seconds_per_update']:#.3g}".rstrip(".") if cost else ""
     line = {"ms per\nupdate": seconds}
     if base is not None:
-        line[f"time\n/ {base}"] = _ratio(cost, "relative_to_reference")
-        line[f"memory\n/ {base}"] = _ratio(cost, "bytes_relative")
+        for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
+            line[f"{head}\n/ {base}"] = f"{found[key]:.2f}" if found.get(key) is not None else ""
     return line
-
-
-def _ratio(cost: Mapping[str, Any] | None, name: str) -> str:
-    found = (cost or {}).get(name)
-    return "" if found is None else f"{found:.2f}"
 
 
 def shows_settings(results: Results) -> bool:
     """Return whether the table has a column of numbers of settings: some were tried here or before."""
     return bool(results.study.select.tune or results.study.tried)
-
-
-def settings(row: TableRow, reference: str) -> str:
-    """Return the number of settings tried, and the reference's if it differs: ``9 (relu 3)``."""
-    unequal = row.reference_tried is not None and row.reference_tried != row.tried
-    return f"{row.tried} ({reference} {row.reference_tried})" if unequal else str(row.tried)
-
-
-def count(row: TableRow) -> str:
-    """Return how many of the planned runs have ended: ``5``, ``3 of 5``, ``5, 1 diverged``."""
-    ended = row.finished + row.diverged
-    words = str(ended) if ended == row.planned else f"{ended} of {row.planned}"
-    return f"{words}, {row.diverged} diverged" if row.diverged else words
 
 
 def _joined(name: str, head: str) -> str:

@@ -39,11 +39,7 @@ _PAPER_PANELS: tuple[tuple[str, tuple[float, float], Sequence[StyledUnit]], ...]
     (
         "P, figure 1: GELU (μ = 0, σ = 1), ReLU, ELU (α = 1)",
         (-3.2, 3),
-        (
-            ("GELU", "gelu", _BLUE, "-"),
-            ("ReLU", "relu", _ORANGE, "--"),
-            ("ELU", "elu", _GREEN, "-."),
-        ),
+        (("GELU", "gelu", _BLUE, "-"), ("ReLU", "relu", _ORANGE, "--"), ("ELU", "elu", _GREEN, "-.")),
     ),
     (
         "P, figure 8: other distributions",

@@ -182,8 +182,8 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
     """
     try:
         found = parsed(regular(path).read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            found.pop("digest", None)  # of older versions
+        if isinstance(found, dict) and found.pop("digest", None) is not None and found.keys() == {"content"}:
+            found = found["content"]  # older versions wrote a list beside its digest, as in the archives
         return checked(found, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
