@@ -1,7 +1,6 @@
-"""Random augmentation of training images: crops, horizontal flips and Gaussian noise.
+"""Random crops, flips and noise of batches of training images: ``(B, C, H, W)``, or ``(R, B, …)`` of a stack.
 
-Augmentations run on batches on the device of the images: ``(B, C, H, W)`` for one run, ``(R, B, C, H, W)`` for
-a stack of R runs. Their random numbers depend only on the run seed, the epoch and the index of the sample.
+Their random numbers depend only on the run seed, the epoch and the index of the sample.
 """
 
 from __future__ import annotations

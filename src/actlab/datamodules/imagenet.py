@@ -147,10 +147,7 @@ class ImageNetDataModule(TensorDataModule):
         return made_once("mean", content, self.cache_dir, _make)["mean"]
 
     def load(self, device: torch.device) -> None:
-        """Create the three datasets, which decode their images on access.
-
-        The mean image is read from the cache, or computed from the training images.
-        """
+        """Create the three datasets, which decode their images on access."""
         mean, train, val = self._mean(), self.pictures["train"], self.pictures["validation"]
         if not 0 < (n := self.val_images) < len(val):
             raise ActlabError(

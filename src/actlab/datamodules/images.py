@@ -1,7 +1,4 @@
-"""The datamodule of labelled images of one size: decoded once, preprocessed once, augmented in training.
-
-Shapes: ``B`` batch, ``N`` samples, ``C H W`` of an image.
-"""
+"""The datamodule of labelled images of one size: decoded once, preprocessed once, augmented in training."""
 
 from __future__ import annotations
 

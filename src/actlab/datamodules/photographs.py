@@ -1,7 +1,4 @@
-"""A dataset that decodes photographs of any size to equal squares on access, and windows of these squares.
-
-Shapes: ``B`` batch, ``C`` = 3 channels, ``S`` side of the squares, ``H W`` window.
-"""
+"""A dataset that decodes photographs to squares of side S on access, and windows of these squares."""
 
 from __future__ import annotations
 

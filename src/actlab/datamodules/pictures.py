@@ -1,7 +1,4 @@
-"""Decode encoded pictures, and read the labels beside them, from tables of `datasets`.
-
-Shapes: ``N`` samples, ``C H W`` of an image.
-"""
+"""Decode encoded pictures, and read the labels beside them, from tables of `datasets`."""
 
 from __future__ import annotations
 

@@ -6,10 +6,7 @@ A step is a name from `STEPS`, or a mapping with the name and the step's setting
     preprocessing: [unit, mean]                         # GELU §3.5, CIFAR-100
     preprocessing: [gcn, {name: zca, eps: 0.1}]         # ELU §4.2, as Goodfellow et al. (2013)
 
-The statistics of the steps are computed from the training images and cached. The steps run on the device of the
-datamodule, on one block of images at a time.
-
-Shapes: ``N`` samples, ``C H W`` of an image, ``D = C·H·W``.
+Their statistics of the training images are cached. Shapes: ``N`` images, ``D = C·H·W``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The datamodule of Twitter part-of-speech tagging (GELU §3.3), with fixed word features.
-
-Shapes: ``B`` batch, ``N`` tokens, ``D`` features of a word, ``K`` tags.
-"""
+"""The datamodule of Twitter part-of-speech tagging (GELU §3.3), with fixed word features."""
 
 from __future__ import annotations
 
@@ -54,24 +51,13 @@ class Corpus(NamedTuple):
     features: WordFeatures
 
 
-def corpus_of(folder: Path, vectors: Path | None, test: str) -> Corpus:
-    """Return the three splits and the features of their words, from ``vectors`` or else the clusters.
-
-    Unchanged files are read once per process.
-    """
-    if not folder.is_dir():
-        raise ActlabError(f"dataset {str(folder)!r} is not a folder; {REMEDY}")
-    files = *(part_of(folder, name) for name in (TRAIN, DEV, test)), vectors or part_of(folder, CLUSTERS)
-    states = ((s.st_ino, s.st_size, s.st_mtime_ns) for s in (path.stat() for path in files if path.exists()))
-    return _read(files, read_clusters if vectors is None else read_vectors, tuple(states))
-
-
 @lru_cache(maxsize=2)
 def _read(
     files: tuple[Path, ...],
     read_words: Callable[[Path, Set[str]], WordFeatures],
     states: tuple[tuple[int, ...], ...],
 ) -> Corpus:
+    """Read the tweets of three files and the features of their words, once per process and state."""
     train, val, test = map(read_tweets, files[:3])
     needed = {normalize(token) for tweet in [*train, *val, *test] for token in tweet.tokens}
     return Corpus(train, val, test, read_words(files[3], needed))
@@ -142,8 +128,13 @@ class TwitterPOSDataModule(TensorDataModule):
     @cached_property
     def corpus(self) -> Corpus:
         """The tweets and the features of their words; read on first use."""
-        vectors = None if self.vectors is None else at_home(self.vectors)
-        return corpus_of(at_home(self.dataset), vectors, self.test_set)
+        if not (folder := at_home(self.dataset)).is_dir():
+            raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
+        tweets = [part_of(folder, name) for name in (TRAIN, DEV, self.test_set)]
+        words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
+        found = [path.stat() for path in (*tweets, words) if path.exists()]
+        states = tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found)
+        return _read((*tweets, words), read_clusters if self.vectors is None else read_vectors, states)
 
     @property
     def num_classes(self) -> int:

@@ -1,7 +1,4 @@
-"""Features of words, from Brown clusters or from word vectors; only the needed words are kept in memory.
-
-Shapes: ``V`` words, ``D`` features.
-"""
+"""Features of words, from Brown clusters or from word vectors; only the needed words are kept in memory."""
 
 from __future__ import annotations
 

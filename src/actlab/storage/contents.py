@@ -1,8 +1,4 @@
-"""Digests of the files, folders and user-defined modules that a config names.
-
-A digest covers every byte of each file. For a folder of more than `MOST_FILES` files it covers only file names
-and sizes.
-"""
+"""Digests of every byte of the files, folders and user-defined modules that a config names."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from typing import Any
 from actlab.storage.digests import digests_of
 from actlab.storage.files import at_home, regular, resolved
 
-MOST_FILES = 100_000  # in a folder; the files of a larger folder are not read
+MOST_FILES = 100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files
 _BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder
 _OURS = ("actlab", "pytorch_lightning", "lightning", "lightning_fabric", "torch", "torchmetrics", "datasets")
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed distributions
@@ -78,17 +74,14 @@ def _path_digest(path: Path) -> str | None:
             return None
         if path.is_file():
             return _files_digest([path])
-        return _folder_digest(path) if path.is_dir() else None
+        if not path.is_dir():
+            return None
+        files = [file for file in _walk(path) if file.is_file()]
+        if len(files) <= MOST_FILES:
+            return _files_digest(files, path)
+        return _BY_NAMES + _lines_digest(f"{file.relative_to(path)} {file.stat().st_size}" for file in files)
     except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
-
-
-def _folder_digest(folder: Path) -> str:
-    """Return the digest of all files below a folder, including linked files."""
-    files = [file for file in _walk(folder) if file.is_file()]
-    if len(files) <= MOST_FILES:
-        return _files_digest(files, folder)
-    return _BY_NAMES + _lines_digest(f"{file.relative_to(folder)} {file.stat().st_size}" for file in files)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -111,21 +104,14 @@ def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Pat
         for name in _imported_names(regular(waiting.pop()).read_bytes()) if waiting else ():
             if name not in names:
                 names.add(name)
-                own = [file for file in _module_files(name) if not _is_installed(file)]
-                fresh = {file.resolve(): file for file in (*_module_files_in(folder, name), *own)}
+                beside = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py"))) if folder else ()
+                own = [file for file in beside if file.is_file()]
+                own += [file for file in _module_files(name) if not _is_installed(file)]
+                fresh = {file.resolve(): file for file in own}
                 found += (new := [file for place, file in fresh.items() if place not in seen])
                 waiting += new
                 seen |= fresh.keys()
     return found
-
-
-def _module_files_in(folder: Path | None, name: str) -> list[Path]:
-    """Return the Python files of the module or package ``name`` in a folder."""
-    if folder is None:
-        return []
-    package = folder / name
-    inside = sorted(package.rglob("*.py")) if package.is_dir() else ()
-    return [file for file in (folder / f"{name}.py", *inside) if file.is_file()]
 
 
 def _is_installed(file: Path) -> bool:

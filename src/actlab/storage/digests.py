@@ -1,7 +1,4 @@
-"""SHA-256 digests of files, cached in an SQLite database in the cache folder.
-
-The cache key is the path with size, times and inode, so large files are read only once.
-"""
+"""SHA-256 digests of files, cached in an SQLite database in the cache folder, so large files are read once."""
 
 from __future__ import annotations
 

@@ -69,19 +69,11 @@ def written(values: Any, **options: Any) -> str:
 
 
 def read_word(word: str, is_text: Callable[[], bool]) -> Any:
-    """Return the value of a word of the command line for one key.
+    """Return the value of a word of the command line, after ``KEY=`` or ``--KEY``.
 
-    Args:
-        word: the word after ``KEY=`` or ``--KEY``.
-        is_text: whether the key takes text; called for a word that YAML does not read as text. Such a key
-            takes the word as it stands: ``1.10`` is ``"1.10"``. Only null stays null.
-
-    Returns:
-        Null, a boolean, a number, a list or a mapping as YAML reads it; any other word unchanged, without its
-        quotes if it has any.
-
-    Raises:
-        ActlabError: for a word that is not YAML, unless it is text.
+    Null, a boolean, a number, a list or a mapping are read as YAML; any other word stays, without its quotes if
+    it has any. A key that takes text (``is_text``, called where it matters) takes ``1.10`` as ``"1.10"``; only
+    null stays null.
 
     >>> read_word("1.10", lambda: True), read_word("1.10", lambda: False), read_word("a #b", lambda: False)
     ('1.10', 1.1, 'a #b')

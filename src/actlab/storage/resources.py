@@ -1,7 +1,4 @@
-"""Paths of the files that ship with actlab: configs, samples, published values.
-
-A checkout has them in ``configs/`` and ``data/`` at its root; a wheel has them inside the package.
-"""
+"""Paths of the files that ship with actlab: configs, samples, published values."""
 
 from pathlib import Path
 

@@ -1,8 +1,4 @@
-"""Time series of a run's metrics over epochs, read from parquet files, and their summaries.
-
-Most table columns need only the summaries, which ``result.json`` of a finished run stores. Figures, and columns
-that name an epoch, need the series.
-"""
+"""Time series of a run's metrics over epochs, in parquet files, and their summaries, in ``result.json``."""
 
 from __future__ import annotations
 

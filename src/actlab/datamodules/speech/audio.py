@@ -1,8 +1,6 @@
-"""Import torchaudio even if its native extension does not fit the installed torch.
+"""Import torchaudio even if its native extension, linked against one version of CUDA, does not fit torch.
 
-The wheel of torchaudio 2.11 on the registry is linked against CUDA libraries. With a torch without CUDA, or for
-another CUDA version, ``import torchaudio`` fails while loading its native extension. The functions used here,
-for features and their differences, need only Python and torch, so the import then skips the extension.
+The functions used here, for features and their differences, need only Python and torch.
 """
 
 from __future__ import annotations

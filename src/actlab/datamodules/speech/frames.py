@@ -1,10 +1,7 @@
 """Datasets of speech frames with their neighbours, with one frame or one sentence as a sample.
 
-Every frame is stored once. The window around a frame is an index into the stored frames, so a batch is a single
-gather. Windows repeat the first and last frame of a sentence at its edges.
-
-Shapes: ``T`` frames of all sentences, ``D`` features, ``W`` frames of a window, ``N`` sentences, ``F`` target
-frames of a batch, ``B`` batch, ``R`` runs of a stack.
+Every frame is stored once, and a batch is one gather. Shapes: ``T`` frames of ``N`` sentences, ``D`` features,
+``W`` frames of a window, ``F`` target frames of a batch.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ class Frames:
         self.counts = stops - self.starts
 
     def windows(self, rows: Tensor) -> Tensor:
-        """Return the windows around frames, given by their indices: ``(*)`` → ``(*, W, D)``."""
+        """Return the windows around frames ``(*)`` → ``(*, W, D)``; the edges of sentences are repeated."""
         near = rows.unsqueeze(-1) + self.around
         near = near.clamp(self.first[rows].unsqueeze(-1), self.last[rows].unsqueeze(-1))
         return self.values.index_select(0, near.flatten()).view(*near.shape, -1)

@@ -1,7 +1,4 @@
-"""Read a corpus into tensors of frames, cached after the first read.
-
-Shapes: ``T`` frames of all sentences of a part, ``N`` sentences.
-"""
+"""Read a corpus into tensors of frames, cached after the first read."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def _digest_of(corpus: Corpus) -> str:
 
 
 def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a corpus with sentences in every part, from the cache if it is up to date.
-
-    For each part these are ``{part}_frames (T, 26)`` float32, ``_targets (T,)`` and ``_lengths (N,)`` int64.
-    """
+    """Return ``{part}_frames (T, 26)``, ``_targets (T,)`` and the ``_lengths (N,)`` of sentences."""
     content = _digest_of(corpus)
 
     def _make() -> dict[str, Tensor]:

@@ -80,11 +80,7 @@ def _declared_samples(path: Path, packed: bytes) -> int | None:
 
 
 def read_phones(path: Path, samples: int) -> list[Phone]:
-    """Return the phones of a ``.phn`` file, from lines ``begin end label`` in audio samples, end excluded.
-
-    The last phone may end up to half a window after the S ``samples`` of the recording, where no frame has its
-    centre.
-    """
+    """Return the phones of a ``.phn`` file, from lines ``begin end label`` in audio samples, end excluded."""
     try:
         text = contents(path).decode("ascii")
     except UnicodeDecodeError as error:
@@ -108,7 +104,7 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
                 f"{where}: the phone from {begin} to {end} goes back in time (the previous phone ends at "
                 f"{before}); {REMEDY}"
             )
-        if end > samples + WINDOW // 2:
+        if end > samples + WINDOW // 2:  # up to there, no frame has its centre
             raise ActlabError(
                 f"{where}: the phone ends at {end}, beyond the recording's {samples} audio samples; {REMEDY}, "
                 "together with the recording"
