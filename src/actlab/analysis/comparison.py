@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
@@ -92,19 +92,10 @@ class TableRow:
     cost: Mapping[str, Any] | None  # the entry of ``cost.json`` for the group
 
 
-_ROWS: WeakKeyDictionary[Results, list[TableRow]] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=4)  # each part of a report needs them
 def rows(results: Results) -> list[TableRow]:
-    """Return the table of a study, computed once: one row per group, in the order of the study's file."""
-    if results not in _ROWS:
-        check_reference(results)
-        _ROWS[results] = _corrected(results)
-    return _ROWS[results]
-
-
-def _corrected(results: Results) -> list[TableRow]:
-    """Return the rows with p-values corrected over all planned comparisons, and for earlier looks."""
+    """Return the table of a study: one row per group, in the order of the study's file."""
+    check_reference(results)
     plain = [_row(results, group) for group in results.groups]
     corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
     margins = [cell.p_equivalent for row in plain for cell in row.cells if cell.planned and cell.column.margin]

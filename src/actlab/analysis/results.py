@@ -304,7 +304,6 @@ def load(study: Study, root: Path) -> Results:
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
-    """Raise an ActlabError if runs were trained on different revisions of a hub dataset."""
     first: dict[str, tuple[str, str]] = {}
     for result in results:
         for dataset, revision in result.get("revisions", {}).items():

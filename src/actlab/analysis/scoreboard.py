@@ -239,7 +239,6 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
 
 
 def _own(compare: str, records: Sequence[Record], texts: Mapping[str, str]) -> frozenset[str]:
-    """Return the labels of the activations that a table marks as the user's."""
     values = ((record, row["point"].get(compare)) for record in records for row in record.table["rows"])
     own = (value for record, value in values if in_full(plain_unit(value)) in record.table.get("own", ()))
     return frozenset(texts[value_key(value)] for value in own)
@@ -293,7 +292,6 @@ def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]
 
 
 def _references(record: Record, compare: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the labels of what to compare with, the preferred one first: GELU, then the study's reference."""
     values = [plain_unit(row["point"][compare]) for row in record.table["rows"] if compare in row["point"]]
     wanted = (*GELU, record.table.get("reference", ""))
     return [texts[value_key(v)] for name in wanted for v in values if same(v, named(name, values))]

@@ -281,12 +281,10 @@ def drawn(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
 
 
 def _random_subset_sums(d: Array, seed: int) -> Array:
-    """Return the sum of the flipped differences for each random pattern."""
     turned = drawn(d.size, seed)
     return np.concatenate([turned[i : i + _BATCH] @ d for i in range(0, _DRAWS, _BATCH)])
 
 
 @lru_cache(maxsize=1)
 def _random_subset_sizes(n: int, seed: int) -> Array:
-    """Return the number of flipped differences for each random pattern."""
     return _random_subset_sums(np.ones(n), seed)

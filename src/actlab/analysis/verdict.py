@@ -107,7 +107,6 @@ def lines(results: Results) -> list[str]:
 
 
 def _lacking(results: Results, verdicts: list[Verdict]) -> str:
-    """Return how many pairs there are and how many a verdict needs."""
     needed = pairs_needed(comparison.strictness(results), LEVEL)
     pairs = sorted({one.pairs for one in verdicts})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
@@ -123,7 +122,6 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
 
 
 def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
-    """Yield the cells that get a verdict, with their rows."""
     for row in comparison.rows(results):
         for cell in row.cells:
             if cell.planned and cell.column.tests:
@@ -155,7 +153,6 @@ def _cost(results: Results, row: TableRow) -> str:
 
 
 def _sentence(results: Results, cell: Cell, verdict: Outcome, strictness: int) -> str:
-    """Return a verdict in words, without the activation's name."""
     column, paired, reference = cell.column, cell.paired, comparison.reference_text(results)
     what, pairs = _quantity(column), plural(paired.pairs, "pair")
     if verdict == "too few pairs":

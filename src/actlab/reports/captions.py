@@ -40,7 +40,6 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
 
 
 def _spread(results: Results, lines: Sequence[Line]) -> str:
-    """Return how many runs a line summarises, and what is shaded."""
     counts = sorted({line.ours.n for line in lines})
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     kinds = {"interval": INTERVAL, "range": "their range"}
@@ -51,7 +50,6 @@ def _spread(results: Results, lines: Sequence[Line]) -> str:
 
 
 def _chosen(panels: Sequence[Panel]) -> list[str]:
-    """Return the selected values of each label, ``relu: lr 0.001``."""
     labels = dict.fromkeys(label for panel in panels for label in panel.chosen)
     by_panel = {x: [(p.title, p.chosen[x]) for p in panels if x in p.chosen] for x in labels}
     return [f"{label}: {' and '.join(_with_titles(words))}" for label, words in by_panel.items()]

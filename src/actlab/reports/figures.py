@@ -57,7 +57,6 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
 
 
 def _per_row(plot: Plot, paper: style.Paper | None) -> int:
-    """Return how many panels fit side by side."""
     if paper and paper.columns == 1:
         return 1 if len(plot.panels) <= _STACKED else 2
     return _PER_ROW
@@ -145,7 +144,6 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
 
 
 def _styles(plot: Plot) -> list[list[Any]]:
-    """Return a legend handle per line style if there are several styles."""
     looks = {"held out": _HELD_OUT, "training": _TRAINING, "published": _AS_PUBLISHED}
     handles = [Line2D([], [], color=style.INK, label=kind, **looks[kind]) for kind in plot.kinds]
     return [handles] if len(handles) > 1 else []

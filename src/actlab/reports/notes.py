@@ -47,14 +47,12 @@ def remarks(results: Results) -> list[str]:
 
 
 def _surrogates(results: Results) -> str:
-    """Return which activations were trained with a declared surrogate gradient."""
     found = {name for name, result in results.results.items() if result.get("surrogate_gradient")}
     names = dict.fromkeys(results.text("model.activation", r.unit) for r in results.runs if r.id in found)
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
 
 
 def _cost(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return what was timed and where, how far the ratios varied, and whether the machine was busy."""
     if results.results and not results.costed:
         return (
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "

@@ -68,7 +68,6 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_names(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> None:
-    """Raise an ActlabError for a grid key, metric, condition or published curve that does not exist."""
     study, where = results.study, f"In figure {panel['name']!r} of {results.study.name}."
     for key in (panel["lines"], *panel.get("where", {}), *panel.get("fixed", {})):
         if key not in study.keys:
@@ -95,7 +94,6 @@ def metrics_of(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str |
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
-    """Return the table column of a metric of a panel, which determines where runs are read."""
     given = {key: panel[key] for key in ("at", "condition") if key in panel}
     return column({"metric": metric, **given}, results.study)
 
@@ -131,7 +129,6 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
 
 
 def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurves) -> Iterator[Line]:
-    """Yield the lines of a panel, in the order of the study's grid."""
     for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
         for metric, curve in metrics_of(results, panel).items():

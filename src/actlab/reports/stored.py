@@ -80,6 +80,5 @@ def _lines(
 
 
 def _invisible(name: str, metric: str, x: Any, published: PublishedCurve | None) -> Line:
-    """Return a line without values of ours, at the positions of a published curve."""
     nothing = np.full(len(x), np.nan)
     return Line(name, metric, Curve(x, Band(nothing, nothing, nothing, "range", 0.0), 0), published)

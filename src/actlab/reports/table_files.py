@@ -67,7 +67,6 @@ def to_latex(results: Results) -> str:
 
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
-    """Return how to read the table of a metric, and from how many runs it is."""
     reference, names = comparison.reference_text(results), [name.partition("\n")[0] for name in head]
     said = [
         f"{results.study.title}: {title}.",

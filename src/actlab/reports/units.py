@@ -167,7 +167,6 @@ def _unit_panel(axes: Axes, name: str) -> None:
 
 
 def _evaluate(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return value and derivative in evaluation mode."""
     x = x.clone().requires_grad_()
     y: Tensor = create(spec).to(x.dtype).eval()(x)
     (derivative,) = torch.autograd.grad(y.sum(), x)

@@ -223,7 +223,6 @@ def default_entity() -> str:
 
 
 def _in_netrc() -> bool:
-    """Return whether the netrc file contains a login for W&B."""
     path = at_home(os.environ.get("NETRC", "~/.netrc"))
     host = os.environ.get("WANDB_BASE_URL", _HOST).partition("//")[2].partition("/")[0] or _HOST
     try:

@@ -66,49 +66,27 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
 
 
 def _parts(study: Study) -> dict[str, list[Any]]:
-    """Return the panels by title."""
-    named = {"Curves": curves(study), "Final and best values": bars(study), "Settings": settings(study)}
-    return {**named, "Runs": [wr.RunComparer(diff_only=True)]}
-
-
-def curves(study: Study) -> list[Any]:
-    """Return a panel per metric over epochs: one line per setting, the median over seeds with their range."""
-    return [
-        wr.LinePlot(
-            title=metric,
-            x="epoch",
-            y=[metric],
-            groupby=SETTING,
-            groupby_aggfunc="median",
-            groupby_rangefunc="minmax",
-            smoothing_factor=0,
-            max_runs_to_show=100,
-        )
+    """Return the panels by title; curves and bars are medians over the seeds of a setting, with their range."""
+    over_seeds = {"groupby": SETTING, "groupby_aggfunc": "median", "groupby_rangefunc": "minmax"}
+    curves = [
+        wr.LinePlot(title=metric, x="epoch", y=[metric], smoothing_factor=0, max_runs_to_show=100, **over_seeds)
         for metric in metrics_of(study)
     ]
-
-
-def bars(study: Study) -> list[Any]:
-    """Return, per metric, panels of its last and its best value by setting."""
-    return [
-        wr.BarPlot(
-            title=f"{kind} {metric}",
-            metrics=[wr.SummaryMetric(f"{kind}/{metric}")],
-            groupby=SETTING,
-            groupby_aggfunc="median",
-            groupby_rangefunc="minmax",
-        )
+    bars = [
+        wr.BarPlot(title=f"{kind} {metric}", metrics=[wr.SummaryMetric(f"{kind}/{metric}")], **over_seeds)
         for metric in metrics_of(study)
         for kind in ("last", "best")
     ]
-
-
-def settings(study: Study) -> list[Any]:
-    """Return parallel coordinates from the settings of runs to the best value of the selection metric."""
+    best = f"best/{study.select.metric}"
     keys = [key for key in _SETTINGS if key in {"activation", "seed", *map(short, study.keys)}]
-    columns = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in keys]
-    aim = wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(f"best/{study.select.metric}"))
-    return [wr.ParallelCoordinatesPlot(title=f"best {study.select.metric}", columns=[*columns, aim])]
+    axes = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in keys]
+    axes.append(wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(best)))
+    return {
+        "Curves": curves,
+        "Final and best values": bars,
+        "Settings": [wr.ParallelCoordinatesPlot(title=best.replace("/", " ", 1), columns=axes)],
+        "Runs": [wr.RunComparer(diff_only=True)],
+    }
 
 
 def description(study: Study, entity: str, project: str) -> str:

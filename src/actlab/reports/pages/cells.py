@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from actlab.analysis import comparison
-from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.comparison import Cell
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
 from actlab.reports import style, tables
@@ -23,6 +23,7 @@ def table(results: Results) -> dict[str, Any]:
     own = [study.has_own(row.point) for row in rows]
     colours = style.colours(compared, {name for name, mine in zip(compared, own, strict=True) if mine})
     columns = [[row.cells[i] for row in rows] for i in range(len(results.columns))]
+    trained = [[*tables.trained(results, row).values()] for row in rows]
     return {
         "points": [names[key] for key in rows[0].point],
         "tuned": [names[key] for key in study.select.tune],
@@ -33,7 +34,9 @@ def table(results: Results) -> dict[str, Any]:
         "columns": [_head(cells) for cells in columns],
         "rows": [
             {
-                **_trained(results, row),
+                "chosen": [text or tables.NONE for text in chosen],
+                "settings": tried,
+                "runs": runs,
                 "labels": [results.text(key, value) for key, value in row.point.items()],
                 "own": mine,
                 "colour": colours[whose],
@@ -41,18 +44,12 @@ def table(results: Results) -> dict[str, Any]:
                 "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
                 "cost": [*tables.cost(row.cost, base).values()],
             }
-            for row, whose, mine in zip(rows, compared, own, strict=True)
+            for row, whose, mine, (*chosen, tried, runs) in zip(rows, compared, own, trained, strict=True)
         ],
     }
 
 
-def _trained(results: Results, row: TableRow) -> dict[str, Any]:
-    *chosen, tried, runs = tables.trained(results, row).values()
-    return {"chosen": [text or tables.NONE for text in chosen], "settings": tried, "runs": runs}
-
-
 def _head(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return a column's name, and which parts any row has."""
     return {
         "name": cells[0].column.name,
         "sd": any(cell.mean_and_sd for cell in cells),

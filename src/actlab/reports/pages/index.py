@@ -62,7 +62,6 @@ def _study(record: Record, ranked: bool) -> dict[str, Any]:
 
 
 def _href(record: Record) -> str | None:
-    """Return the link from the index to a study's page; None if it has none."""
     found = (record.folder / page.NAME).exists()
     return f"{quote(record.folder.name)}/{page.NAME}" if found else None
 

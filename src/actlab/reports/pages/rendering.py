@@ -15,23 +15,18 @@ from actlab.storage.files import write_atomically
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
+    loader = PackageLoader("actlab.reports.pages")
     found = Environment(
-        loader=PackageLoader("actlab.reports.pages"),
+        loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals["source"] = _source
+    # One of our scripts or style sheets, unescaped.
+    found.globals["source"] = lambda name: Markup(loader.get_source(found, name)[0])
     found.filters["spans"] = spans
     return found
-
-
-def _source(name: str) -> Markup:
-    """Return one of our scripts or style sheets unescaped."""
-    environment = _environment()
-    assert environment.loader is not None
-    return Markup(environment.loader.get_source(environment, name)[0])
 
 
 def write(template: str, path: Path, **values: Any) -> Path:

@@ -31,9 +31,8 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
     The last of the stages that have opened is shown; the first shows how settings were selected.
     """
     first, last = stages[0], stages[-1]
-    ended = {
-        name: result for stage in stages for name, result in stage.results.items()
-    }  # stages may share runs
+    # Stages may share runs.
+    ended = {name: result for stage in stages for name, result in stage.results.items()}
     return rendering.write(
         "study.html",
         folder / NAME,
@@ -58,12 +57,10 @@ def write(stages: Sequence[Results], folder: Path) -> Path:
 
 
 def _link(path: Path, folder: Path) -> str:
-    """Return a path as a link from a page in a folder."""
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield every run that has ended, with its folder and status."""
     for group in results.groups:
         chosen = results.chosen(group)
         for setting in group.settings:
