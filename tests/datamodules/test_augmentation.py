@@ -1,4 +1,4 @@
-"""A training transform that draws: the same batches alone, in a stack, on two devices and after a resume."""
+"""Training transforms that draw: the same images alone, in a stack, on two devices and after a resume."""
 
 from typing import Any
 
@@ -7,35 +7,29 @@ import pytest
 import torch
 from torch import Tensor
 
+from actlab.datamodules.augmentation import Augmentation, BothWays, cropped
 from actlab.datamodules.base import Batch, SeededBatches, TensorDataModule, TensorDataset
+from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 
-SIZE, BATCH, WIDTH, CROP = 40, 8, 6, 4
-SIGNALS = torch.arange(SIZE * WIDTH, dtype=torch.float32).view(SIZE, WIDTH)
+SIZE, BATCH, SHAPE, PADDING = 40, 8, (3, 5, 6), 2
+IMAGES = torch.arange(1, SIZE * 90 + 1, dtype=torch.float32).view(SIZE, *SHAPE)
+LABELS = torch.arange(SIZE)
+ALL = Augmentation(crop=PADDING, flip=True, noise=0.1)
+
+Kind = type[TensorDataset] | type[BothWays]
+each_kind = pytest.mark.parametrize("kind", [TensorDataset, BothWays])
 
 
-def augmented(batch: Batch, position: Position) -> Batch:
-    """Signals ``(…, W)`` flipped half of the time, a window of them, and noise on it; numbers stay."""
-    signals, numbers = batch
-    flip = uniform_at(position, "flip") < 0.5
-    signals = torch.where(flip.unsqueeze(-1), signals.flip(-1), signals)
-    first = integers_at(position, "crop", WIDTH - CROP + 1)
-    signals = signals.gather(-1, first.unsqueeze(-1) + torch.arange(CROP, device=first.device))
-    return signals + 0.1 * normal_at(position, "noise", (CROP,)), numbers
+class Images(TensorDataModule):
+    """The images with all augmentations in training; the labels number them."""
 
-
-def window(batch: Batch, position: Position) -> Batch:
-    signals, numbers = batch
-    return signals[..., 1 : 1 + CROP], numbers
-
-
-class Signals(TensorDataModule):
-    num_classes, input_shape = SIZE, (CROP,)
+    num_classes, input_shape = SIZE, SHAPE
+    kind: Kind = TensorDataset
 
     def load(self, device: torch.device) -> None:
-        tensors = SIGNALS.to(device), torch.arange(SIZE, device=device)
-        self.train = TensorDataset(*tensors, transform=augmented)
-        self.val = self.test = TensorDataset(*tensors, transform=window)
+        self.train = self.kind(IMAGES, LABELS, transform=ALL)
+        self.val = self.test = TensorDataset(IMAGES, LABELS, transform=Augmentation())
 
 
 class Device:
@@ -51,10 +45,10 @@ class Device:
         self.global_rank = rank
 
 
-def epoch_of(seed: Any, epoch: int, rank: int | None = None) -> list[Batch]:
+def epoch_of(seed: Any, epoch: int, rank: int | None = None, kind: Kind = TensorDataset) -> list[Batch]:
     """The training batches of an epoch that a fresh datamodule gives, as after a resume."""
-    data = Signals(BATCH, 15, 0)
-    data.seed = seed
+    data = Images(BATCH, 15, 0)
+    data.seed, data.kind = seed, kind
     if rank is not None:
         data.trainer = Device(rank)  # type: ignore[assignment]
     loader: Any = data.train_dataloader()
@@ -63,15 +57,21 @@ def epoch_of(seed: Any, epoch: int, rank: int | None = None) -> list[Batch]:
     return list(loader)
 
 
-def by_hand(seed: int, epoch: int, number: int) -> Tensor:
-    """One sample, with numpy around what it draws on its own."""
-    position = Position((seed,), epoch, torch.tensor([number]))
-    signal = SIGNALS[number].numpy()
+def at(seed: int, epoch: int = 0, index: Tensor = LABELS) -> Position:
+    return Position((seed,), epoch, index)
+
+
+def by_hand(seed: int, epoch: int, number: int) -> np.ndarray:
+    """One image, changed by numpy with what it draws on its own."""
+    position = at(seed, epoch, torch.tensor([number]))
+    c, h, w = SHAPE
+    padded = np.zeros((c, h + 2 * PADDING, w + 2 * PADDING), np.float32)
+    padded[:, PADDING:-PADDING, PADDING:-PADDING] = IMAGES[number]
+    row, column = integers_at(position, "crop", 2 * PADDING + 1, (2,))[0].tolist()
+    window = padded[:, row : row + h, column : column + w]
     if uniform_at(position, "flip").item() < 0.5:
-        signal = signal[::-1]
-    first = int(integers_at(position, "crop", WIDTH - CROP + 1))
-    noise = 0.1 * normal_at(position, "noise", (CROP,))[0]
-    return torch.from_numpy(signal[first : first + CROP].copy()) + noise
+        window = window[..., ::-1]
+    return window + np.float32(0.1) * normal_at(position, "noise", SHAPE)[0].numpy()
 
 
 def assert_same(first: list[Batch], second: list[Batch]) -> None:
@@ -79,43 +79,65 @@ def assert_same(first: list[Batch], second: list[Batch]) -> None:
         assert all(map(torch.equal, one, other))
 
 
-def test_each_sample_is_changed_as_its_position_says() -> None:
-    for signals, numbers in epoch_of(5, 2):
-        for signal, number in zip(signals, numbers.tolist(), strict=True):
-            assert torch.equal(signal, by_hand(5, 2, number))
+@pytest.mark.parametrize(("seed", "epoch"), [(3, 0), (3, 2), (8, 0)])
+def test_each_image_is_changed_as_its_position_says(seed: int, epoch: int) -> None:
+    for images, labels in epoch_of(seed, epoch):
+        expected = [by_hand(seed, epoch, number) for number in labels.tolist()]
+        assert np.allclose(images.numpy(), expected, rtol=0, atol=1e-3)
 
 
-def test_no_sample_is_the_same_in_another_epoch_or_under_another_seed() -> None:
+def test_every_window_and_both_sides_are_seen_about_equally_often() -> None:
+    count = 5000
+    images = torch.zeros(count, 1, 4, 4)
+    images[:, :, 1, 2] = 1
+    index = torch.arange(count)
+    windows = cropped(images, at(0, 0, index), 1)
+    places = windows.flatten(1).nonzero()
+    seen = torch.bincount(places[:, 1], minlength=16).view(4, 4)[:3, 1:]
+    assert seen.sum() == count
+    assert (seen - count / 9).abs().max() < 4 * (count * 8 / 81) ** 0.5
+    turned = Augmentation(flip=True)((images, index), at(0, 0, index))[0][:, 0, 1, 1].sum()
+    assert abs(turned - count / 2) < 4 * (count / 4) ** 0.5
+
+
+def test_noise_has_its_deviation_and_no_two_values_share_it() -> None:
+    images, _ = Augmentation(noise=0.15)((torch.zeros(400, 3, 8, 8), LABELS), at(1, 0, torch.arange(400)))
+    assert images.std().item() == pytest.approx(0.15, rel=0.01)
+    assert images.mean().abs().item() < 4 * 0.15 / images.numel() ** 0.5
+    assert np.abs(np.corrcoef(images.flatten(1).T.numpy())[~np.eye(192, dtype=bool)]).max() < 0.3
+
+
+def test_no_image_is_the_same_in_another_epoch_or_under_another_seed() -> None:
     def in_order(seed: int, epoch: int) -> np.ndarray:
-        signals, numbers = (torch.cat(parts) for parts in zip(*epoch_of(seed, epoch), strict=True))
-        return signals[numbers.argsort()].numpy()
+        images, labels = (torch.cat(parts) for parts in zip(*epoch_of(seed, epoch), strict=True))
+        return images[labels.argsort()].flatten(1).numpy()
 
     assert not np.isclose(in_order(5, 0), in_order(5, 1)).all(-1).any()
     assert not np.isclose(in_order(5, 0), in_order(6, 0)).all(-1).any()
 
 
+@each_kind
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_member_of_a_stack_gets_the_batches_it_has_alone(epoch: int) -> None:
+def test_member_of_a_stack_gets_the_batches_it_has_alone(kind: Kind, epoch: int) -> None:
     seeds = [5, 11, 5]
-    stacked = epoch_of(seeds, epoch)
-    assert stacked[0][0].shape == (3, BATCH, CROP)
+    stacked = epoch_of(seeds, epoch, kind=kind)
+    assert stacked[0][0].shape == (3, BATCH, *SHAPE)
     for member, seed in enumerate(seeds):
-        assert_same([(x[member], y[member]) for x, y in stacked], epoch_of(seed, epoch))
+        assert_same([(x[member], y[member]) for x, y in stacked], epoch_of(seed, epoch, kind=kind))
 
 
 @pytest.mark.parametrize("seed", [5, [5, 11]])
 def test_two_devices_hold_the_halves_of_each_batch(seed: Any) -> None:
     halves = zip(epoch_of(seed, 1, rank=0), epoch_of(seed, 1, rank=1), strict=True)
     joined: list[Batch] = [
-        (torch.cat((x, other_x), dim=-2), torch.cat((y, other_y), dim=-1))
+        (torch.cat((x, other_x), dim=-4), torch.cat((y, other_y), dim=-1))
         for (x, y), (other_x, other_y) in halves
     ]
     assert_same(joined, epoch_of(seed, 1))
 
 
 def test_resumed_epoch_is_the_one_that_a_whole_run_has() -> None:
-    data = Signals(BATCH, 15, 5)
-    loader = data.train_dataloader()
+    loader = Images(BATCH, 15, 5).train_dataloader()
     torch.manual_seed(1234)
     for epoch in range(3):
         loader.batch_sampler.set_epoch(epoch)  # as Lightning does
@@ -125,21 +147,63 @@ def test_resumed_epoch_is_the_one_that_a_whole_run_has() -> None:
 
 
 def test_evaluation_is_untouched() -> None:
-    data = Signals(BATCH, 15, 5)
+    data = Images(BATCH, 15, 5)
     data.seed = [5, 11]
     for loader in (data.val_dataloader(), data.test_dataloader(), data.predict_dataloader()):
-        signals, numbers = (torch.cat(parts) for parts in zip(*loader, strict=True))
-        assert torch.equal(signals, SIGNALS[:, 1 : 1 + CROP])
-        assert torch.equal(numbers, torch.arange(SIZE))
+        images, labels = (torch.cat(parts) for parts in zip(*loader, strict=True))
+        assert torch.equal(images, IMAGES)
+        assert torch.equal(labels, LABELS)
 
 
 def test_evaluation_draws_the_same_for_every_seed_and_size_of_batches() -> None:
     def noisy(seed: Any, size: int) -> Tensor:
-        data = Signals(BATCH, size, 0)
+        data = Images(BATCH, size, 0)
         data.seed = seed
         data.setup("test")
-        data.test = TensorDataset(SIGNALS, torch.arange(SIZE), transform=augmented)
-        return torch.cat([signals for signals, _ in data.test_dataloader()])
+        data.test = TensorDataset(IMAGES, LABELS, transform=ALL)
+        return torch.cat([images for images, _ in data.test_dataloader()])
 
     assert torch.equal(noisy(5, 15), noisy([1, 2, 3], 15))
     assert torch.equal(noisy(5, 15), noisy(5, 40))
+
+
+def test_an_epoch_of_both_ways_shows_each_image_as_it_is_and_mirrored() -> None:
+    data = BothWays(IMAGES, LABELS, Augmentation())
+    assert len(data) == 2 * SIZE
+    batches = [data.__getitems__(position) for position in SeededBatches(len(data), 8, 0)]
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    for number in range(SIZE):
+        found = {tuple(image.flatten().tolist()) for image in images[labels == number]}
+        assert found == {tuple(x.flatten().tolist()) for x in (IMAGES[number], IMAGES[number].flip(-1))}
+
+
+def test_the_two_ways_of_an_image_draw_numbers_of_their_own() -> None:
+    data = BothWays(IMAGES, LABELS, Augmentation(noise=1))
+    first, second = (data.__getitems__(at(0, 0, torch.tensor([n])))[0] for n in (3, 3 + SIZE))
+    assert not torch.isclose(first - IMAGES[3], second - IMAGES[3].flip(-1)).any()
+
+
+def test_data_are_left_as_they_are() -> None:
+    before = IMAGES.clone()
+    ALL((IMAGES, LABELS), at(0))
+    BothWays(IMAGES, LABELS, ALL).__getitems__(at(0, 0, torch.arange(2 * SIZE)))
+    assert torch.equal(IMAGES, before)
+
+
+NUMBERS = [("crop", -1), ("crop", 1.5), ("crop", "four"), *(("noise", x) for x in (-0.1, float("nan"), "x"))]
+
+
+@pytest.mark.parametrize(("name", "value"), [*NUMBERS, ("noise", float("inf"))])
+def test_impossible_settings_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ActlabError, match=f"{name} {value!r}"):
+        Augmentation(**{name: value})
+
+
+@each_kind
+def test_all_is_done_on_the_device_of_the_images(kind: Kind) -> None:
+    meta = torch.device("meta")  # refuses tensors of another device, as an accelerator does
+    data = kind(IMAGES.to(meta), LABELS.to(meta), transform=ALL)
+    for seeds, index in (((1,), torch.arange(4)), ((1, 2), torch.arange(8).view(2, 4))):
+        images, labels = data.__getitems__(Position(seeds, 0, index))
+        assert (images.device, labels.device) == (meta, meta)
+        assert images.shape == (*index.shape, *SHAPE)
