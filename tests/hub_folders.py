@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from PIL import Image
+from torch import Tensor
 
 HubFolder = Callable[..., Path]
 SIZES = {"train": 30, "test": 12, "validation": 12}
@@ -38,6 +40,18 @@ def png_of_16_bits(side: int) -> bytes:
 def pixels_of(split: str, *shape: int) -> np.ndarray:
     """The random pixels of a split, uint8 (N, H, W[, C])."""
     return np.random.default_rng(SIZES[split]).integers(0, 256, (SIZES[split], *shape), dtype=np.uint8)
+
+
+def floats(split: str, *shape: int) -> Tensor:
+    """The pixels of a split, float32 (N, C, H, W) in [0, 1]."""
+    pixels = torch.from_numpy(pixels_of(split, *shape).astype(np.float32) / np.float32(255))
+    return pixels.permute(0, 3, 1, 2) if len(shape) == 3 else pixels[:, None]
+
+
+def collected(loader: Any) -> tuple[Tensor, Tensor]:
+    """All images and labels of a loader, also those of a stack."""
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images, dim=-4), torch.cat(labels, dim=-1)
 
 
 def labels_of(split: str, classes: int = 10) -> list[int]:

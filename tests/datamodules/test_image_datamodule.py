@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from actlab.datamodules import CIFARDataModule, ImageDataModule
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of
+from hub_folders import SIZES, HubFolder, collected, floats, labels_of
 
 Build = Callable[..., ImageDataModule]
 
@@ -36,20 +35,11 @@ def module(folder: Path) -> Build:
     return build
 
 
-def collected(loader: Any) -> tuple[Tensor, Tensor]:
-    images, labels = zip(*loader, strict=True)
-    return torch.cat(images), torch.cat(labels)
-
-
-def floats(split: str) -> Tensor:
-    return torch.from_numpy(pixels_of(split, 24, 24, 3).transpose(0, 3, 1, 2).astype(np.float32)) / 255
-
-
 def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module: Build) -> None:
     data = module()
     assert (data.num_classes, data.input_shape) == (10, (3, 24, 24))
     images, labels = collected(data.val_dataloader())
-    assert torch.equal(images, floats("validation"))
+    assert torch.equal(images, floats("validation", 24, 24, 3))
     assert labels.tolist() == labels_of("validation")
     assert sorted(collected(data.train_dataloader())[1].tolist()) == sorted(labels_of("train"))
     assert data.test_dataloader() == []
@@ -58,7 +48,7 @@ def test_a_validation_split_of_its_own_leaves_all_of_train_to_training(module: B
 
 def test_without_a_validation_split_the_first_images_of_train_are_taken(module: Build) -> None:
     data = module(val_split=None, validation=6)
-    assert torch.equal(collected(data.val_dataloader())[0], floats("train")[:6])
+    assert torch.equal(collected(data.val_dataloader())[0], floats("train", 24, 24, 3)[:6])
     assert data.train is not None
     assert len(data.train) == SIZES["train"] - 6
 
@@ -67,7 +57,7 @@ def test_splits_and_columns_may_have_any_name(module: Build, hub_folder: HubFold
     renamed = hub_folder("renamed", splits=("train", "test"), shape=(24, 24, 3), columns=("picture", "sign"))
     names = {"train_split": "test", "val_split": "train", "image": "picture", "label": "sign"}
     data = module(renamed, **names)
-    assert torch.equal(collected(data.val_dataloader())[0], floats("train"))
+    assert torch.equal(collected(data.val_dataloader())[0], floats("train", 24, 24, 3))
     data.setup("fit")
     assert [int(sample[1]) for sample in data.train] == labels_of("test")
 

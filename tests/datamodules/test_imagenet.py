@@ -25,7 +25,7 @@ from actlab.networks import PyramidNet
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from actlab.tasks import ClassificationTask
-from hub_folders import HubFolder
+from hub_folders import HubFolder, collected
 
 SIZE, CROP, BATCH = 12, 8, 4
 CLASSES, TRAIN, VAL = ("ant", "bee", "cow"), 6, 3  # pictures a class
@@ -70,11 +70,6 @@ def module(tree: Path, tmp_path: Path) -> Build:
         return ImageNetDataModule(**settings)
 
     return build
-
-
-def collected(loader: Any) -> tuple[Tensor, Tensor]:
-    images, labels = zip(*loader, strict=True)
-    return torch.cat(images), torch.cat(labels)
 
 
 def test_the_mean_of_each_pixel_is_subtracted_and_the_centre_is_cut(module: Build, tree: Path) -> None:

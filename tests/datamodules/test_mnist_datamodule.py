@@ -4,42 +4,43 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from actlab.datamodules import MNISTDataModule
+from actlab.datamodules import CIFARDataModule, MNISTDataModule
 from actlab.datamodules import images as image_module
 from actlab.datamodules.base import TensorDataset
-from actlab.errors import ActlabError
-from hub_folders import SIZES, HubFolder, labels_of, pixels_of
+from hub_folders import SIZES, HubFolder, collected, floats, labels_of
+from text_files import refusal
+
+AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "noise": 0.15}
+# What both are: MNIST greyscale, CIFAR in colour.
+KINDS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "mnist": (MNISTDataModule, (8, 8)),
+    "cifar": (CIFARDataModule, (32, 32, 3)),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def module(folder: Path, **options: Any) -> MNISTDataModule:
+def module(folder: Path, kind: str = "mnist", **options: Any) -> Any:
     options = {"validation": 6, "batch_size": 5, "eval_batch_size": 4} | options
-    return MNISTDataModule(str(folder), cache_dir=str(folder.parent / "cache"), **options)
+    return KINDS[kind][0](dataset=str(folder), cache_dir=str(folder.parent / "cache"), **options)
 
 
-def collected(loader: Any) -> tuple[Tensor, Tensor]:
-    images, labels = zip(*loader, strict=True)
-    return torch.cat(images, dim=-4), torch.cat(labels, dim=-1)
-
-
-def floats(split: str) -> Tensor:
-    return torch.from_numpy(pixels_of(split, 8, 8)[:, None].astype(np.float32) / np.float32(255))
-
-
-def test_validation_is_the_first_images_in_file_order(hub_folder: HubFolder) -> None:
-    data = module(hub_folder())
+@each_kind
+def test_validation_is_the_first_images_in_file_order(hub_folder: HubFolder, kind: str) -> None:
+    shape = KINDS[kind][1]
+    data = module(hub_folder(shape=shape), kind)
     images, labels = collected(data.val_dataloader())
-    assert torch.equal(images, floats("train")[:6])
+    assert torch.equal(images, floats("train", *shape)[:6])
     assert labels.tolist() == labels_of("train")[:6]
     images, labels = collected(data.test_dataloader())
-    assert torch.equal(images, floats("test"))
-    assert labels.tolist() == labels_of("test")
+    assert torch.equal(images, floats("test", *shape))
+    assert (labels.tolist(), labels.dtype) == (labels_of("test"), torch.int64)
     assert torch.equal(collected(data.predict_dataloader())[0], images)
+    assert (data.num_classes, data.input_shape) == (10, images.shape[1:])
 
 
 def test_training_uses_the_rest_and_drops_the_partial_batch(hub_folder: HubFolder) -> None:
@@ -47,7 +48,7 @@ def test_training_uses_the_rest_and_drops_the_partial_batch(hub_folder: HubFolde
     images, labels = collected(data.train_dataloader())
     assert images.shape == (21, 1, 8, 8)
     assert labels.dtype == torch.int64
-    rest = {tuple(image.flatten().tolist()) for image in floats("train")[6:]}
+    rest = {tuple(image.flatten().tolist()) for image in floats("train", 8, 8)[6:]}
     seen = {tuple(image.flatten().tolist()) for image in images}
     assert len(seen) == 21
     assert seen < rest
@@ -59,31 +60,29 @@ def test_training_on_all_keeps_the_validation_part(hub_folder: HubFolder) -> Non
     assert collected(data.val_dataloader())[1].tolist() == labels_of("train")[:6]
 
 
-def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
-    def change(files: list[Any], labels: list[Any]) -> None:
-        labels.sort()
+def sort_labels(files: list[Any], labels: list[Any]) -> None:
+    labels.sort()  # three images of each class: 0 0 0 1 1 1 2 …
 
-    folder = hub_folder(change=change)  # three images of each class: 0 0 0 1 1 1 2 …
-    with pytest.raises(ActlabError) as caught:
-        module(folder).train_dataloader()
-    assert f"data.validation 6: class 0 is among the first 6 training images of {folder}" in str(caught.value)
-    assert "validation set: 2; the files seem sorted by class: shuffle the dataset" in str(caught.value)
+
+def test_files_sorted_by_class_are_refused(hub_folder: HubFolder) -> None:
+    folder = hub_folder(change=sort_labels)
+    message = refusal(module(folder).train_dataloader)
+    assert f"data.validation 6: class 0 is among the first 6 training images of {folder}" in message
+    assert "validation set: 2; the files seem sorted by class: shuffle the dataset" in message
     assert len(module(folder, validation=2).train_dataloader()) == 28 // 5
     assert len(module(folder, train_on_all=True).train_dataloader()) == 30 // 5
+    colour = hub_folder("colour", shape=(32, 32, 3), change=sort_labels)
+    before_anything_is_fitted = module(colour, "cifar", preprocessing=["zca"]).prepare_data
+    assert "class 0 is among the first 6 training images" in refusal(before_anything_is_fitted)
 
 
 def test_validation_of_one_class_is_refused(hub_folder: HubFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where some of that class are left to be trained on."""
     monkeypatch.setattr(image_module, "SORTED", 2)
-
-    def change(files: list[Any], labels: list[Any]) -> None:
-        labels.sort()
-
-    folder = hub_folder(change=change)
-    with pytest.raises(
-        ActlabError, match=r"data\.validation 2: the first 2 training images .* all of class 0;"
-    ):
-        module(folder, validation=2).train_dataloader()
+    data = module(hub_folder(change=sort_labels), validation=2)
+    message = refusal(data.train_dataloader)
+    assert "data.validation 2: the first 2 training images" in message
+    assert "all of class 0;" in message
 
 
 def test_a_test_class_that_is_not_trained_on_is_no_mistake(hub_folder: HubFolder) -> None:
@@ -103,13 +102,21 @@ def test_pixels_stay_bytes_in_memory_and_become_floats_in_the_batch(hub_folder: 
     assert data.train.tensors[0].dtype == torch.uint8
 
 
-def test_stacked_batches_are_those_of_each_seed_alone(hub_folder: HubFolder) -> None:
-    data = module(hub_folder())
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("mnist", {}), *(("cifar", AUGMENTED | {"flip": flip}) for flip in ("random", "both"))],
+    ids=["mnist", "random", "both"],
+)
+def test_stacked_batches_are_those_of_each_seed_alone(
+    hub_folder: HubFolder, kind: str, options: dict[str, Any]
+) -> None:
+    folder = hub_folder(shape=KINDS[kind][1])
+    data = module(folder, kind, **options)
     data.seed = [5, 11]
-    assert next(iter(data.train_dataloader()))[0].shape == (2, 5, 1, 8, 8)
     for member, seed in enumerate((5, 11)):
-        alone = list(module(Path(data.dataset), seed=seed).train_dataloader())
+        alone = module(folder, kind, **options, seed=seed).train_dataloader()
         for (x, y), (x_member, y_member) in zip(alone, data.train_dataloader(), strict=True):
+            assert x_member.shape == (2, 5, *data.input_shape)
             assert torch.equal(x, x_member[member])
             assert torch.equal(y, y_member[member])
 
@@ -136,6 +143,7 @@ def test_sample_is_the_first_digits_of_mnist() -> None:
     assert data.train.tensors[0].float().mean().item() / 255 == pytest.approx(0.1307, abs=0.002)
 
 
+@each_kind
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -146,9 +154,11 @@ def test_sample_is_the_first_digits_of_mnist() -> None:
         ({"eval_batch_size": -1}, "eval_batch_size -1"),
     ],
 )
-def test_impossible_sizes_are_refused(hub_folder: HubFolder, options: dict[str, int], words: str) -> None:
-    with pytest.raises(ActlabError, match=words):
-        module(hub_folder(), **options).train_dataloader()
+def test_impossible_sizes_are_refused(
+    hub_folder: HubFolder, kind: str, options: dict[str, int], words: str
+) -> None:
+    folder = hub_folder(shape=KINDS[kind][1])
+    assert words in refusal(lambda: module(folder, kind, **options).train_dataloader())
 
 
 class Perceptron(pl.LightningModule):

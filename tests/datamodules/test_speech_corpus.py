@@ -6,8 +6,8 @@ import pytest
 
 from actlab.datamodules.speech.corpus import CORE, PARTS, WHOLE, find, gaps
 from actlab.datamodules.speech.reading import check
-from actlab.errors import ActlabError
 from corpora import write_corpus, write_nltk_layout
+from text_files import refusal
 
 # Of each dialect region: readme.doc, table 1, and testset.doc, table 2, of the corpus.
 SPEAKERS = {"train": (38, 76, 76, 68, 70, 35, 77, 22), "test": (11, 26, 26, 32, 28, 11, 23, 11)}
@@ -16,13 +16,6 @@ COUNTS = {"train": 128, "val": 8, "test": 8}
 
 def counts(corpus):
     return {part: len(corpus.part(part)) for part in PARTS}
-
-
-def refusal(function, *arguments):
-    with pytest.raises(ActlabError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.fixture

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from actlab.datamodules.speech.recordings import read_phones, read_recording
 from actlab.errors import ActlabError
 from corpora import tone
+from text_files import refusal
 
 AUDIO = tone()
-
-
-def refusal(function, *arguments):
-    with pytest.raises(ActlabError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.fixture
