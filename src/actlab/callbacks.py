@@ -175,9 +175,6 @@ class UnitStatistics(Callback):
         batch_size: number of samples per forward pass.
         memory: MiB of activations held at the same time; where they do not fit, the samples pass through the
             network several times.
-
-    Raises:
-        ActlabError: for numbers below 1.
     """
 
     stackable = True
@@ -222,16 +219,12 @@ class UnitStatistics(Callback):
                     yield placed(batch)
 
             self.latest = unit_statistics(pl_module, batches, number, self.memory * 2**20)
+        several = trainer.world_size > 1  # all devices have the same numbers
         for name, values in self.latest.values.items():
-            median = one_a_run(values.median(-1).values, pl_module)
-            several = trainer.world_size > 1  # all devices have the same numbers
+            medians = values.median(-1).values  # (R,)
+            median = medians if getattr(pl_module, "stacked", False) else medians[0]
             pl_module.log(f"units/median_of_{name}s", median, sync_dist=several)
             pl_module.log(f"units/distance_of_{name}s", median.abs(), sync_dist=several)
-
-
-def one_a_run(values: Tensor, module: pl.LightningModule) -> Tensor:
-    """Return values ``(R,)`` as a module logs them: unchanged for a stack, a scalar for a single task."""
-    return values if getattr(module, "stacked", False) else values[0]
 
 
 def unit_statistics(

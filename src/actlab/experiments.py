@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence, Sized
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -78,9 +79,13 @@ class ActlabCLI(LightningCLI):
     def link_shapes(self, parser: LightningArgumentParser) -> None:
         """Add a link from the data to the model for each shape that is not given."""
         for name in sections.linked_shapes(self.given):
-            parser.link_arguments(
-                "data", f"model.init_args.{name}", compute_fn=_Shape(self, name), apply_on="instantiate"
-            )
+            shape = partial(self.shape, name)  # spawned processes unpickle it
+            shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
+            parser.link_arguments("data", f"model.init_args.{name}", compute_fn=shape, apply_on="instantiate")
+
+    def shape(self, name: str, data: pl.LightningDataModule) -> Any:
+        """Return a shape of the data for the model; see `shape_for`."""
+        return shape_for(self.model_type, self.arguments, name, data)
 
     @property
     def model_type(self) -> type:
@@ -106,16 +111,13 @@ class ActlabCLI(LightningCLI):
             if sections.gives(self.given, name):
                 check_shape(name, self.arguments.get(name), self.datamodule)
         check_callbacks(self.model, self.trainer)
-        config = records.with_digests(records.record(self.config, self._linked_shapes()), self.digests)
+        linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
+        shapes = {name: self.shape(name, self.datamodule) for name in linked}
+        config = records.with_digests(records.record(self.config, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
         if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
             writer.config = config
-
-    def _linked_shapes(self) -> dict[str, Any]:
-        """Return the shapes that the model got from the data."""
-        linked = [name for name in sections.linked_shapes(self.given) if name in self.arguments]
-        return {name: shape_for(self.model_type, self.arguments, name, self.datamodule) for name in linked}
 
     def instantiate_classes(self) -> None:
         """Build data, task and Trainer."""
@@ -146,18 +148,6 @@ class ActlabCLI(LightningCLI):
             own.append(CompleteCheckpoint())
         trainer.callbacks[:0] = own  # type: ignore[attr-defined]
         return trainer
-
-
-class _Shape:
-    """Read a shape of the data for the model of a run; see `shape_for`. Spawned processes unpickle it."""
-
-    def __init__(self, cli: ActlabCLI, name: str) -> None:
-        self.cli, self.name = cli, name
-        self.__name__ = name  # what --help shows
-
-    def __call__(self, data: pl.LightningDataModule) -> Any:
-        """Return the shape."""
-        return shape_for(self.cli.model_type, self.cli.arguments, self.name, data)
 
 
 class ConfigCLI(ActlabCLI):

@@ -1,7 +1,4 @@
-"""The autoencoder of the GELU paper.
-
-Shapes: ``B`` batch, ``D`` pixels.
-"""
+"""The autoencoder of the GELU paper. Shapes: ``B`` batch, ``D`` pixels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The nine-layer convolutional network for CIFAR-10.
-
-Shapes: ``B`` batch, ``C`` channels, ``K`` classes.
-"""
+"""The nine-layer network for CIFAR-10. Shapes: ``B`` batch, ``C`` channels, ``K`` classes."""
 
 from __future__ import annotations
 

@@ -16,9 +16,6 @@ class Dropout(nn.Module):
     Args:
         p: drop probability in [0, 1), or a tensor ``(R, 1)`` with one probability per run.
         setting: name of the schedule that scales ``p``.
-
-    Raises:
-        ActlabError: for another ``p``, also after scaling.
     """
 
     def __init__(self, p: float | Tensor, setting: str = "dropout") -> None:

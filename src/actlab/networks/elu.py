@@ -1,7 +1,4 @@
-"""The convolutional networks of the ELU paper for CIFAR: stacks of convolutions, each followed by a pool.
-
-Shapes: ``B`` batch, ``C`` channels, ``K`` classes.
-"""
+"""The ELU paper's networks for CIFAR. Shapes: ``B`` batch, ``C`` channels, ``K`` classes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Fully connected networks.
+"""Fully connected networks. Shapes: ``B`` batch, ``D`` features, ``K`` classes.
 
-A network is built by ``network(act, num_classes, input_shape, …)``. It calls ``act``, a factory of
-activations, at every site and never receives a name. An activation and then dropout follow every hidden layer.
-``dropout`` is always the drop probability; the papers state the keep probability.
-
-Shapes: ``B`` batch, ``D`` features, ``K`` classes.
+A network is built by ``network(act, num_classes, input_shape, …)``. It calls ``act``, a factory of activations,
+at every site and never receives a name. ``dropout`` is always the drop probability; the papers state the keep
+probability.
 """
 
 from __future__ import annotations

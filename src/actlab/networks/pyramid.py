@@ -1,7 +1,4 @@
-"""The ELU paper's network for ImageNet, with spatial pyramid pooling.
-
-Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes.
-"""
+"""The ELU paper's network for ImageNet. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
 
 from __future__ import annotations
 

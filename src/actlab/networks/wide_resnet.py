@@ -1,7 +1,4 @@
-"""The wide residual network for CIFAR-100, with the blocks that the GELU paper compares.
-
-Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes.
-"""
+"""The GELU paper's network for CIFAR-100. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
 
 from __future__ import annotations
 

@@ -23,13 +23,10 @@ class AdamEpsilonInRoot(Optimizer):
 
     Args:
         params: parameters, or parameter groups with their own settings.
-        lr: step size.
+        lr: step size, at least 0.
         betas: β₁ and β₂, each in [0, 1).
         eps: ε, above 0.
-        weight_decay: λ of the penalty ½λΣw²; the gradient of the penalty is added to g.
-
-    Raises:
-        ActlabError: a setting is outside its range.
+        weight_decay: λ ≥ 0 of the penalty ½λΣw²; the gradient of the penalty is added to g.
     """
 
     def __init__(

@@ -20,12 +20,9 @@ class L2:
     """The penalty λ·½Σw² or λ·Σw², applied as weight decay by the optimiser.
 
     Args:
-        strength: λ.
+        strength: λ, at least 0.
         half: whether the penalty includes the ½; without the ½ the optimiser's ``weight_decay`` is 2λ.
         of: the kinds of penalised parameters; see `kinds`.
-
-    Raises:
-        ActlabError: the strength is negative or a kind is unknown.
     """
 
     def __init__(self, strength: float, half: bool = True, of: Sequence[str] = ("weights",)) -> None:

@@ -18,18 +18,12 @@ SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
 class Scheduler:
-    """Applies schedules to the settings of an optimiser and the dropout of a network.
+    """Applies schedules to the settings of a fresh optimiser and the dropout of a network.
 
-    Args:
-        optimizer: a fresh optimiser; its groups hold the initial settings.
-        members: the schedules by setting, for one run or each of the R runs of a stack.
-        owners: index of the run of each optimiser group; runs with equal schedules may share a group.
-        dropouts: layers `actlab.networks.Dropout` of the network.
-        states: states of plateau schedules by ``"{member} {setting}"``, updated in place; the checkpoints store
-            them.
-
-    Raises:
-        ActlabError: a setting cannot be scheduled, is missing in the optimiser or network, or is 0.
+    ``members`` are the schedules by setting of one run or each of the R runs of a stack; ``owners`` the run of
+    each optimiser group, where runs with equal schedules may share a group; ``dropouts`` layers
+    `actlab.networks.Dropout`; ``states`` those of plateau schedules by ``"{member} {setting}"``, updated in
+    place, for checkpoints.
     """
 
     def __init__(
@@ -76,17 +70,13 @@ class Scheduler:
         for setting in OF_DROPOUT:
             layers = [layer for layer in self.dropouts if layer.setting == setting]
             if layers and any(setting in schedules for schedules in self.members):
-                scale = self._dropout_scale(setting, epoch, update)
+                factors = [
+                    self.factor(r, setting, epoch, update) if setting in schedules else 1.0
+                    for r, schedules in enumerate(self.members)
+                ]
+                apart = torch.tensor(factors, dtype=torch.float64).view(-1, 1)
                 for layer in layers:
-                    layer.set_scale(scale)
-
-    def _dropout_scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
-        """Return one factor for all runs, or one factor per run, ``(R, 1)``."""
-        factors = [
-            self.factor(r, setting, epoch, update) if setting in schedules else 1.0
-            for r, schedules in enumerate(self.members)
-        ]
-        return factors[0] if len(set(factors)) == 1 else torch.tensor(factors, dtype=torch.float64).view(-1, 1)
+                    layer.set_scale(factors[0] if len(set(factors)) == 1 else apart)
 
     def observe(self, metrics: Mapping[str, Tensor]) -> None:
         """Update plateau schedules from metrics by name: one number, or one number per run, ``(R,)``."""

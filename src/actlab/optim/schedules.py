@@ -41,13 +41,10 @@ class Linear(Schedule):
     """1 until ``start``, then linear to ``final`` at ``end``, then constant.
 
     Args:
-        start: first epoch or update of the line, from 0.
+        start: first epoch or update of the line, at least 0.
         end: last epoch or update of the line, above ``start``.
         final: the final factor.
         by: ``epoch`` or ``update``.
-
-    Raises:
-        ActlabError: ``start`` is negative or not below ``end``.
     """
 
     def __init__(self, start: int, end: int, final: float = 0.0, by: By = "epoch") -> None:
@@ -68,12 +65,9 @@ class Cosine(Schedule):
     """Half a cosine from 1 to ``final`` at ``length``: final + (1 − final)·½(1 + cos(π·at/length)).
 
     Args:
-        length: number of epochs or updates; afterwards the factor is ``final``.
+        length: number of epochs or updates, at least 1; afterwards the factor is ``final``.
         final: the final factor.
         by: ``epoch`` or ``update``.
-
-    Raises:
-        ActlabError: ``length`` is below 1.
     """
 
     def __init__(self, length: int, final: float = 0.0, by: By = "update") -> None:
@@ -93,9 +87,6 @@ class Steps(Schedule):
     Args:
         factors: epoch or update, increasing from at least 0 → factor from that epoch or update on.
         by: ``epoch`` or ``update``.
-
-    Raises:
-        ActlabError: ``factors`` is empty, or its keys are negative or do not increase.
     """
 
     def __init__(self, factors: dict[int, float], by: By = "epoch") -> None:
@@ -123,9 +114,6 @@ class Plateau(Schedule):
         threshold: relative improvement that counts as an improvement.
         least: lower bound of the factor.
         mode: ``min`` if smaller values are better, ``max`` if larger values are better.
-
-    Raises:
-        ActlabError: ``shrink`` is outside (0, 1).
     """
 
     def __init__(

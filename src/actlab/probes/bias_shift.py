@@ -29,17 +29,11 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 
 class Layer(NamedTuple):
-    """Inputs and gradients of a linear layer for some samples, in float64; δ_c = ∂ log p_c / ∂ net input.
+    """Inputs and gradients of a linear layer for some samples, in float64; δ_c = ∂ log p_c / ∂ net input."""
 
-    Args:
-        a: incoming activations ``(B, I)``.
-        weight: E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, ``(B, U)``.
-        observed: δ of the data's label, ``(B, U)``.
-    """
-
-    a: Tensor
-    weight: Tensor
-    observed: Tensor
+    a: Tensor  # incoming activations, (B, I)
+    weight: Tensor  # E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, (B, U)
+    observed: Tensor  # δ of the data's label, (B, U)
 
 
 class BiasShift:
@@ -66,9 +60,6 @@ class BiasShift:
     Args:
         samples: number of training samples, the first in file order, at least 2; all by default.
         layers: numbers of the hidden layers, at least 2; all by default.
-
-    Raises:
-        ActlabError: for smaller numbers.
     """
 
     version = 4  # exact sum over labels, all samples, singular units reported separately from k

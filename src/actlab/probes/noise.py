@@ -74,9 +74,6 @@ class Evaluation:
 
     Args:
         split: ``val`` or ``test``.
-
-    Raises:
-        ActlabError: for another split.
     """
 
     def __init__(self, split: str = "test") -> None:
@@ -104,9 +101,6 @@ class InputNoise:
     Args:
         strengths: the values of a, at least 0.
         split: ``val`` or ``test``.
-
-    Raises:
-        ActlabError: for a negative strength or another split.
     """
 
     def __init__(self, strengths: Sequence[float], split: str = "test") -> None:

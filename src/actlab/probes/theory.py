@@ -19,19 +19,12 @@ from torch import Tensor
 
 
 class Moments(NamedTuple):
-    """The blocks of the unit Fisher matrix of each unit (ELU eqs 3, 4), and the mean of the inputs.
+    """The blocks of the unit Fisher matrix of each unit (ELU eqs 3, 4), and the mean of the inputs."""
 
-    Args:
-        A: E(δ² a aᵀ), ``(U, I, I)``.
-        b: E(δ² a), ``(U, I)``.
-        c: E(δ²), ``(U,)``.
-        mean: E_p(a), ``(I,)``.
-    """
-
-    A: Tensor
-    b: Tensor
-    c: Tensor
-    mean: Tensor
+    A: Tensor  # E(δ² a aᵀ), (U, I, I)
+    b: Tensor  # E(δ² a), (U, I)
+    c: Tensor  # E(δ²), (U,)
+    mean: Tensor  # E_p(a), (I,)
 
     @property
     def mean_q(self) -> Tensor:

@@ -22,8 +22,11 @@ class StackedNetwork(nn.Module):
         super().__init__()
         self.size = len(members)
         self.layers = stack(members, stream)
-        for r, member in enumerate(members):
-            share(member, _state(self.layers, r))
+        for r, member in enumerate(members):  # their parameters become views, which frees their memory
+            state = _state(self.layers, r)
+            for name, parameter in member.named_parameters():
+                if name in state and state[name].shape == parameter.shape:
+                    parameter.data = state[name]
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
         """Return the outputs of all members; ``shared`` inputs have no run axis."""
@@ -36,13 +39,6 @@ class StackedNetwork(nn.Module):
         """Return a copy of the state dict of member ``r``'s network."""
         state = _state(self.layers, r).items()
         return {n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in state}
-
-
-def share(member: nn.Module, state: dict[str, Any]) -> None:
-    """Make a member's parameters views of its part of the stack, which frees their former memory."""
-    for name, parameter in member.named_parameters():
-        if name in state and state[name].shape == parameter.shape:
-            parameter.data = state[name]
 
 
 def _state(module: nn.Module, r: int) -> dict[str, Any]:

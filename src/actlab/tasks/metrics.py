@@ -1,7 +1,4 @@
-"""Metrics of torchmetrics that a task evaluates besides its quantities.
-
-Shapes: ``N`` samples, frames or tokens without padding.
-"""
+"""Metrics of torchmetrics besides a task's quantities. ``N``: samples, frames or tokens without padding."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ def restored(
     if given is not None:
         config = {"model": {"class_path": _path(kind), "init_args": given}}
     task = _rebuilt(kind, config, trust or hparams_file is not None, arguments)
-    if config is not None:
-        task.config = records.with_arguments(config, converted(arguments), task.seed)
+    task.config = records.with_arguments(config, converted(arguments), task.seed)
     if checkpoints.CONFIG in checkpoint and hparams_file is None and not arguments:
         for text in records.changed_code(config):
             warnings.warn(
