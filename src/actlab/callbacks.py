@@ -305,8 +305,5 @@ def watching(modules: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def by_unit(output: Tensor) -> Tensor:
-    """Reshape activations ``(R, B, …)`` to ``(R, S, U)``.
-
-    The units of ``(R, B, C, H, W)`` are the C channels; the units of ``(R, B, *, F)`` are the F features.
-    """
+    """Reshape activations ``(R, B, C, H, W)`` or ``(R, B, *, F)`` to ``(R, S, U)``, with a unit per C or F."""
     return (output.movedim(2, -1) if output.dim() == 5 else output).flatten(1, -2)

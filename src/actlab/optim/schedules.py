@@ -136,11 +136,9 @@ class Plateau(Schedule):
         return 1.0
 
     def observe(self, state: Sequence[float], value: float) -> list[float]:
-        """Return the state after an evaluation with result ``value``.
+        """Return the state after an evaluation; nan and +∞ (−∞ for ``max``) are no improvement.
 
-        Args:
-            state: factor, best value (negated for ``max``), evaluations since the best; empty at first.
-            value: value of the metric; nan and +∞ (−∞ for ``max``) are no improvement.
+        A state is [factor, best value (negated for ``max``), evaluations since the best]; empty at first.
         """
         sign = 1.0 if self.mode == "min" else -1.0
         factor, best, since = state or (1.0, math.inf, 0.0)

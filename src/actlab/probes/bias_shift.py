@@ -1,10 +1,5 @@
 """How much the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
 
-Use the probe in a study::
-
-    probes:
-      - {name: shift, class_path: actlab.probes.BiasShift, at: [0, 1, 5]}
-
 Shapes: ``B`` batch, ``I`` incoming units, ``U`` units of a layer, ``K`` classes.
 """
 

@@ -1,13 +1,6 @@
 """The interface of probes, and two probes: plain evaluation, and evaluation under input noise.
 
-A study file lists probes. ``actlab study run`` evaluates them after training, for runs finished earlier too::
-
-    probes:
-      - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
-
-A probe is called with a `Subject` and a datamodule and yields `Measured` values.
-
-Shapes: ``R`` runs evaluated together, ``B`` batch.
+A study file lists probes, which `actlab study run` evaluates after training. Shapes: ``R`` runs, ``B`` batch.
 """
 
 from __future__ import annotations
@@ -59,12 +52,7 @@ class Probe(Protocol):
     """An evaluation of trained networks."""
 
     def __call__(self, subject: Subject, data: Any) -> Iterable[Measured]:
-        """Evaluate the networks and yield the measured values.
-
-        Args:
-            subject: the networks.
-            data: a datamodule after ``setup``.
-        """
+        """Evaluate the networks on a datamodule after ``setup``, and yield the measured values."""
 
 
 class Evaluation:

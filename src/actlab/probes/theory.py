@@ -4,9 +4,7 @@ The unit Fisher matrix of a unit is E(δ² ã ãᵀ) with ã = (a, 1). Here a ar
 δ is the derivative of the log output probability with respect to its net input, with labels drawn from the
 model. Each unit weights samples by its own q ∝ δ² p, so moments differ between units.
 
-All functions accept a batch of units and compute in the dtype of their arguments; use float64.
-
-Shapes: ``S`` samples, ``I`` incoming units, ``U`` units.
+All functions accept a batch of units; use float64. Shapes: ``S`` samples, ``I`` incoming units, ``U`` units.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The backend of float32 matmuls on the CPU: torch's default, or oneDNN where it is as exact and faster.
 
-On AMD processors torch's default library does not use AVX-512; oneDNN does. Torch sends float32 matmuls to
-oneDNN only under a setting that also allows bfloat16, and oneDNN uses bfloat16 on processors with AMX units.
-`choose` therefore measures the error of both backends, so that precision is never lost.
+On AMD processors only oneDNN uses AVX-512. Torch sends float32 matmuls to oneDNN under a setting that also
+allows bfloat16, which oneDNN uses on processors with AMX: `choose` measures the error of both, so no precision
+is lost.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 _Method = TypeVar("_Method", bound=Callable[..., object])
 _Value = TypeVar("_Value", Tensor, "Tensor | float")
@@ -83,30 +82,6 @@ class Means:
         """Return all means by metric name, and reset them."""
         sums, self.sums = self.sums, {}
         return {name: total / weight for name, (total, weight) in sums.items()}
-
-
-class WeightedMean(Metric):
-    """Compute Σ values·weights ÷ Σ weights over devices.
-
-    torchmetrics' ``MeanMetric`` ignores weights without its check for nan, which synchronises with the device.
-    """
-
-    total: Tensor
-    weight: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
-
-    def update(self, total: Tensor | float, weight: Tensor | float) -> None:
-        """Add a sum of weighted values and the sum of their weights."""
-        self.total = self.total + total
-        self.weight = self.weight.to(self.total.dtype) + weight
-
-    def compute(self) -> Tensor:
-        """Return the mean; nan if the total weight is 0."""
-        return self.total / self.weight
 
 
 def takes_run_axis(method: _Method) -> _Method:

@@ -26,7 +26,7 @@ from actlab.random.streams import Stream
 from actlab.runtime.modules import Lending, evaluating
 from actlab.tasks import building, complete, resuming
 from actlab.tasks.metrics import as_plain, is_number, log_table
-from actlab.tasks.quantities import LEAST, Means, Quantity, WeightedMean
+from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
 
 if TYPE_CHECKING:
@@ -181,7 +181,14 @@ class Training(pl.LightningModule, ABC):
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
-        return {f"{split}/{name}": self._mean_over_devices(f"{split}/{name}") for name in names}
+        found = {}
+        for name in (f"{split}/{name}" for name in names):
+            of_device, weight = self._means.take(name)
+            total = torch.as_tensor(of_device, device=self.device)
+            sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
+            everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
+            found[name] = everywhere[0] / everywhere[1]
+        return found
 
     def _epoch_metrics(self, split: str) -> dict[str, Tensor]:
         """Return the metrics of torchmetrics that are numbers, and keep all others in ``matrices``."""
@@ -197,12 +204,6 @@ class Training(pl.LightningModule, ABC):
                 for name, (values,) in others.items():
                     log_table(logger, name, values, self.trainer.global_step)
         return {name: values if self.stacked else values[0] for name, values in numbers.items()}
-
-    def _mean_over_devices(self, name: str) -> Tensor:
-        mean = WeightedMean().to(self.device)
-        mean.update(*self._means.take(name))
-        found: Tensor = mean.compute()  # torchmetrics squeezes the result of one run to a scalar
-        return found.reshape(-1) if self.stacked else found
 
     def _log(self, split: str, collected: dict[str, Tensor]) -> None:
         if self.moving and not self.trainer.sanity_checking:
