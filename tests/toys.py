@@ -1,16 +1,61 @@
 """Small tasks and data of a user's own, for tests: sequences with padding, and an augmentation."""
 
 from functools import partial
+from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from torch import nn
 
 from actlab.datamodules.base import TensorDataModule, TensorDataset
 from actlab.networks import Dropout, initialise
 from actlab.random.positions import normal_at, uniform_at
+from actlab.stacking import StackedTask
 from actlab.tasks import Quantity, Task, takes_run_axis
 
 N, T, D, K = 48, 5, 6, 3
+OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+QUIET: dict[str, Any] = {"accelerator": "cpu", "num_sanity_val_steps": 0, **dict.fromkeys(OFF, False)}
+
+
+def fitted(task, data, folder, *callbacks, resumed=None, **options):
+    """Return the Trainer that has trained a task, by default for three epochs in float64, without output."""
+    settings = {**QUIET, "max_epochs": 3, "precision": "64-true", "default_root_dir": folder, **options}
+    trainer = pl.Trainer(**settings, callbacks=list(callbacks))
+    trainer.fit(task, datamodule=data, ckpt_path=resumed)
+    return trainer
+
+
+def trained_alone(tasks, batches):
+    """Train each task alone on its part of batches ``(R, B, *)``, and return the losses ``(R, batches)``."""
+    batches = list(batches)
+    losses = torch.zeros(len(tasks), len(batches), dtype=torch.float64)
+    for r, task in enumerate(tasks):
+        optimizer = task.train().configure_optimizers()
+        for step, (x, y) in enumerate(batches):
+            task.stream.move(0, step)
+            optimizer.zero_grad()
+            loss = task.loss((x[r], y[r]))
+            loss.backward()
+            optimizer.step()
+            losses[r, step] = loss.item()
+    return losses
+
+
+def trained_together(tasks, batches, steps=False):
+    """Train tasks as a stack, and return it with the losses ``(R, batches)``."""
+    stack = StackedTask(tasks).double().train()
+    stack.stream.steps = steps
+    optimizer, losses = stack.configure_optimizers(), []
+    for step, batch in enumerate(batches):
+        stack.stream.move(0, step)
+        loss = stack.measured(batch, shared=False)["loss"].mean(runs=True)
+        loss.sum().backward()
+        stack.on_before_optimizer_step(optimizer)
+        optimizer.step()
+        stack.optimizer_zero_grad(0, step, optimizer)
+        losses.append(loss.tolist())
+    return stack, torch.tensor(losses, dtype=torch.float64).T
 
 
 class FrameNetwork(nn.Sequential):

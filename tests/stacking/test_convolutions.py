@@ -13,6 +13,7 @@ from actlab.networks.wide_resnet import Block
 from actlab.optim import L2, AdamEpsilonInRoot
 from actlab.stacking import StackedTask, layers, stacked_form, walked
 from actlab.tasks import ClassificationTask
+from toys import trained_alone, trained_together
 
 RUNS, STEPS, SHAPE = 3, 6, (2, 12, 12)
 CONVNET = partial(ConvNet, widths=(3, 4))
@@ -47,28 +48,6 @@ def batches():
         yield x, torch.randint(4, (RUNS, 8), generator=generator)
 
 
-def alone(one, r):
-    optimizer = one.train().configure_optimizers()
-    for step, (x, y) in enumerate(batches()):
-        one.stream.move(0, step)
-        optimizer.zero_grad()
-        one.loss((x[r], y[r])).backward()
-        optimizer.step()
-    return one
-
-
-def together(members):
-    stack = StackedTask(members).double().train()
-    optimizer = stack.configure_optimizers()
-    for step, batch in enumerate(batches()):
-        stack.stream.move(0, step)
-        stack.measured(batch, shared=False)["loss"].mean(runs=True).sum().backward()
-        stack.on_before_optimizer_step(optimizer)
-        optimizer.step()
-        stack.optimizer_zero_grad(0, step, optimizer)
-    return stack
-
-
 @pytest.mark.parametrize(
     ("network", "reason"), [(CONVNET, "Conv2d"), *((wide, "WideResNet|Conv2d") for wide in WIDE.values())]
 )
@@ -95,8 +74,9 @@ def test_only_networks_that_can_be_stacked_declare_what_members_may_differ_in():
 def test_called_one_by_one_they_are_the_runs_alone(network, optimizer):
     """Weights, gains, running means and counts of batch norm, in training and in evaluation."""
     make = partial(task, network=network, optimizer=optimizer)
-    singles = [alone(make(seed), seed) for seed in range(RUNS)]
-    stack = together([make(seed) for seed in range(RUNS)])
+    singles = [make(seed) for seed in range(RUNS)]
+    trained_alone(singles, batches())
+    stack, _ = trained_together([make(seed) for seed in range(RUNS)], batches())
     x = torch.randn(5, *SHAPE, dtype=torch.float64)
     outputs = stack.eval().network(x, shared=True)
     for r, one in enumerate(singles):

@@ -10,6 +10,7 @@ from torch import nn
 from actlab.networks import Dropout, initialise
 from actlab.stacking import StackedTask, layers, stacked_form, walked
 from actlab.tasks import ClassificationTask
+from toys import trained_alone, trained_together
 
 RUNS, STEPS = 3, 25
 
@@ -106,38 +107,11 @@ def batches():
         yield x, torch.randint(4, (RUNS, 16), generator=generator)
 
 
-def alone(one, r):
-    optimizer, losses = one.configure_optimizers(), []
-    for step, (x, y) in enumerate(batches()):
-        one.stream.move(0, step)
-        optimizer.zero_grad()
-        loss = one.loss((x[r], y[r]))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def stacked(members, steps=False):
-    stack = StackedTask(members).double().train()
-    stack.stream.steps = steps
-    optimizer, losses = stack.configure_optimizers(), []
-    for step, batch in enumerate(batches()):
-        stack.stream.move(0, step)
-        loss = stack.measured(batch, shared=False)["loss"].mean(runs=True)
-        loss.sum().backward()
-        stack.on_before_optimizer_step(optimizer)
-        optimizer.step()
-        stack.optimizer_zero_grad(0, step, optimizer)
-        losses.append(loss.tolist())
-    return stack, torch.tensor(losses, dtype=torch.float64).T
-
-
 def assert_equal(make):
     """A stack trains what its members train alone, to the last weight and buffer."""
     singles = [make(seed) for seed in range(RUNS)]
-    losses = torch.tensor([alone(one, r) for r, one in enumerate(singles)], dtype=torch.float64)
-    stack, together = stacked([make(seed) for seed in range(RUNS)])
+    losses = trained_alone(singles, batches())
+    stack, together = trained_together([make(seed) for seed in range(RUNS)], batches())
     torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)
     for r, one in enumerate(singles):
         own, ours = one.network.state_dict(), stack.network.member_state(r)
@@ -265,7 +239,7 @@ def test_a_shared_dropout_draws_two_masks_in_a_training_step_as_it_does_alone():
         return one
 
     singles = [make(seed) for seed in range(RUNS)]
-    losses = torch.tensor([alone(one, r) for r, one in enumerate(singles)], dtype=torch.float64)
+    losses = trained_alone(singles, batches())
     members = [make(seed) for seed in range(RUNS)]
-    _, together = stacked(members, steps=True)
+    _, together = trained_together(members, batches(), steps=True)
     torch.testing.assert_close(together, losses, rtol=1e-9, atol=0)

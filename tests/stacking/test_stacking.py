@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from actlab.errors import ActlabError
@@ -12,6 +13,7 @@ from actlab.networks import MLP, Dropout
 from actlab.optim import AdamEpsilonInRoot, Steps
 from actlab.stacking import StackedNetwork, StackedTask, layers
 from actlab.tasks import ClassificationTask
+from toys import trained_alone, trained_together
 
 MEMBERS = [(seed, lr) for lr in (0.1, 0.01, 0.003) for seed in (0, 1)]
 SMALL = partial(MLP, hidden=(12, 9))
@@ -33,34 +35,6 @@ def batches(steps, shape=(16, 7)):
     for _ in range(steps):
         x = torch.randn(len(MEMBERS), *shape, generator=generator, dtype=torch.float64)
         yield x, torch.randint(4, (len(MEMBERS), shape[0]), generator=generator)
-
-
-def train_alone(task, r, steps):
-    optimizer = task.configure_optimizers()
-    losses = []
-    for step, (x, y) in enumerate(batches(steps)):
-        task.stream.move(0, step)
-        optimizer.zero_grad()
-        loss = task.loss((x[r], y[r]))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def train_stacked(tasks, steps):
-    stack = StackedTask(tasks).double().train()
-    optimizer = stack.configure_optimizers()
-    losses = []
-    for step, batch in enumerate(batches(steps)):
-        stack.stream.move(0, step)
-        loss = stack.measured(batch, shared=False)["loss"].mean(runs=True)
-        loss.sum().backward()
-        stack.on_before_optimizer_step(optimizer)
-        optimizer.step()
-        stack.optimizer_zero_grad(0, step, optimizer)
-        losses.append(loss.tolist())
-    return stack, torch.tensor(losses).T
 
 
 class NoisyUnit(nn.Module):
@@ -116,19 +90,12 @@ class Block(nn.Module):
     ],
 )
 def test_members_are_the_runs_alone(activation, dropout):
-    import yaml
-
     spec = yaml.safe_load(activation) if activation.startswith("{") else activation
     tasks = [member(seed, lr, spec, dropout) for seed, lr in MEMBERS]
-    alone = [train_alone(copy_of(spec, dropout, r), r, 30) for r in range(len(MEMBERS))]
-    stack, together = train_stacked(tasks, 30)
-    assert torch.allclose(together, torch.tensor(alone, dtype=together.dtype), rtol=1e-9, atol=0)
+    alone = trained_alone([member(seed, lr, spec, dropout) for seed, lr in MEMBERS], batches(30))
+    stack, together = trained_together(tasks, batches(30))
+    assert torch.allclose(together, alone, rtol=1e-9, atol=0)
     assert stack.network.member_state(2).keys() == tasks[2].network.state_dict().keys()
-
-
-def copy_of(spec, dropout, r):
-    seed, lr = MEMBERS[r]
-    return member(seed, lr, spec, dropout)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +116,9 @@ def test_each_update_is_that_of_the_optimiser_alone(optimizer, settings):
     make: Any = partial(member, activation="elu", optimizer=optimizer, **settings)
     tasks = [make(seed, lr) for seed, lr in MEMBERS]
     alone = [make(seed, lr) for seed, lr in MEMBERS]
-    losses = [train_alone(task, r, 12) for r, task in enumerate(alone)]
-    stack, together = train_stacked(tasks, 12)
-    assert torch.allclose(together, torch.tensor(losses, dtype=together.dtype), rtol=1e-10, atol=0)
+    losses = trained_alone(alone, batches(12))
+    stack, together = trained_together(tasks, batches(12))
+    assert torch.allclose(together, losses, rtol=1e-10, atol=0)
     for r, task in enumerate(alone):
         for name, value in task.network.state_dict().items():
             torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
@@ -167,9 +134,9 @@ def test_equal_settings_share_a_parameter_group():
 def test_dropout_may_differ_between_members():
     tasks = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
     alone = [member(r, 0.01, dropout=p) for r, p in enumerate((0.2, 0.2, 0.5, 0.5, 0.7, 0.7))]
-    _, together = train_stacked(tasks, 10)
-    losses = [train_alone(task, r, 10) for r, task in enumerate(alone)]
-    assert torch.allclose(together, torch.tensor(losses, dtype=together.dtype), rtol=1e-9, atol=0)
+    _, together = trained_together(tasks, batches(10))
+    losses = trained_alone(alone, batches(10))
+    assert torch.allclose(together, losses, rtol=1e-9, atol=0)
 
 
 def test_a_stack_goes_to_another_device_whole():
@@ -182,14 +149,13 @@ def test_a_stack_goes_to_another_device_whole():
 
 
 def test_a_member_that_diverges_does_not_disturb_the_others():
-    calm = [member(seed, 0.01) for seed, _ in MEMBERS]
     wild = [
         member(seed, 1e200 if r == 2 else 0.01, optimizer=torch.optim.SGD)
         for r, (seed, _) in enumerate(MEMBERS)
     ]
     calm = [member(seed, 0.01, optimizer=torch.optim.SGD) for seed, _ in MEMBERS]
-    _, with_wild = train_stacked(wild, 10)
-    _, without = train_stacked(calm, 10)
+    _, with_wild = trained_together(wild, batches(10))
+    _, without = trained_together(calm, batches(10))
     assert not with_wild[2].isfinite().all()
     others = [0, 1, 3, 4, 5]
     assert torch.equal(with_wild[others], without[others])

@@ -1,11 +1,9 @@
 """The autoencoder's task: its loss by hand, and stacks that are the runs alone."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 
 from actlab.datamodules.base import TensorDataModule, TensorDataset
@@ -14,10 +12,9 @@ from actlab.networks import Autoencoder
 from actlab.stacking import StackedTask
 from actlab.stacking.task import reason_against
 from actlab.tasks import AutoencoderTask
+from toys import fitted
 
 SHAPE = (2, 3, 4)
-OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
 
 
 class Images(TensorDataModule):
@@ -38,17 +35,8 @@ def task(r, activation="gelu_tanh"):
     return AutoencoderTask(SHAPE, activation, partial(Autoencoder, encoder=(9, 5, 2)), optimizer, seed=r)
 
 
-def fitted(one, data, tmp_path):
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=3,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        num_sanity_val_steps=0,
-        log_every_n_steps=1,
-        **QUIET,
-    )
-    trainer.fit(one, datamodule=data)
+def trained(one, data, tmp_path):
+    trainer = fitted(one, data, tmp_path, log_every_n_steps=1)
     assert trainer.global_step == 3 * (30 // 8)
     return one
 
@@ -79,10 +67,10 @@ def test_the_code_has_a_unit_and_the_output_none():
 @pytest.mark.parametrize("activation", ["gelu_tanh", "soi", "prelu"])
 def test_a_stack_is_the_runs_alone(tmp_path, activation):
     assert reason_against(task(0, activation)) is None
-    singles = [fitted(task(r, activation), Images(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(task(r, activation), Images(seed=r), tmp_path) for r in range(3)]
     data = Images()
     data.seed = [0, 1, 2]
-    stack = fitted(StackedTask([task(r, activation) for r in range(3)]), data, tmp_path)
+    stack = trained(StackedTask([task(r, activation) for r in range(3)]), data, tmp_path)
     for r, one in enumerate(singles):
         logged = {name: value.item() for name, value in one.trainer.callback_metrics.items()}
         assert logged.keys() == {"train/loss", "train/clean_loss", "val/loss"}

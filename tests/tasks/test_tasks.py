@@ -1,10 +1,12 @@
 """Tasks: weighted means and augmentations are the same alone, in a stack and on two devices."""
 
 import pickle
+import warnings
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -20,10 +22,9 @@ from actlab.tasks import ClassificationTask, Quantity, Task
 from actlab.tasks.building import check_devices
 from actlab.tasks.quantities import Means
 from actlab.tasks.randomness import is_random
-from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask
+from toys import FrameNetwork, Frames, FrameTask, PlainFrameTask, fitted
 
 EPOCHS = 3
-SILENT: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 
 
 class Weights(pl.Callback):
@@ -39,20 +40,9 @@ class Weights(pl.Callback):
             self.rows.append({n: v.clone() for n, v in trainer.callback_metrics.items() if n.startswith("val")})
 
 
-def fitted(task, data, tmp_path, **options):
+def trained(task, data, tmp_path, **options):
     watch = Weights()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=EPOCHS,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        callbacks=[watch],
-        num_sanity_val_steps=0,
-        **SILENT,
-        enable_checkpointing=False,
-        **options,
-    )
-    trainer.fit(task, datamodule=data)
+    trainer = fitted(task, data, tmp_path, watch, **options)
     watch.metrics = {name: value.clone() for name, value in trainer.callback_metrics.items()}
     return task, watch
 
@@ -63,16 +53,12 @@ def member(seed, kind=FrameTask, lr=0.1, **options):
 
 @pytest.fixture(autouse=True)
 def _as_the_command_line_does():
-    import warnings
-
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
 
 
 def test_padding_does_not_count(tmp_path):
     """The mean of a toy task over what is not padded, with numpy's own weighted mean as the oracle."""
-    import numpy as np
-
     task, data = member(0).double(), Frames()
     data.setup("fit")
     x, y, mask = next(iter(data.val_dataloader()))
@@ -85,7 +71,7 @@ def test_padding_does_not_count(tmp_path):
 
 
 def test_validation_means_go_over_all_batches_by_weight(tmp_path):
-    task, watch = fitted(member(0), Frames(), tmp_path)
+    task, watch = trained(member(0), Frames(), tmp_path)
     whole = Frames()
     whole.eval_batch_size = 48
     whole.setup("fit")
@@ -107,10 +93,10 @@ def test_a_batch_of_padding_is_harmless():
 def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
     network = partial(FrameNetwork, dropout=dropout)
     make = lambda r: member(r, kind, lr=0.1 / (r + 1), network=network)  # noqa: E731
-    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(3)]
     data = Frames()
     data.seed = [0, 1, 2]
-    stack, watch = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    stack, watch = trained(StackedTask([make(r) for r in range(3)]), data, tmp_path)
     for r, (one, alone) in enumerate(singles):
         for name, value in one.network.state_dict().items():
             torch.testing.assert_close(stack.network.member_state(r)[name], value, rtol=1e-9, atol=1e-12)
@@ -124,8 +110,8 @@ def test_padding_and_augmentation_in_a_stack(tmp_path, kind, dropout):
 @pytest.mark.slow
 def test_padding_and_augmentation_on_two_devices(tmp_path):
     make = lambda: member(3, network=partial(FrameNetwork, dropout=0.3)).double()  # noqa: E731
-    one, alone = fitted(make(), Frames(seed=3), tmp_path)
-    two, both = fitted(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
+    one, alone = trained(make(), Frames(seed=3), tmp_path)
+    two, both = trained(make(), Frames(seed=3), tmp_path, devices=2, strategy="ddp_spawn")
     assert alone.metrics.keys() == both.metrics.keys() >= {"train/loss", "val/loss", "val/error"}
     assert all(float(both.metrics[name]) == pytest.approx(float(v)) for name, v in alone.metrics.items())
     for name, value in one.network.state_dict().items():
@@ -155,7 +141,7 @@ def test_a_stack_holds_its_gradients_once(tmp_path):
     data.seed = [0, 1]
     stack = Gradients([member(0, lr=0.1), member(1, lr=0.2)])
     stack.counts = []
-    fitted(stack, data, tmp_path)
+    trained(stack, data, tmp_path)
     whole = sum(p.numel() * p.element_size() for p in stack.parameters())
     assert stack.counts == [0, whole] * (len(stack.counts) // 2)
     assert len(stack.counts) > EPOCHS
@@ -181,11 +167,11 @@ def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, schedules, l2):
         network = partial(FrameNetwork, dropout=0.2 + 0.1 * r)
         return FrameTask(r, adam, "prelu", network=network, schedules=schedules, l2=l2)
 
-    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(3)]
     data = Frames()
     data.seed = [0, 1, 2]
-    stack, watch = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
-    plain = fitted(
+    stack, watch = trained(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    plain = trained(
         FrameTask(0, make(0).optimizer, "prelu", network=partial(FrameNetwork, dropout=0.2), l2=l2),
         Frames(seed=0),
         tmp_path,
@@ -200,31 +186,10 @@ def test_schedules_in_a_stack_are_those_of_each_run(tmp_path, schedules, l2):
 
 def test_a_plateau_is_resumed_as_it_was(tmp_path):
     make = partial(member, 0, schedules={"lr": Plateau("val/loss", shrink=0.5, patience=0, threshold=0.5)})
-    straight, _ = fitted(make(), Frames(), tmp_path)
-    first = make()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(first, datamodule=Frames())
-    trainer.save_checkpoint(tmp_path / "two.ckpt")
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=EPOCHS,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    straight, _ = trained(make(), Frames(), tmp_path)
+    fitted(make(), Frames(), tmp_path, max_epochs=2).save_checkpoint(tmp_path / "two.ckpt")
     resumed = make()
-    trainer.fit(resumed, datamodule=Frames(), ckpt_path=tmp_path / "two.ckpt")
+    fitted(resumed, Frames(), tmp_path, resumed=tmp_path / "two.ckpt", num_sanity_val_steps=2)
     for name, value in straight.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value)
 
@@ -346,16 +311,8 @@ def test_a_part_that_is_kept_in_evaluation_mode_stays_in_it(tmp_path):
     """Clean losses, tests and looks at units put the network into evaluation mode and back."""
     task = member(0, network=Asleep, activation="soi").double()
     watch = [TestEveryEpoch(), UnitStatistics(samples=10)]
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        callbacks=watch,
-        **SILENT,
-    )
     with pytest.warns(UserWarning, match="eval mode"):
-        trainer.fit(task, datamodule=Frames())
+        fitted(task, Frames(), tmp_path, *watch, max_epochs=2, num_sanity_val_steps=2)
     modes = {type(layer).__name__: layer.training for layer in task.network}
     assert modes == {"Linear": True, "SOI": True, "Dropout": False}
 
@@ -381,7 +338,7 @@ def test_means_of_half_precision_do_not_stand_still(dtype):
 def test_a_plateau_of_the_clean_loss_acts_with_and_without_randomness(tmp_path, dropout):
     plateau = Plateau(metric="train/clean_loss", shrink=0.1, patience=0, threshold=0.9)
     task = member(0, network=partial(FrameNetwork, dropout=dropout), schedules={"lr": plateau}).double()
-    fitted(task, Frames(), tmp_path)
+    trained(task, Frames(), tmp_path)
     assert task.moving.optimizer.param_groups[0]["lr"] < 0.1 * 0.5
 
 

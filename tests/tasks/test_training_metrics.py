@@ -1,7 +1,6 @@
 """What is logged of training batches: further metrics and the penalised loss, alone and in stacks."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +12,9 @@ from actlab.errors import ActlabError
 from actlab.optim import L2, AdamEpsilonInRoot, Cosine, Linear, Steps
 from actlab.stacking import StackedTask
 from actlab.tasks import ClassificationTask
-from toys import FrameNetwork, Frames, FrameTask
+from toys import FrameNetwork, Frames, FrameTask, fitted
 
-STRENGTH, EPOCHS = 0.03, 2
-OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
+STRENGTH = 0.03
 SCHEDULES = {
     "none": {},
     "decay": {"weight_decay": Cosine(9)},
@@ -50,17 +47,8 @@ class Watch(pl.Callback):
         return np.average([row[column] for row in self.seen], weights=[row[2] for row in self.seen])
 
 
-def fitted(task, data, tmp_path, *callbacks):
-    pl.Trainer(
-        accelerator="cpu",
-        max_epochs=EPOCHS,
-        precision="64-true",
-        default_root_dir=tmp_path,
-        callbacks=list(callbacks),
-        num_sanity_val_steps=0,
-        log_every_n_steps=1,
-        **QUIET,
-    ).fit(task, datamodule=data)
+def trained(task, data, tmp_path, *callbacks):
+    fitted(task, data, tmp_path, *callbacks, max_epochs=2, log_every_n_steps=1)
     return task
 
 
@@ -81,7 +69,7 @@ def task(r, schedules=None, optimizer=AdamEpsilonInRoot, half=False, **options):
 def test_the_penalised_loss_and_the_training_error_by_hand(tmp_path, schedules, half):
     decay = schedules.get("weight_decay")
     watch = Watch(decay.factor if decay else lambda step: 1.0)
-    logged = fitted(task(0, schedules, half=half), Frames(), tmp_path, watch).trainer.callback_metrics
+    logged = trained(task(0, schedules, half=half), Frames(), tmp_path, watch).trainer.callback_metrics
     penalty = logged["train/penalised_loss"] - logged["train/loss"]
     assert penalty.item() == pytest.approx(watch.mean(0) * (0.5 if half else 1))
     assert logged["train/error"].item() == pytest.approx(watch.mean(1))
@@ -91,10 +79,10 @@ def test_the_penalised_loss_and_the_training_error_by_hand(tmp_path, schedules, 
 @pytest.mark.parametrize("activation", ["elu", "prelu"])
 def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation):
     make = partial(task, schedules=schedules, activation=activation)
-    singles = [fitted(make(r), Frames(seed=r), tmp_path) for r in range(3)]
+    singles = [trained(make(r), Frames(seed=r), tmp_path) for r in range(3)]
     data = Frames()
     data.seed = [0, 1, 2]
-    stack = fitted(StackedTask([make(r) for r in range(3)]), data, tmp_path)
+    stack = trained(StackedTask([make(r) for r in range(3)]), data, tmp_path)
     for r, one in enumerate(singles):
         own = {n: v.item() for n, v in one.trainer.callback_metrics.items() if n.startswith("train")}
         assert own.keys() == {f"train/{n}" for n in ("loss", "clean_loss", "penalised_loss", "error")}
@@ -106,7 +94,7 @@ def test_a_stack_logs_what_its_members_log_alone(tmp_path, schedules, activation
 
 
 def test_without_them_nothing_more_is_logged(tmp_path):
-    logged = fitted(FrameTask(0), Frames(), tmp_path).trainer.callback_metrics
+    logged = trained(FrameTask(0), Frames(), tmp_path).trainer.callback_metrics
     assert {name for name in logged if name.startswith("train")} == {"train/loss", "train/clean_loss"}
 
 
