@@ -65,21 +65,6 @@ def test_weights_are_uniform_by_glorots_rule():
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
 
 
-def test_the_memory_order_changes_speed_alone():
-    """Weights, masks, outputs and gradients are those of the usual order."""
-    x, found = torch.randn(6, 2, 12, 12, dtype=torch.float64), []
-    for channels_last in (False, True):
-        network = of_run(7, channels_last=channels_last, dropout=0.0).double()
-        maps: list[torch.Tensor] = []
-        network[3].register_forward_hook(lambda layer, inputs, y, maps=maps: maps.append(y))
-        y = network(x)
-        y.square().mean().backward()
-        assert maps[0].is_contiguous(memory_format=torch.channels_last) is channels_last
-        found.append([y, *network.parameters(), *(p.grad for p in network.parameters())])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-
-
 def test_initial_weights_are_a_function_of_seed_and_layer():
     weights = lambda network: [p for p in network.parameters() if p.dim() > 1]  # noqa: E731
     assert all(map(torch.equal, weights(of_run(3)), weights(of_run(3, dropout=0.0))))

@@ -1,11 +1,14 @@
 """Networks: the papers' shapes and parameter counts, initialisation rules, dropout."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from actlab.errors import ActlabError
-from actlab.networks import INIT_RULES, MLP, Autoencoder, Dropout, initialise
+from actlab.networks import INIT_RULES, MLP, Autoencoder, ConvNet, Dropout, PyramidNet, WideResNet, initialise
+from actlab.networks.init import weights_of_run
 
 
 def test_the_mnist_classifier_has_the_papers_parameters():
@@ -94,3 +97,28 @@ def test_dropout_keeps_the_expectation():
 def test_dropout_wants_a_drop_probability(p):
     with pytest.raises(ActlabError, match=r"\[0, 1\)"):
         Dropout(p)
+
+
+CONVOLUTIONAL = {
+    "convnet": partial(ConvNet, widths=(3, 4)),
+    "pyramid": partial(PyramidNet, stacks=((1, 3, 6), (2, 4, 3)), levels=(1, 2), dense=(8, 6)),
+    "wide": partial(WideResNet, depth=10, widen=2),
+}
+
+
+@pytest.mark.parametrize("network", CONVOLUTIONAL.values(), ids=CONVOLUTIONAL)
+def test_the_memory_order_changes_speed_alone(network):
+    """Weights, outputs and gradients are those of the usual order."""
+    x, found = torch.randn(6, 2, 20, 24, dtype=torch.float64), []
+    for channels_last in (False, True):
+        with weights_of_run(7, []):
+            made = network(nn.ELU, 5, (2, 20, 24), dropout=0.0, channels_last=channels_last).double()
+        maps: list[torch.Tensor] = []
+        convolution = [layer for layer in made.modules() if isinstance(layer, nn.Conv2d)][1]
+        convolution.register_forward_hook(lambda layer, inputs, y, maps=maps: maps.append(y))
+        y = made(x)
+        y.square().mean().backward()
+        assert maps[0].is_contiguous(memory_format=torch.channels_last) is channels_last
+        found.append([y, *made.parameters(), *(p.grad for p in made.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)

@@ -78,17 +78,6 @@ def test_weights_are_normal_by_hes_rule():
         assert not layer.bias.any()
 
 
-def test_the_memory_order_changes_speed_alone():
-    x, found = torch.randn(4, 2, 20, 24, dtype=torch.float64), []
-    for channels_last in (False, True):
-        network = of_run(7, channels_last=channels_last, dropout=0.0).double()
-        y = network(x)
-        y.square().mean().backward()
-        found.append([y, *network.parameters(), *(p.grad for p in network.parameters())])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -148,19 +148,6 @@ def test_blocks_of_one_seed_start_from_the_same_weights():
         assert all(map(torch.equal, weights(block), weights("paper")))
 
 
-def test_the_memory_order_changes_speed_alone():
-    x, found = torch.randn(4, 3, 8, 8, dtype=torch.float64), []
-    for channels_last in (False, True):
-        with weights_of_run(5, []):
-            network = WideResNet(nn.ELU, **SMALL, dropout=0.0, channels_last=channels_last).double()
-        y = network(x)
-        y.square().mean().backward()
-        found.append([y, *(p.grad for p in network.parameters())])
-        assert network.blocks(network.stem(x)).is_contiguous(memory_format=torch.channels_last) is channels_last
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"depth": 12}, r"4 \+ 6n"), ({"depth": 4}, r"4 \+ 6n"), ({"block": "papers"}, "did you mean 'paper'")],

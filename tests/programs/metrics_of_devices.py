@@ -8,8 +8,9 @@ import torch
 
 from actlab.experiments import build
 
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
+
+def write(text):
+    asked = json.loads(text)
     trainer, task, data = build(asked["config"])
     (found,) = trainer.validate(task, datamodule=data, verbose=False)
     if trainer.is_global_zero:
@@ -17,3 +18,7 @@ if __name__ == "__main__":
         matrix = torch.tensor(task.matrices["val/confusion"][0], dtype=torch.float64)
         shares = {f"share {k}": value for k, value in enumerate((matrix / matrix.sum()).flatten().tolist())}
         Path(asked["path"]).write_text(json.dumps({**kept, **shares}))
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.optim import SGD
@@ -20,6 +19,7 @@ from actlab.networks import MLP
 from actlab.optim import KINDS, L2, Cosine, Linear, Plateau, Steps
 from actlab.tasks import ClassificationTask, Task
 from actlab.tasks.training import Training
+from toys import fitted
 
 CONFIG = """\
 model:
@@ -53,17 +53,9 @@ class Deeper(ClassificationTask):
 
 
 def trained(folder: Path, task: Training) -> Path:
-    trainer = pl.Trainer(
-        max_epochs=1,
-        limit_train_batches=2,
-        limit_val_batches=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        default_root_dir=folder,
-    )
-    trainer.fit(task.train(), datamodule=MNISTDataModule(sample=True, seed=task.stream.seeds[0]))
+    data = MNISTDataModule(sample=True, seed=task.stream.seeds[0])
+    limits = {"max_epochs": 1, "limit_train_batches": 2, "limit_val_batches": 1, "precision": "32-true"}
+    trainer = fitted(task.train(), data, folder, **limits)
     trainer.save_checkpoint(folder / "a.ckpt")
     return folder / "a.ckpt"
 

@@ -4,7 +4,6 @@ import json
 import math
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -24,18 +23,14 @@ from actlab.optim import Plateau
 from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import AutoencoderTask, ClassificationTask
+from programs import metrics_of_devices
 from tiny_study import KilledError, execute, kill_after, metrics
 from toys import Frames, FrameTask, K, PlainFrameTask
 
 QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-F1 = {
-    "class_path": "torchmetrics.F1Score",
-    "init_args": {"task": "multiclass", "num_classes": 10, "average": "macro"},
-}
-CONFUSION = {
-    "class_path": "torchmetrics.ConfusionMatrix",
-    "init_args": {"task": "multiclass", "num_classes": 10},
-}
+TEN = {"task": "multiclass", "num_classes": 10}
+F1 = {"class_path": "torchmetrics.F1Score", "init_args": {**TEN, "average": "macro"}}
+CONFUSION = {"class_path": "torchmetrics.ConfusionMatrix", "init_args": TEN}
 BASE = """\
 seed_everything: 1
 model:
@@ -65,6 +60,11 @@ figures: [{name: f1, panels: [{y: {val/f1: null}}]}]
 """
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def macro_f1(predictions, labels, classes=10):
     """The mean over classes of 2·TP ÷ (2·TP + FP + FN)."""
     hits = torch.tensor(
@@ -88,8 +88,7 @@ def all_of(loader):
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
 
 
-def test_a_fit_logs_numbers_and_keeps_matrices_of_every_batch_of_an_epoch(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_fit_logs_numbers_and_keeps_matrices_of_every_batch_of_an_epoch(cli, tmp_path):
     files(tmp_path)
     words = ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "log"]
     assert cli("fit", "-c", "base.yaml", *words).code == 0
@@ -113,8 +112,7 @@ def test_a_fit_logs_numbers_and_keeps_matrices_of_every_batch_of_an_epoch(cli, t
     assert (outcome.code, "test/f1" in outcome.out) == (0, True), outcome.err
 
 
-def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tmp_path):
     files(tmp_path)
     assert cli("study", "plan", "mine.yaml").code == 0
     outcome = cli("study", "run", "mine.yaml")
@@ -156,10 +154,7 @@ def test_a_study_selects_shows_and_draws_a_metric_and_lists_its_matrices(cli, tm
         ({"metric": "test/error", "at": "best val/pearson"}, "val/pearson does not say whether low or high"),
     ],
 )
-def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(
-    cli, tmp_path, monkeypatch, column, expected
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path, column, expected):
     pearson = "      pearson: {class_path: torchmetrics.PearsonCorrCoef}\n"
     files(
         tmp_path, STUDY.partition("table")[0] + f"table: [{column}]\n", BASE.replace("data:", pearson + "data:")
@@ -170,7 +165,6 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(
 
 
 def test_a_class_of_ones_own_is_asked_for_its_direction_and_not_imported(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_metric.py").write_text("raise RuntimeError('imported')\n")
     own = "      mine: {class_path: own_metric.Mine}\n"
@@ -192,10 +186,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "expected"), WRONG)
-def test_what_a_metric_does_not_accept_is_one_line_in_a_fit_and_a_plan(
-    cli, tmp_path, monkeypatch, arguments, expected
-):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_metric_does_not_accept_is_one_line_in_a_fit_and_a_plan(cli, tmp_path, arguments, expected):
     files(tmp_path, base=yaml.safe_dump(config_with(f1={**F1, "init_args": arguments})))
     for words in (["fit", "-c", "base.yaml"], ["study", "plan", "mine.yaml"]):
         outcome = cli(*words)
@@ -320,8 +311,7 @@ def test_directions_are_those_of_the_built_class():
     assert directions([config_with(a=mse), config_with(a=F1, b=mse)]) == {"a": "", "b": "min"}
 
 
-def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path):
     files(tmp_path)
     assert cli("fit", "-c", "base.yaml", "--trainer.logger", "actlab.reports.wandb.RunLogger").code == 0
     study = ["study", "run", "mine.yaml", "--set", "seeds=2", "--set", "model.optimizer.lr=0.01"]
@@ -337,8 +327,7 @@ def test_a_matrix_is_a_table_of_wandb_and_the_best_f1_the_highest(cli, tmp_path,
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-def test_killed_runs_resume_to_the_same_metrics_and_matrices(tmp_path, monkeypatch, stacked):
-    monkeypatch.chdir(tmp_path)
+def test_killed_runs_resume_to_the_same_metrics_and_matrices(tmp_path, stacked):
     files(tmp_path, STUDY.replace("[elu, relu]", "[elu]"))
     runs = reading.load("mine.yaml", overrides=["trainer.max_epochs=3", "trainer.precision=64-true"]).runs()
     execute(runs, tmp_path / "straight", stacked)
@@ -358,7 +347,10 @@ def test_two_devices_have_the_metrics_of_all_samples(tmp_path):
         config["trainer"] |= {"devices": devices, "accelerator": "cpu", "callbacks": [], "max_epochs": 1}
         path = tmp_path / f"{devices}.json"
         text = json.dumps({"config": config, "path": str(path)})
-        program = Path(__file__).parents[1] / "programs/metrics_of_devices.py"
-        subprocess.run([sys.executable, program, text], check=True, cwd=tmp_path, capture_output=True)
+        if devices == 1:
+            metrics_of_devices.write(text)
+        else:
+            words = [sys.executable, metrics_of_devices.__file__, text]
+            subprocess.run(words, check=True, cwd=tmp_path, capture_output=True)
         found.append(json.loads(path.read_text()))
     assert found[1] == {name: pytest.approx(value) for name, value in found[0].items()}

@@ -25,10 +25,7 @@ from actlab.runtime.modules import evaluating
 from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask, Quantity
-
-OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-QUIET: dict[str, Any] = dict.fromkeys(OFF, False)
-
+from toys import QUIET, fitted
 
 pytestmark = pytest.mark.tries_stacks
 
@@ -135,12 +132,7 @@ def small(**arguments):
 
 
 def run(task, data, tmp_path, **options):
-    trainer = pl.Trainer(
-        **{"accelerator": "cpu", "max_epochs": 1, "num_sanity_val_steps": 0, **QUIET, **options},
-        default_root_dir=tmp_path,
-    )
-    trainer.fit(task, datamodule=data)
-    return trainer
+    return fitted(task, data, tmp_path, **{"max_epochs": 1, "precision": "32-true", **options})
 
 
 def test_a_users_loader_draws_the_same_whatever_the_unit_draws(tmp_path):
@@ -163,16 +155,11 @@ def test_what_draws_unannounced_is_resumed_as_uninterrupted(tmp_path, kind):
     def fit(epochs, seed, **more):
         made = task()
         pl.seed_everything(seed, verbose=False)
-        trainer = pl.Trainer(
-            **{**QUIET, "accelerator": "cpu", "max_epochs": epochs, "num_sanity_val_steps": 0},
-            default_root_dir=tmp_path,
-        )
-        trainer.fit(made, datamodule=Fixed(), **more)
-        return trainer, made
+        return run(made, Fixed(), tmp_path, max_epochs=epochs, **more), made
 
     straight, whole = fit(2, 0)
     fit(1, 0)[0].save_checkpoint(tmp_path / "one.ckpt")
-    trainer, resumed = fit(2, 1, ckpt_path=tmp_path / "one.ckpt")
+    trainer, resumed = fit(2, 1, resumed=tmp_path / "one.ckpt")
     assert trainer.callback_metrics == straight.callback_metrics
     for name, value in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value)
@@ -385,6 +372,5 @@ class Uneven(pl.LightningDataModule):
 
 
 def test_what_a_third_party_module_logs_counts_by_the_size_of_batches(tmp_path):
-    trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, callbacks=[TestEveryEpoch()], **QUIET)
-    trainer.fit(Plain(), datamodule=Uneven())
+    trainer = fitted(Plain(), Uneven(), tmp_path, TestEveryEpoch(), max_epochs=1, precision="32-true")
     assert trainer.callback_metrics["test/mean"] == 2.0  # not the mean of 1 and 3.5

@@ -16,9 +16,7 @@ from pytorch_lightning.cli import ReduceLROnPlateau
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from programs.line_logger import LineLogger
-from toys import FrameNetwork, Frames, FrameTask
-
-SILENT = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+from toys import FrameNetwork, Frames, FrameTask, fitted
 
 
 class Save(Callback):
@@ -60,10 +58,9 @@ class StockLoader(Frames):
         return super().train_dataloader().loader
 
 
-def fitted(tmp_path, *callbacks, data=Frames, resumed=None, task=None, **options):
-    settings: dict[str, Any] = {"max_epochs": 2, "num_sanity_val_steps": 0, "precision": "64-true", **SILENT}
-    trainer = pl.Trainer(**{**settings, **options}, callbacks=list(callbacks), default_root_dir=tmp_path)
-    trainer.fit(task := task or FrameTask(), datamodule=data(), ckpt_path=resumed)
+def trained(tmp_path, *callbacks, data=Frames, task=None, **options):
+    settings: dict[str, Any] = {"max_epochs": 2, "enable_checkpointing": True, **options}
+    fitted(task := task or FrameTask(), data(), tmp_path, *callbacks, **settings)
     return task.state_dict()
 
 
@@ -79,17 +76,17 @@ def fitted(tmp_path, *callbacks, data=Frames, resumed=None, task=None, **options
 )
 def test_a_checkpoint_between_two_states(tmp_path, hook, options, reason):
     path = tmp_path / "within.ckpt"
-    fitted(tmp_path, Save(path, hook), **options)
+    trained(tmp_path, Save(path, hook), **options)
     with pytest.raises(ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*: give"):
-        fitted(tmp_path, **options, resumed=path)
+        trained(tmp_path, **options, resumed=path)
 
 
 def test_a_checkpoint_of_an_exception(tmp_path):
     with pytest.raises(RuntimeError, match="a fault"):
-        fitted(tmp_path, ModelCheckpoint(tmp_path, save_on_exception=True, every_n_epochs=9), Fail())
+        trained(tmp_path, ModelCheckpoint(tmp_path, save_on_exception=True, every_n_epochs=9), Fail())
     (path,) = tmp_path.glob("*.ckpt")
     with pytest.raises(ActlabError, match="after 2 batches, by an exception"):
-        fitted(tmp_path, resumed=path)
+        trained(tmp_path, resumed=path)
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
@@ -97,16 +94,16 @@ def test_max_steps_resume_after_a_whole_epoch(tmp_path):
     """Lightning 2.6 would end the epoch again, and train the next one on its batches."""
     straight, resumed = Losses(), Losses()
     steps = {"max_steps": 12, "max_epochs": -1}
-    whole = fitted(tmp_path, straight, ModelCheckpoint(tmp_path, "{step}", save_top_k=-1), **steps)
-    found = fitted(tmp_path, resumed, **steps, resumed=tmp_path / "step=4.ckpt")
+    whole = trained(tmp_path, straight, ModelCheckpoint(tmp_path, "{step}", save_top_k=-1), **steps)
+    found = trained(tmp_path, resumed, **steps, resumed=tmp_path / "step=4.ckpt")
     assert resumed.seen == straight.seen[1:]
     assert all(torch.equal(found[name], value) for name, value in whole.items())
 
 
 def test_averaged_weights_resume_within_an_epoch(tmp_path):
     save = Save(path := tmp_path / "within.ckpt", "on_train_batch_end")
-    straight = fitted(tmp_path, EMAWeightAveraging(decay=0.9), save)
-    resumed = fitted(tmp_path, EMAWeightAveraging(decay=0.9), resumed=path)
+    straight = trained(tmp_path, EMAWeightAveraging(decay=0.9), save)
+    resumed = trained(tmp_path, EMAWeightAveraging(decay=0.9), resumed=path)
     assert all(torch.equal(resumed[name], value) for name, value in straight.items())
 
 
@@ -119,19 +116,19 @@ def test_two_devices_resume_at_any_batch(tmp_path, interval):
     two = {"devices": 2, "strategy": "ddp_spawn", "val_check_interval": interval, "log_every_n_steps": 1}
     two["limit_train_batches"] = 3
     save = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1)
-    straight = fitted(tmp_path, save, **two, logger=LineLogger(str(tmp_path)))
+    straight = trained(tmp_path, save, **two, logger=LineLogger(str(tmp_path)))
     lines = lines_in(tmp_path)
     assert len([line for line in lines if isinstance(line, str)]) == 6
     for step in range(1, 6):
         folder, path = tmp_path / str(step), tmp_path / f"step={step}.ckpt"
-        resumed = fitted(
+        resumed = trained(
             tmp_path, enable_checkpointing=False, resumed=path, logger=LineLogger(str(folder)), **two
         )
         assert all(torch.equal(resumed[name], value) for name, value in straight.items())
         rest = lines[lines.index(path.name) + 1 :]
         assert lines_in(folder) == [line for line in rest if not isinstance(line, str)]
     with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
-        fitted(tmp_path, enable_checkpointing=False, resumed=path, limit_train_batches=3)
+        trained(tmp_path, enable_checkpointing=False, resumed=path, limit_train_batches=3)
 
 
 def lines_in(folder):
@@ -153,9 +150,9 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     # torch restores a float32 number of NAdam as float64 beside weights in float64
     single = {"precision": "32-true", "data": partial(Frames, dtype=torch.float32)}
     make = partial(FrameTask, optimizer=partial(kind, lr=1e-3, **options))
-    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), **single)
+    straight = trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), **single)
     path = tmp_path / "epoch=0.ckpt"
-    resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
+    resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
     assert all(torch.equal(resumed[key], value) for key, value in straight.items())
     checkpoint = torch.load(path, weights_only=True)
     has_state = bool(checkpoint["optimizer_states"][0]["state"])
@@ -164,7 +161,7 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     torch.save(checkpoint, path)
     if has_state:
         with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
-            fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
+            trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
 
 
 class Spare(FrameNetwork):
@@ -183,21 +180,21 @@ class Spare(FrameNetwork):
 @pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
 def test_parameters_that_get_no_gradient_have_no_state(tmp_path):
     make = partial(FrameTask, network=Spare, optimizer=partial(torch.optim.Adam, lr=0.1))
-    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make())
+    straight = trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make())
     path = tmp_path / "epoch=0.ckpt"
-    resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make())
+    resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make())
     assert all(torch.equal(resumed[key], value) for key, value in straight.items())
     checkpoint = torch.load(path, weights_only=True)
     del checkpoint["optimizer_states"][0]["state"][0]
     torch.save(checkpoint, path)
     with pytest.raises(DamagedError, match=r"the checkpoint has no optimizer_states\.0\.state\.0"):
-        fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make())
+        trained(tmp_path, resumed=path, enable_checkpointing=False, task=make())
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
 def test_double_weights_resume_in_the_precision_of_the_trainer(tmp_path):
-    fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}"), max_epochs=1)
-    found = fitted(
+    trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}"), max_epochs=1)
+    found = trained(
         tmp_path,
         resumed=tmp_path / "epoch=0.ckpt",
         precision="32-true",
@@ -212,9 +209,9 @@ def test_a_scheduler_that_follows_a_metric_resumes_after_a_whole_epoch(tmp_path)
     """Lightning 2.6 steps it after the checkpoint of the epoch is saved."""
     plateau = partial(ReduceLROnPlateau, monitor="val/loss", patience=0, threshold=9)
     make = partial(FrameTask, scheduler=plateau)
-    straight = fitted(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3)
-    constant = fitted(tmp_path, enable_checkpointing=False, max_epochs=3)
+    straight = trained(tmp_path, ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), task=make(), max_epochs=3)
+    constant = trained(tmp_path, enable_checkpointing=False, max_epochs=3)
     assert not all(torch.equal(constant[key], value) for key, value in straight.items())
     for path in (tmp_path / "epoch=0.ckpt", tmp_path / "epoch=1.ckpt"):
-        resumed = fitted(tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3)
+        resumed = trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), max_epochs=3)
         assert all(torch.equal(resumed[key], value) for key, value in straight.items())
