@@ -43,27 +43,36 @@ def validated(function: Callable[P, Found]) -> Callable[P, Found]:
     Traceback (most recent call last):
     actlab.errors.ActlabError: double: number: expected a whole number, got '2'
     """
+    return validated_but()(function)
 
-    @cache
-    def checked() -> Callable[..., None]:
-        from pydantic import ConfigDict, validate_call  # imported lazily: takes time
+
+def validated_but(*names: str) -> Callable[[Callable[P, Found]], Callable[P, Found]]:
+    """Return `validated` for a function that checks the named arguments itself, with a better message."""
+
+    def decorated(function: Callable[P, Found]) -> Callable[P, Found]:
+        @cache
+        def checked() -> Callable[..., None]:
+            from pydantic import ConfigDict, validate_call  # imported lazily: takes time
+
+            @wraps(function)
+            def bound(*_: Any, **__: Any) -> None: ...
+
+            bound.__annotations__ = {**function.__annotations__, **dict.fromkeys(names, Any)}
+            return validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(bound)
 
         @wraps(function)
-        def bound(*_: Any, **__: Any) -> None: ...
+        def called(*args: P.args, **kwargs: P.kwargs) -> Found:
+            from pydantic import ValidationError
 
-        return validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(bound)
+            try:
+                checked()(*args, **kwargs)
+            except ValidationError as error:
+                raise _one_line(function, args, kwargs, error) from error
+            return function(*args, **kwargs)
 
-    @wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> Found:
-        from pydantic import ValidationError
+        return called
 
-        try:
-            checked()(*args, **kwargs)
-        except ValidationError as error:
-            raise _one_line(function, args, kwargs, error) from error
-        return function(*args, **kwargs)
-
-    return called
+    return decorated
 
 
 def _one_line(

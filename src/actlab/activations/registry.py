@@ -14,7 +14,7 @@ from actlab.activations import plugins
 from actlab.errors import ActlabError, shown, unknown
 from actlab.random.streams import Uniform
 from actlab.storage.spellings import activation_spec
-from actlab.validation import validated
+from actlab.validation import validated, validated_but
 
 Spec = str | Mapping[str, Any]
 """``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
@@ -120,7 +120,7 @@ def _register_installed(name: str) -> None:
             )
 
 
-@validated
+@validated_but("spec")
 def create(spec: Spec, **params: Any) -> nn.Module:
     """Return a fresh activation module.
 
@@ -175,7 +175,7 @@ class Factory:
         return create(self.name, **self.params)
 
 
-@validated
+@validated_but("spec")
 def factory(spec: Spec) -> Factory:
     """Return a picklable factory without arguments for ``spec`` (see `create`), after one trial call.
 
