@@ -2,11 +2,21 @@
 
 from multiprocessing.connection import Connection
 
-from actlab.engines import stack_trial, workers
+from actlab.engines import workers
 from actlab.engines.settings import Settings
 
 
-def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> None:
-    """Serve as a worker of actlab does, without trials of stacks."""
-    stack_trial.difference = lambda runs: None
+def serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
+    """Serve as a worker of actlab does, but time costs in one round: 25 take half the time of a tiny study."""
+    from actlab.engines import cost
+
+    cost.ROUNDS = 1
     workers._serve(pipe, settings, seat)
+
+
+def serve_untried(pipe: Connection, settings: Settings, seat: int | None) -> None:
+    """Serve without trials of stacks, too."""
+    from actlab.engines import stack_trial
+
+    stack_trial.difference = lambda runs: None
+    serve(pipe, settings, seat)

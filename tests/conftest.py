@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,6 +146,16 @@ def _seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
     torch.set_flush_denormal(False)  # an earlier test may have run a command that trains
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _timed_in_one_round() -> Iterator[None]:
+    """Workers time costs in one round."""
+    from child_processes import serve
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actlab.engines.workers._serve", serve)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,11 @@
 """A study of 16 runs of three short epochs, trained as ``actlab study run`` does, and killed in the middle."""
 
+import contextlib
 import json
 
 import pandas as pd
 
+from actlab.__main__ import main
 from actlab.engines import packing, training
 from actlab.studies import plan, reading
 
@@ -21,6 +23,8 @@ grid:
 seeds: 2
 select: {tune: [model.optimizer.lr]}
 """
+RELU = ["model.activation=relu", "model.network.dropout=0.0"]  # four of the runs, which draw no masks
+TWO = [*RELU, "model.optimizer.lr=0.01"]
 
 
 def load(folder, **options):
@@ -28,6 +32,14 @@ def load(folder, **options):
     path = folder / "tiny.yaml"
     path.write_text(STUDY)
     return reading.load(str(path), **options)
+
+
+def trained_once(folder, text, name="tiny"):
+    """Return the folder of the runs of a finished study, which tests copy; what was printed lies beside it."""
+    (folder / f"{name}.yaml").write_text(text)
+    with (folder / "out.txt").open("w") as out, contextlib.redirect_stdout(out):
+        assert main(["study", "run", str(folder / f"{name}.yaml"), "--runs-dir", str(folder / "runs")]) == 0
+    return folder / "runs"
 
 
 def ignore(run, fraction):
@@ -47,6 +59,13 @@ def metrics(root, run):
 def result(root, run):
     entries = json.loads((root / run.id / "result.json").read_text())
     return {name: value for name, value in entries.items() if name != "seconds"}
+
+
+def assert_same(runs, root, other):
+    """The runs have the same rows and results in both folders."""
+    for run in runs:
+        assert metrics(root, run).equals(metrics(other, run))
+        assert result(root, run) == result(other, run)
 
 
 class KilledError(BaseException):

@@ -117,7 +117,7 @@ def test_what_actlab_adds_is_a_note_with_the_remedy(
     monkeypatch.chdir(tmp_path)
     forms = ",".join(f"./declared_gelus.py:{name}" for name in ("undeclared", "Undeclared", "deterministic"))
     Path("gelus.yaml").write_text(STUDY)
-    words = ["--reference", "gelu", "--set", "trainer.max_epochs=1"]
+    words = ["--reference", "gelu", "--smoke"]  # one round of timing
     outcome = cli("study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]")
     assert outcome.code == 0, outcome.err
     (note,) = [line for line in outcome.out.splitlines() if line.startswith("These times leave out")]

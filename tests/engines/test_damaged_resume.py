@@ -12,16 +12,14 @@ from actlab.storage import checkpoints
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
 from damaging import WAYS, damaged
-from tiny_study import KilledError, execute, kill_after, load, metrics, result
+from tiny_study import RELU, TWO, KilledError, assert_same, execute, kill_after, load, metrics
 
 
 @pytest.fixture(params=["sequential", "stacked"], scope="module")
 def killed_once(request, tmp_path_factory):
     """What ``killed`` copies."""
     stacked, tmp_path = request.param == "stacked", tmp_path_factory.mktemp(request.param)
-    runs = load(
-        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
-    ).runs()
+    runs = load(tmp_path, overrides=TWO).runs()
     execute(runs, tmp_path / "straight", stacked)
     with pytest.raises(KilledError):
         execute(runs, tmp_path / "killed", stacked, kill_after(4 if stacked else 2))
@@ -34,12 +32,6 @@ def killed(killed_once, tmp_path):
     runs, folder, stacked = killed_once
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return runs, tmp_path, stacked
-
-
-def assert_as_before(runs, root, straight):
-    for run in runs:
-        assert metrics(root, run).equals(metrics(straight, run))
-        assert result(root, run) == result(straight, run)
 
 
 def assert_named_or_as_before(runs, root, straight):
@@ -70,7 +62,7 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed):
     for run in lost:
         shutil.rmtree(root / run.id)
     execute(runs, root, stacked)
-    assert_as_before(runs, root, folder / "straight")
+    assert_same(runs, root, folder / "straight")
 
 
 @pytest.mark.parametrize("what", ["folder", "rows", *WAYS])
@@ -87,15 +79,13 @@ def test_nothing_but_the_checkpoint_is_needed(killed, what):
         rows.write_bytes(damaged(rows.read_bytes(), what, random.Random(what)))
     assert isinstance(lost.epochs, int)
     execute(runs, root, stacked)
-    assert_as_before(runs, root, folder / "straight")
+    assert_same(runs, root, folder / "straight")
 
 
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("what", ["root", "folder"])
 def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works(tmp_path, stacked, what):
-    runs = load(
-        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
-    ).runs()
+    runs = load(tmp_path, overrides=TWO).runs()
     root = tmp_path / "runs"
 
     def take_away(run, fraction):
@@ -110,9 +100,7 @@ def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works
 
 
 def test_the_checkpoint_of_another_run_is_not_taken_up(tmp_path):
-    one, other = load(
-        tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0", "seeds=1"]
-    ).runs()
+    one, other = load(tmp_path, overrides=[*RELU, "seeds=1"]).runs()
     for run in (one, other):
         with pytest.raises(KilledError):
             execute([run], tmp_path, stacked=False, progress=kill_after(1))

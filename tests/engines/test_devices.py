@@ -10,9 +10,9 @@ import torch
 
 from actlab.engines import packing
 from actlab.studies import stacks
-from tiny_study import execute, load, metrics, result
+from tiny_study import TWO, execute, load, metrics, result
 
-SEVEN = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=7"]
+SEVEN = [*TWO, "seeds=7"]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from actlab.studies import folders, reading
 from actlab.studies.locks import holding
 from actlab.studies.plan import Keep
 from actlab.tasks import ClassificationTask
-from tiny_study import KilledError, execute, ignore, kill_after, load, metrics, result
+from tiny_study import RELU, KilledError, assert_same, execute, ignore, kill_after, load, metrics, result
 from tolerances import EXACT, ROUNDED, counted
 
 EARLY_STOPPING = (
@@ -106,12 +106,6 @@ def soi_runs(folder):
     return load(folder, overrides=["model.activation=soi", "model.network.dropout=0.3"]).runs()
 
 
-def assert_same(runs, folder, straight):
-    for run in runs:
-        assert metrics(folder, run).equals(metrics(straight, run))
-        assert result(folder, run) == result(straight, run)
-
-
 @pytest.mark.parametrize(("stacked", "moment"), [(True, 0), (True, 5), (False, 5)])
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(straight, tmp_path, stacked, moment):
     wanted = soi_runs(tmp_path)
@@ -156,8 +150,7 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
         "model.optimizer.class_path=torch.optim.SGD",
         "model.optimizer.lr=[1e30, 1e-2]",
         "seeds=1",
-        "model.activation=relu",
-        "model.network.dropout=0.0",
+        *RELU,
     ]
     wanted = study(overrides=options).runs()
     execute(wanted, tmp_path, stacked=engine == "stacked")
@@ -187,7 +180,7 @@ class Bomb(pl.Callback):
 def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch, stacked):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     bomb = "trainer.callbacks=[{class_path: test_engines.Bomb}]"
-    wanted = study(overrides=[bomb, "seeds=1", "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    wanted = study(overrides=[bomb, "seeds=1", *RELU]).runs()
     execute(wanted, tmp_path, stacked)
     wild, calm = (folders.RunFolder(tmp_path, run) for run in wanted)
     assert (result(tmp_path, wild.run)["status"], result(tmp_path, calm.run)["status"]) == (
@@ -224,7 +217,7 @@ def test_a_kill_while_runs_are_closed_loses_nothing(straight, tmp_path, monkeypa
 @pytest.mark.parametrize("stacked", [True, False])
 def test_a_run_records_the_revision_of_its_data(study, tmp_path, monkeypatch, stacked):
     monkeypatch.setattr(MNISTDataModule, "revisions", {"someone/digits": "abc"})
-    options = ["model.activation=relu", "model.network.dropout=0.0", "seeds=1", "trainer.max_epochs=1"]
+    options = [*RELU, "seeds=1", "trainer.max_epochs=1"]
     wanted = study(overrides=options).runs()
     execute(wanted, tmp_path, stacked)
     assert [result(tmp_path, run)["revisions"] for run in wanted] == [{"someone/digits": "abc"}] * 2
@@ -266,7 +259,7 @@ def test_the_members_of_a_failed_stack_stay_alone_after_a_kill(study, tmp_path, 
     """With unit statistics: the stack's checkpoint was resumed, and what the members had recorded was cut."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     callbacks = "[{class_path: test_engines.FailsLate}, {class_path: actlab.callbacks.UnitStatistics}]"
-    options = [f"trainer.callbacks={callbacks}", "model.activation=relu", "model.network.dropout=0.0", EXACT]
+    options = [f"trainer.callbacks={callbacks}", *RELU, EXACT]
     wanted = study(overrides=options).runs()
     execute(wanted, tmp_path / "straight")
     with pytest.raises(KilledError):  # in the third epoch of the second run alone
@@ -334,7 +327,7 @@ def test_a_loss_scaler_is_a_reason_against_stacking(study, monkeypatch):
 
 def test_what_cannot_be_stacked_is_trained_one_by_one(study, tmp_path):
     stopping = f"trainer.callbacks=[{EARLY_STOPPING}]"
-    wanted = study(overrides=[stopping, "model.activation=relu", "model.network.dropout=0.0"]).runs()
+    wanted = study(overrides=[stopping, *RELU]).runs()
     plan = packing.pack(wanted, tmp_path)
     assert [len(job.runs) for job in plan.jobs] == [1] * 4
     (reason,) = plan.reasons
@@ -345,8 +338,7 @@ def test_what_cannot_be_stacked_is_trained_one_by_one(study, tmp_path):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_updates_may_limit_a_run(study, tmp_path, stacked):
-    options = ["trainer.max_epochs=null", "trainer.max_steps=11", "model.activation=relu"]
-    wanted = study(overrides=[*options, "model.network.dropout=0.0"]).runs()
+    wanted = study(overrides=["trainer.max_epochs=null", "trainer.max_steps=11", *RELU]).runs()
     execute(wanted, tmp_path, stacked)
     for run in wanted:
         assert result(tmp_path, run)["updates"] == 11
@@ -391,7 +383,7 @@ class Statistic(pl.Callback):
 def test_what_callbacks_log_reaches_the_run_folder(study, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     callbacks = "trainer.callbacks=[{class_path: test_engines.Statistic}]"
-    wanted = study(overrides=[callbacks, "model.activation=relu", "model.network.dropout=0.0", EXACT]).runs()
+    wanted = study(overrides=[callbacks, *RELU, EXACT]).runs()
     execute(wanted, tmp_path / "one", stacked=False)
     execute(wanted, tmp_path / "stack")
     assert "stack" in result(tmp_path / "stack", wanted[0])

@@ -8,7 +8,7 @@ import pytest
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
-from tiny_study import execute, load, metrics, result
+from tiny_study import TWO, assert_same, execute, load
 
 
 @contextmanager
@@ -24,14 +24,11 @@ def files_end_at(size):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_a_full_disk_is_one_line_and_everything_resumes(tmp_path, stacked):
-    overrides = ["model.activation=relu", "model.network.dropout=0.0", "model.optimizer.lr=0.01"]
-    runs = load(tmp_path, overrides=overrides).runs()
+    runs = load(tmp_path, overrides=TWO).runs()
     execute(runs, tmp_path / "straight", stacked)
     root = tmp_path / "full"
     with files_end_at(30_000), pytest.raises(ActlabError, match=r"File too large.*the same command resumes"):
         execute(runs, root, stacked)
     assert not any(state_of(RunFolder(root, run)).reason for run in runs)
     execute(runs, root, stacked)
-    for run in runs:
-        assert metrics(root, run).equals(metrics(tmp_path / "straight", run))
-        assert result(root, run) == result(tmp_path / "straight", run)
+    assert_same(runs, root, tmp_path / "straight")

@@ -21,9 +21,9 @@ from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
 from actlab.studies.folders import RunFolder
 from actlab.studies.states import state_of
-from tiny_study import KilledError, ignore, load, metrics, result
+from tiny_study import RELU, KilledError, assert_same, ignore, load
 
-TWO = Settings(jobs=2, threads=1)
+SETTINGS = Settings(jobs=2, threads=1)
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def runs(tmp_path):
     return load(tmp_path, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
 
 
-def train(jobs, root, progress=ignore, settings=TWO, **options):
+def train(jobs, root, progress=ignore, settings=SETTINGS, **options):
     return Pool(Arranged(jobs, settings, True, []), root, progress, **options).train(jobs)
 
 
 def work(runs, root, stacked=True, progress=ignore, **options):
-    jobs = packing.pack(runs, root, stacked=stacked, settings=TWO).jobs
+    jobs = packing.pack(runs, root, stacked=stacked, settings=SETTINGS).jobs
     assert len(jobs) > 1
     return train(jobs, root, progress, **options)
 
@@ -47,16 +47,10 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     runs = load(folder, overrides=["model.network.dropout=0.3", "model.optimizer.lr=0.01"]).runs()
     for stacked in (True, False):
-        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=TWO).jobs
+        jobs = packing.pack(runs, folder / str(stacked), stacked=stacked, settings=SETTINGS).jobs
         assert {job.threads for job in jobs} == {1}
         assert all(training.work(job, folder / str(stacked), ignore) for job in jobs)
     return folder
-
-
-def assert_equal(runs, root, straight):
-    for run in runs:
-        assert metrics(root, run).equals(metrics(straight, run))
-        assert result(root, run) == result(straight, run)
 
 
 class Deadly(pl.Callback):
@@ -86,7 +80,7 @@ def test_workers_leave_what_one_process_leaves(runs, tmp_path, straight, stacked
     seen = {}
     assert work(runs, tmp_path, stacked, lambda run, fraction: seen.update({run.id: fraction})) == []
     assert seen == dict.fromkeys((run.id for run in runs), 1.0)
-    assert_equal(runs, tmp_path, straight / str(stacked))
+    assert_same(runs, tmp_path, straight / str(stacked))
 
 
 @pytest.mark.parametrize("stacked", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -100,7 +94,7 @@ def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(runs, tmp_path, stra
 
     work(runs, tmp_path, stacked, kill)
     assert killed
-    assert_equal(runs, tmp_path, straight / str(stacked))
+    assert_same(runs, tmp_path, straight / str(stacked))
 
 
 def _workers():
@@ -199,8 +193,8 @@ def _gone():
 
 
 def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):
-    one = load(tmp_path, overrides=["model.activation=relu", "model.network.dropout=0.0"]).runs()
-    jobs = packing.pack(one, tmp_path, settings=TWO).jobs
+    one = load(tmp_path, overrides=RELU).runs()
+    jobs = packing.pack(one, tmp_path, settings=SETTINGS).jobs
     assert [len(job.runs) for job in jobs] == [2, 2]
     assert [packing.for_all(n, 15, 2, 1) for n in (1, 2, 3, 16, 45)] == [1, 1, 2, 8, 12]
     assert packing.for_all(45, 15, 1, 1) == 15
@@ -214,14 +208,7 @@ def test_signals_reach_the_workers(tmp_path, number, devices):
     words = ["study", "run", "tiny.yaml", "--jobs", "2", "--set", "trainer.max_epochs=500"]
     recorded = 8
     if devices == 2:
-        words += [
-            "--set",
-            "trainer.devices=2",
-            "--set",
-            "trainer.strategy=ddp",
-            "--set",
-            "trainer.accelerator=cpu",
-        ]
+        words += [f"--set=trainer.{word}" for word in ("devices=2", "strategy=ddp", "accelerator=cpu")]
         recorded = 1
     process = subprocess.Popen(
         [sys.executable, "-m", "actlab", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True

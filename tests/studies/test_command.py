@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actlab.__main__ import main
 from actlab.analysis import results
 from actlab.engines import cost
 from actlab.storage.files import read_json
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
 from actlab.studies.locks import holding
+from tiny_study import trained_once
 
 STUDY = """\
 title: A tiny study
@@ -55,10 +55,7 @@ def study(cli, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The runs of the finished study, which tests copy."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "tiny.yaml").write_text(STUDY)
-    assert main(["study", "run", str(folder / "tiny.yaml"), "--runs-dir", str(folder / "runs")]) == 0
-    return folder / "runs"
+    return trained_once(tmp_path_factory.mktemp("trained"), STUDY)
 
 
 @pytest.fixture

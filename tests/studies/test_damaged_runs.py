@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from actlab.__main__ import main
+from tiny_study import trained_once
 
 STUDY = """\
 base: mnist_classifier
@@ -29,10 +29,7 @@ PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a finished study without probes."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "tiny.yaml").write_text(STUDY)
-    assert main(["study", "run", str(folder / "tiny.yaml"), "--runs-dir", str(folder / "runs")]) == 0
-    return folder
+    return trained_once(tmp_path_factory.mktemp("trained"), STUDY).parent
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import shutil
 import pandas as pd
 import pytest
 
-from actlab.__main__ import main
 from actlab.engines import reuse
 from actlab.studies import reading
 from fuzzing import within
+from tiny_study import trained_once
 from tolerances import counted
 
 BASE = """\
@@ -33,10 +33,8 @@ PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args:
 def trained(tmp_path_factory):
     """The folder in which the first study has been trained."""
     folder = tmp_path_factory.mktemp("shared")
-    (folder / "first.yaml").write_text(FIRST)
     (folder / "second.yaml").write_text(SECOND + PROBE)
-    assert main(["study", "run", str(folder / "first.yaml"), "--runs-dir", str(folder / "runs")]) == 0
-    return folder
+    return trained_once(folder, FIRST, "first").parent
 
 
 @pytest.fixture

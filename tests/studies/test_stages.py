@@ -1,6 +1,5 @@
 """Stages, blocks and probes of a study, through the command line."""
 
-import contextlib
 import json
 import re
 import shutil
@@ -10,13 +9,13 @@ import pytest
 import pytorch_lightning as pl
 
 from actlab import experiments
-from actlab.__main__ import main
 from actlab.engines import stages
 from actlab.storage.files import read_json, write_json
 from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import config_file
 from actlab.studies import reading
 from actlab.tasks import ClassificationTask
+from tiny_study import trained_once
 from tolerances import ROUNDED, counted
 
 BASE = """\
@@ -58,18 +57,9 @@ def loaded(tmp_path, **options):
     return stages.opened(reading.load(str(tmp_path / "mine.yaml"), **options), tmp_path / "runs/mine")
 
 
-def trained_once(folder, text):
-    """The runs of a study, in a folder that tests copy; what was printed lies beside it."""
-    (folder / "mine.yaml").write_text(text)
-    runs = folder / "runs"
-    with (folder / "out.txt").open("w") as out, contextlib.redirect_stdout(out):
-        assert main(["study", "run", str(folder / "mine.yaml"), "--runs-dir", str(runs)]) == 0
-    return runs
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return trained_once(tmp_path_factory.mktemp("trained"), STAGED)
+    return trained_once(tmp_path_factory.mktemp("trained"), STAGED, "mine")
 
 
 def test_a_study_of_two_stages(study, tmp_path, trained):
@@ -265,7 +255,7 @@ EVALUATION = "probes: [{name: untrained, class_path: actlab.probes.Evaluation, a
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A finished study without probes."""
-    return trained_once(tmp_path_factory.mktemp("kept"), PROBED)
+    return trained_once(tmp_path_factory.mktemp("kept"), PROBED, "mine")
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +263,7 @@ def probed(tmp_path_factory, kept):
     """The same with probes."""
     folder = tmp_path_factory.mktemp("probed")
     shutil.copytree(kept, folder / "runs")
-    return trained_once(folder, PROBED + NOISE)
+    return trained_once(folder, PROBED + NOISE, "mine")
 
 
 def files(tmp_path):

@@ -243,7 +243,6 @@ def fault_of(experiment: Experiment, name: str, sites: Sites | None = None) -> s
 
 
 def _check_calls(unit: nn.Module) -> None:
-    """Check each call of an activation by `check_call`, in hooks."""
     before: list[Input] = []
 
     def check(unit: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:

@@ -1,7 +1,6 @@
 """Check a study before it runs: names, types, activations, metrics.
 
-Third-party classes are not imported. Only the existence of their package is checked here; their arguments and
-metrics are checked when the study runs.
+Third-party classes are not imported: only the existence of their package is checked here.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ def _may_test(run: Run) -> bool:
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[str]:
-    """Return the class paths of a config's callbacks."""
     return [str(class_of(c)) for c in as_list(get_dotted(config, "trainer.callbacks") or ())]
 
 

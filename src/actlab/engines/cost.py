@@ -1,7 +1,7 @@
 """Measure the cost of activations: time per update and memory for the backward pass, against a reference.
 
-An activation is timed as any model would call it, without the hooks by which actlab seeds the global generators
-for an activation that may draw from them (`SeedGlobal`). What these hooks add in training is timed beside it.
+An activation is timed without the hooks by which actlab seeds the global generators for it (`SeedGlobal`); what
+these hooks add in training is timed beside it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def measure(
 def _entry(
     run: Run, key: str, trial: Trial | None, base: Trial | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the entry of ``cost.json`` for one grid point."""
     of = {"compared": label(run.point.get(key, "")), "point": run.point, "run": run.id}
     if trial is None or base is None:
         return {**of, "failed": True}

@@ -1,9 +1,4 @@
-"""Evaluate probes on the checkpoints of finished runs.
-
-The results of a probe are a file in the run's folder (`actlab.studies.probe_files`). Runs with an up-to-date
-file are skipped, so a probe can be added to finished runs, and an interrupted study evaluates only what is
-missing.
-"""
+"""Evaluate probes on the checkpoints of finished runs that lack their results (`studies.probe_files`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Compare the gradient of an activation with difference quotients, before a study trains anything.
 
-With a wrong hand-written backward pass, training does not descend the loss. Kinks, jumps and plateaus are no
-faults: few inputs lie next to them, and the derivative exists elsewhere.
+Kinks, jumps and plateaus are no faults: few inputs lie next to them, and the derivative exists elsewhere.
 """
 
 from __future__ import annotations

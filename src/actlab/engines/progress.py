@@ -113,7 +113,6 @@ class Display:
         return f"; best {self.select.metric} {self.best[0]:.4g}: {self.best[1]}"
 
     def _update_best(self, folder: RunFolder) -> None:
-        """Update the best value by that of a finished run."""
         try:
             result = folder.result()
         except DamagedError:

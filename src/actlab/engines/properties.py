@@ -1,6 +1,6 @@
 """Properties of one activation, each measured in a second or less: what `actlab check` prints.
 
-Every measurement creates the modules that it measures. An exception of third-party code is the text of its row.
+An exception of third-party code is the text of its row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Copy runs that a sibling study has finished, instead of training them again.
 
-The digest at the end of a run id covers everything that changes the run's numbers, in any study. The part
-before the digest names the grid point within one study.
+The digest at the end of a run id covers everything that changes the run's numbers, in any study.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def take(runs: Sequence[Run], root: Path) -> Mapping[str, int]:
 
 
 def _digest(name: str) -> str:
-    """Return the digest at the end of a run id."""
     return name.rpartition("-")[2]
 
 
@@ -58,7 +56,6 @@ def _complete(folder: RunFolder) -> bool:
 
 
 def _copy(source: RunFolder, run: Run, root: Path) -> None:
-    """Copy the files of a run, under its id in this study."""
     about = {"id": run.id, "seed": run.seed, "point": run.point}
     with temporary(root, run.id, folder=True) as copy:
         for file in filter(Path.is_file, source.parts()):  # there may be no units.parquet

@@ -1,9 +1,7 @@
 """Trial before runs are stacked: train some runs as a stack and each alone, in float64, and compare them.
 
-The trial takes two epochs of two updates and one validation batch each, on at most eight samples of the study's
-data, with its optimiser, schedules and callbacks, and with dropout and augmentation on. Batches, gradients,
-weights and all recorded metrics must agree, so users need not know or declare what third-party code does. If
-the study uses reduced precision, the recorded metrics are compared again in that precision.
+Batches, gradients, weights and all recorded metrics must agree, so users need not know or declare what
+third-party code does. In reduced precision, the recorded metrics are compared again in that precision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Worker processes: they train, try, measure and evaluate for this process, which stays light.
 
 A worker is forked from a server that has only loaded the libraries (`start_server`), and never imports the
-program that uses actlab. It answers one request at a time, a function of `actlab.engines.requests`, and sends
-messages meanwhile. This process prints a worker's output and handles signals; Ctrl-C reaches every process of a
-terminal, so workers ignore it. A worker exits with this process.
+program that uses actlab. It answers one request at a time, a function of `actlab.engines.requests`. Ctrl-C
+reaches every process of a terminal, so workers ignore it. A worker exits with this process.
 """
 
 from __future__ import annotations

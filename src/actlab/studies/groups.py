@@ -42,17 +42,15 @@ def groups(study: Study) -> list[Group]:
                     f"two blocks of {study.name} have different runs at {point or 'one point'}, "
                     f"seed {run.seed}: give each block a 'name'"
                 )
-    return [_group([[*alike.values()] for alike in settings.values()], tune) for settings in found.values()]
-
-
-def _group(settings: Sequence[Sequence[Run]], tune: Sequence[str]) -> Group:
-    """Return the group of some settings, each given by its runs."""
-    found = tuple(Setting(_only(runs[0].point, tune), tuple(runs)) for runs in settings)
-    return Group(without(settings[0][0].point, tune), found)
+    together = []
+    for of_point in found.values():
+        tried = [tuple(alike.values()) for alike in of_point.values()]
+        settings = tuple(Setting(_only(runs[0].point, tune), runs) for runs in tried)
+        together.append(Group(without(tried[0][0].point, tune), settings))
+    return together
 
 
 def _only(point: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return the part of a grid point with the given keys."""
     return {key: value for key, value in point.items() if key in keys}
 
 

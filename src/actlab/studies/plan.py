@@ -1,6 +1,5 @@
 """Studies and their runs, as plain data without any training.
 
-A study consists of grids of dotted config keys over base configs, seeds, a selection rule and published values.
 A run's id depends only on what changes its numbers (`actlab.config.identity`), so the same command starts,
 skips or resumes the run. `actlab.studies.reading` reads studies from files.
 """
@@ -270,7 +269,6 @@ class Study:
             object.__setattr__(self, part, self._with_values(getattr(self, part)))
 
     def _values(self, key: str) -> list[Any]:
-        """Return the values of a grid key in all blocks."""
         if key == BLOCK:
             return [block.name for block in self.blocks]
         return [value for block in self.blocks for value in block.grid.get(key, ())]

@@ -1,9 +1,8 @@
 """Files of probe results in run folders: ``probes/<name>-<digest>.parquet``.
 
-The digest is that of the request. It follows from the study file alone, so stale results are detected before
-anything is evaluated. The digest of the ``version`` of the probe's class follows, if it has one. An undamaged
-file of this name is the answer; a run has one file for each probe. Older archives hold ``<name>.parquet``, with
-the digests in a record ``<name>.json``.
+The digest is that of the request, which follows from the study file alone; that of the ``version`` of the
+probe's class follows, if it has one. Older archives hold ``<name>.parquet``, with the digests in
+``<name>.json``.
 """
 
 from __future__ import annotations

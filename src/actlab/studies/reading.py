@@ -181,7 +181,6 @@ def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a study file."""
     given = file.blocks if file.blocks is not None else [schema.Block(grid=grid) for grid in as_list(file.grid)]
     if not given or not all(block.grid for block in given):
         raise ActlabError(f"the grid of {path} must map config keys to lists of values, not be empty")
