@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ from actlab.studies.plan import Selection
 from written_runs import ACT, DROP, LR, one_unit, probe, study, write
 
 
+def rows_of(root: Path, planned: plan.Study, recorded: Callable[[plan.Run], Any]) -> list[comparison.TableRow]:
+    """The table of a study whose runs have recorded these values, or these errors on the test set."""
+    for run in planned.runs():
+        values = recorded(run)
+        write(root, run, values if isinstance(values, dict) else {"test/error": [values]})
+    return comparison.rows(results.load(planned, root))
+
+
 def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_path: Path) -> None:
     values = [
         {"where": {ACT: "elu(alpha=2)"}, "metric": "test/error", "at": "last", "value": 0.3},
@@ -33,9 +42,7 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
         seeds=(0,),
         table=tuple({"metric": "test/error", "at": at} for at in ("last", "best")),
     )
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.5, 0.15]})
-    cells = [row.cells[0] for row in comparison.rows(results.load(plan, tmp_path))]
+    cells = [row.cells[0] for row in rows_of(tmp_path, plan, lambda run: {"test/error": [0.5, 0.15]})]
     assert [cell.published and cell.published.value for cell in cells] == [0.1, 0.2, 0.3, 0.3]
     typo = replace(plan, published={"values": [{"metric": "test/eror", "value": 0.3}]})
     with pytest.raises(ActlabError, match="unknown column of a published value 'test/eror last'; did you mean"):
@@ -46,10 +53,8 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
 def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
     plan = study(seeds=tuple(range(pairs)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
-    for run in plan.runs():
-        shift = better[run.point[ACT]] * (1 + 0.1 * run.seed)
-        write(tmp_path, run, {"test/error": [0.1 + 0.05 * (run.seed % 3) + shift]})
-    return comparison.rows(results.load(plan, tmp_path))
+    base = lambda run: 0.1 + 0.05 * (run.seed % 3)  # noqa: E731
+    return rows_of(tmp_path, plan, lambda run: base(run) + better[run.point[ACT]] * (1 + 0.1 * run.seed))
 
 
 def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
@@ -122,10 +127,8 @@ SELECTED = (
 def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_path: Path) -> None:
     grids = ({ACT: ["gelu", "elu"], LR: [0.1]}, {ACT: ["relu"], LR: [0.1, 0.01, 0.001]})
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED)
-    for run in plan.runs():
-        loss = 0.1 * run.seed + (run.point[ACT] == "relu")
-        write(tmp_path, run, {"val/loss": [loss], "test/error": [loss]})
-    rows = comparison.rows(results.load(plan, tmp_path))
+    loss = lambda run: [0.1 * run.seed + (run.point[ACT] == "relu")]  # noqa: E731
+    rows = rows_of(tmp_path, plan, lambda run: {"val/loss": loss(run), "test/error": loss(run)})
     assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
     best, last, error, epoch = rows[0].cells
     for cell in (best, last):
@@ -142,9 +145,7 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
     tried = {canonical({ACT: unit}): 3 for unit in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
-    for run in plan.runs():
-        write(tmp_path, run, {"val/loss": [1.0], "test/error": [1.0]})
-    gelu, _ = comparison.rows(results.load(plan, tmp_path))
+    gelu, _ = rows_of(tmp_path, plan, lambda run: {"val/loss": [1.0], "test/error": [1.0]})
     assert (gelu.tried, gelu.reference_tried) == (3, 3)
     assert [cell.planned for cell in gelu.cells] == [False, False, True, True]
     # On seeds of which none has chosen, the metric that chose is as fair as any other.
@@ -212,15 +213,11 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     values = [{"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1}]
     mine = "./mine.py:relu"
     plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.5 if run.point[ACT] == mine else 0.4]})
     costs = leave_costs(tmp_path, plan.runs()[-1:])
-    ours, registered = comparison.rows(results.load(plan, tmp_path))
+    ours, registered = rows_of(tmp_path, plan, lambda run: 0.5 if run.point[ACT] == mine else 0.4)
     assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
     assert [row.cost for row in (ours, registered)] == [None, costs[0]]
-    assert ours.cells[0].paired.mean == pytest.approx(
-        0.1
-    )  # relu itself is the reference, not the unit of the file
+    assert ours.cells[0].paired.mean == pytest.approx(0.1)  # relu itself is the reference, not the file's unit
     assert registered.cells[0].paired.pairs == 0
 
 
@@ -245,31 +242,24 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
 def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: list[str]) -> None:
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
-    loaded = results.load(plan, tmp_path)
-    rows = comparison.rows(loaded)
-    assert comparison.hypotheses(loaded) == 0
+    rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
+    assert comparison.hypotheses(results.load(plan, tmp_path)) == 0
     assert [cell.paired.pairs for row in rows for cell in row.cells] == [0, 0]
 
 
 def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
     elu = {"name": "elu", "alpha": 2.0}
     plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.1 * run.seed]})
-    loaded = results.load(plan, tmp_path)
-    gelu, _ = comparison.rows(loaded)
-    assert (gelu.cells[0].paired.pairs, comparison.reference_text(loaded)) == (6, "elu(alpha=2)")
+    gelu, _ = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
+    assert gelu.cells[0].paired.pairs == 6
+    assert comparison.reference_text(results.load(plan, tmp_path)) == "elu(alpha=2)"
 
 
 def test_another_key_can_be_compared(tmp_path: Path) -> None:
     grid = {ACT: ["relu", "elu"], DROP: [0.0, 0.5]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed]})
     leave_costs(tmp_path, [run for run in plan.runs() if run.point[DROP]])
-    rows = comparison.rows(results.load(plan, tmp_path))
+    rows = rows_of(tmp_path, plan, lambda run: 0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed)
     assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].paired.p == 2 / 64] == [
         ("relu", 0.5),
         ("elu", 0.5),
@@ -306,9 +296,7 @@ def test_a_published_standard_deviation_asks_for_ours(tmp_path: Path) -> None:
     ]
     grids = ({ACT: ["relu", "gelu"]},)
     plan = study(grids=grids, select=Selection(), published={"values": values}, seeds=(0, 1, 2))
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [[0.1, 0.2, 0.6][run.seed]]})
-    relu, gelu = (row.cells[0] for row in comparison.rows(results.load(plan, tmp_path)))
+    relu, gelu = (row.cells[0] for row in rows_of(tmp_path, plan, lambda run: [0.1, 0.2, 0.6][run.seed]))
     assert relu.published == (0.2, 0.03)
     assert relu.mean_and_sd == pytest.approx((0.3, 0.07**0.5))  # squares .04, .01, .09; half of .14
     assert gelu.mean_and_sd is None
@@ -342,8 +330,7 @@ def test_published_values_are_not_of_samples(tmp_path: Path) -> None:
         plan = one_unit(published={"values": values})
         part = replace(plan, blocks=tuple(replace(block, settings=settings) for block in plan.blocks))
         for study_, expected in ((plan, 0.2), (part, None)):
-            write(tmp_path, study_.runs()[0], {"test/error": [0.3]})
-            (row,) = comparison.rows(results.load(study_, tmp_path))
+            (row,) = rows_of(tmp_path, study_, lambda run: 0.3)
             assert (row.cells[0].published and row.cells[0].published.value) == expected
 
 
@@ -369,9 +356,7 @@ def test_a_cost_is_that_of_the_chosen_setting_beside_the_references(tmp_path: Pa
 def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
     grids = ({ACT: ["relu"], DROP: [0], LR: [1e-3]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
     plan = study(grids=grids, select=Selection(), seeds=tuple(range(6)))
-    for run in plan.runs():
-        write(tmp_path, run, {"test/error": [0.2 if run.point[ACT] == "relu" else 0.3]})
-    elu = comparison.rows(results.load(plan, tmp_path))[1]
+    elu = rows_of(tmp_path, plan, lambda run: 0.2 if run.point[ACT] == "relu" else 0.3)[1]
     assert elu.cells[0].planned
     assert elu.cells[0].paired.p == 2 / 64
 

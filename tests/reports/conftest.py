@@ -77,11 +77,11 @@ def copy(template: Path, folder: RunFolder, status: str) -> None:
 def written(tmp_path: Path, templates: Path) -> Written:
     """Write the study's runs and load them.
 
-    ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's text,
-    ``activations`` and ``overrides`` are the command line's.
+    ``skip`` and ``diverge`` say which runs are missing or diverge; ``edit`` changes the study's text, or says
+    what to replace in it by what; ``activations`` and ``overrides`` are the command line's.
     """
 
-    def write(skip: Any = None, diverge: Any = None, edit: Any = None, **command: Any) -> results.Results:
+    def write(skip: Any = None, diverge: Any = None, edit: Any = (), **command: Any) -> results.Results:
         published = tmp_path / "published.csv"
         published.write_text(
             "panel,act,curve,epoch,value\nA,ReLU,heldout,1,0.9\nA,ReLU,heldout,3,0.5\n"
@@ -89,7 +89,9 @@ def written(tmp_path: Path, templates: Path) -> Written:
         )
         (tmp_path / "base.yaml").write_text(BASE)
         text = STUDY.replace("PUBLISHED", str(published))
-        (tmp_path / "units.yaml").write_text(edit(text) if edit else text)
+        for before in () if callable(edit) else edit:
+            text = text.replace(before, edit[before])
+        (tmp_path / "units.yaml").write_text(edit(text) if callable(edit) else text)
         study = reading.load(str(tmp_path / "units.yaml"), **command)
         root = tmp_path / "runs" / study.name
         for run in study.runs():

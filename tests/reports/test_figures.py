@@ -75,8 +75,7 @@ def test_the_caption_says_how_many_and_which(written: Any) -> None:
     assert "Unfinished: 20 of 24 runs." in caption
 
 
-def fixed(text: str) -> str:
-    return text.replace("    label: log loss", "    label: log loss\n    fixed: {model.lr: 1.0e-4}", 1)
+fixed = {"    label: log loss": "    label: log loss\n    fixed: {model.lr: 1.0e-4}"}
 
 
 def test_fixed_values_are_drawn_whatever_is_chosen(written: Any) -> None:
@@ -103,12 +102,9 @@ def test_a_unit_that_was_not_run_at_fixed_values_is_named(written: Any) -> None:
 
 
 def test_published_epochs_of_another_length_and_what_readers_must_know(written: Any) -> None:
-    def edit(text: str) -> str:
-        text = text.replace("names: {gelu_tanh: GELU, relu: ReLU}", "names: {relu: ReLU}, stretch: 1.5")
-        return text.replace("    label: log loss", "    label: log loss\n    caption: Mind the gap.", 1)
-
-    loaded = written(edit=edit)
-    plot = plot_of(loaded)
+    names = {"names: {gelu_tanh: GELU, relu: ReLU}": "names: {relu: ReLU}, stretch: 1.5"}
+    words = {"    label: log loss": "    label: log loss\n    caption: Mind the gap."}
+    plot = plot_of(written(edit=names | words))
     (published,) = (line.published for line in plot.panels[0].lines if line.published)
     assert published[0].tolist() == [1.5, 4.5]
     assert plot.caption.endswith("Mind the gap.")
@@ -127,12 +123,10 @@ def test_long_words_stay_beside_their_panel(written: Any) -> None:
 
 
 def test_a_logarithmic_axis_shows_all_that_is_above_0(written: Any, tmp_path: Path) -> None:
-    def edit(text: str) -> str:
-        return text.replace("    label: log loss", "    label: log loss\n    log: true", 1)
-
+    edit = {"    label: log loss": "    label: log loss\n    log: true"}
     with pytest.raises(ActlabError, match=r"'ylim' \[0, 1\] on a logarithmic axis: give limits above 0"):
         figures.draw(written(edit=edit), tmp_path)
-    loaded = written(edit=lambda text: edit(text).replace(", ylim: [0, 1]", ""))
+    loaded = written(edit=edit | {", ylim: [0, 1]": ""})
     plot = plot_of(loaded)
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
@@ -165,11 +159,8 @@ def test_a_unit_of_a_file_has_a_line_of_its_own_and_no_published_curve(written: 
 
 
 def test_tuned_keys_can_be_the_lines(written: Any) -> None:
-    def by_lr(text: str) -> str:
-        text = text.replace("lines: model.activation", "lines: model.lr")
-        return text.replace("where: {model.dropout", "where: {model.activation: relu, model.dropout")
-
-    loaded = written(edit=by_lr)
+    relu = {"where: {model.dropout": "where: {model.activation: relu, model.dropout"}
+    loaded = written(edit={"lines: model.activation": "lines: model.lr"} | relu)
     lines = plot_of(loaded).panels[1].lines
     assert [(line.label, line.ours.band.median[-1]) for line in lines] == [
         ("0.001", pytest.approx(0.0405)),
@@ -177,16 +168,15 @@ def test_tuned_keys_can_be_the_lines(written: Any) -> None:
     ]
 
 
-def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_chosen(written: Any) -> None:
-    def two_tuned(text: str) -> str:
-        text = text.replace("tune: [model.lr]", "tune: [model.lr, model.dropout]")
-        text = text.replace("lines: model.activation", "lines: model.dropout")
-        return text.replace("where: {model.dropout: 0.0}", "where: {model.activation: relu}").replace(
-            "where: {model.dropout: 0.5}", "where: {model.activation: elu}"
-        )
+A_UNIT_A_PANEL = {
+    "where: {model.dropout: 0.0}": "where: {model.activation: relu}",
+    "where: {model.dropout: 0.5}": "where: {model.activation: elu}",
+}
 
-    loaded = written(edit=two_tuned)
-    plot = plot_of(loaded)
+
+def test_one_of_two_tuned_keys_gives_one_line_for_each_value_and_the_other_is_chosen(written: Any) -> None:
+    tuned = {"tune: [model.lr]": "tune: [model.lr, model.dropout]"}
+    plot = plot_of(written(edit=tuned | {"lines: model.activation": "lines: model.dropout"} | A_UNIT_A_PANEL))
     assert [line.label for line in plot.panels[1].lines] == ["0", "0.5"]
     assert "Tuned values chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption
 
@@ -198,8 +188,7 @@ def test_a_diverging_unit_leaves_a_gap(written: Any, tmp_path: Path) -> None:
 
 
 def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None:
-    edit = {"label: log loss": "label: log loss\n    log: true", ", ylim: [0, 1]": ""}
-    loaded = written(edit=lambda text: [text := text.replace(*pair) for pair in edit.items()][-1])
+    loaded = written(edit={"label: log loss": "label: log loss\n    log: true", ", ylim: [0, 1]": ""})
     panel = plot_of(loaded).panels[0]
     low, high = limits(panel)
     drawn = [value for line in panel.lines if line.published for value in line.published.values]
@@ -210,7 +199,7 @@ def test_a_logarithmic_axis_reaches_to_the_published_curve(written: Any) -> None
 def test_a_single_seed_and_many_panels_are_drawn(written: Any, tmp_path: Path) -> None:
     panel = "      - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}\n"
     more = "".join(panel.replace("plain", f"plain {number}") for number in range(4))
-    loaded = written(edit=lambda text: text.replace(panel, more), overrides=["seeds=1"])
+    loaded = written(edit={panel: more}, overrides=["seeds=1"])
     assert "Shaded" not in plot_of(loaded).caption
     assert figures.draw(loaded, tmp_path / "f")
 
@@ -221,16 +210,8 @@ def test_without_a_finished_run_there_is_no_figure(written: Any, tmp_path: Path)
 
 
 def test_what_is_compared_is_drawn_unless_the_figure_says_otherwise(written: Any) -> None:
-    def by_dropout(text: str) -> str:
-        text = text.replace("    lines: model.activation\n", "").replace(
-            "seeds: 2", "seeds: 2\ncompare: model.dropout"
-        )
-        return text.replace("where: {model.dropout: 0.0}", "where: {model.activation: relu}").replace(
-            "where: {model.dropout: 0.5}", "where: {model.activation: elu}"
-        )
-
-    loaded = written(edit=by_dropout)
-    lines = plot_of(loaded).panels[0].lines
+    compared = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare: model.dropout"}
+    lines = plot_of(written(edit=compared | A_UNIT_A_PANEL)).panels[0].lines
     assert [line.label for line in lines if line.metric == "val/loss"] == ["0", "0.5"]
 
 
@@ -369,9 +350,7 @@ def test_mistakes_in_an_axis_of_conditions_get_clear_errors(
 
 
 def test_a_figure_of_a_probe_that_was_not_made_yet_says_so(written: Any) -> None:
-    loaded = written(
-        edit=lambda text: text.replace("{train/loss: train, val/loss: heldout}", "{noise/test/error: null}")
-    )
+    loaded = written(edit={"{train/loss: train, val/loss: heldout}": "{noise/test/error: null}"})
     with pytest.raises(
         ActlabError, match="recorded what it shows; run the study first: actlab study run units"
     ):
@@ -403,7 +382,7 @@ def test_mistakes_in_a_figure_get_clear_errors(
     written: Any, tmp_path: Path, before: str, after: str, message: str
 ) -> None:
     with pytest.raises(ActlabError, match=message):
-        figures.draw(written(edit=lambda text: text.replace(before, after)), tmp_path)
+        figures.draw(written(edit={before: after}), tmp_path)
 
 
 def test_a_file_of_published_curves_exists(tmp_path: Path) -> None:
@@ -469,14 +448,8 @@ def test_curves_csv_holds_every_place_of_every_line(written: Any, tmp_path: Path
 
 
 def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: Any) -> None:
-    def edit(text: str) -> str:
-        return text.replace(", ylim: [0, 1]", "")
-
-    def early(run: Any) -> bool:
-        return bool(run.seed == 1 and run.point["model.activation"] == "elu")
-
-    loaded = written(edit=edit)
-    for run in filter(early, loaded.runs):
+    loaded = written(edit={", ylim: [0, 1]": ""})
+    for run in (run for run in loaded.runs if (run.seed, run.point["model.activation"]) == (1, "elu")):
         folder = RunFolder(loaded.root, run)
         shutil.rmtree(folder.path)
         folder.open()

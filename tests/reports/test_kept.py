@@ -47,13 +47,7 @@ def test_a_panel_without_runs_says_so_though_others_have_some(written: Any, tmp_
 
 
 def test_panels_without_titles_are_distinguished_by_their_numbers(written: Any, tmp_path: Path) -> None:
-    def bare(text: str) -> str:
-        return (
-            text.replace("title: plain, ", "")
-            .replace("title: dropped, ", "")
-            .replace("label: test error, ", "")
-        )
-
+    bare = {"title: plain, ": "", "title: dropped, ": "", "label: test error, ": ""}
     found = titles_of(written, tmp_path, edit=bare, skip=lambda run: not run.point["model.dropout"])
     assert found == [("1 (published; not run here)", "log loss"), ("2 (n = 2)", "log loss (%)")]
 
