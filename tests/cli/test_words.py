@@ -92,7 +92,6 @@ def test_a_config_is_named_without_its_path():
         (["--verbose", "true"], "'--verbose'"),  # of `validate`
         (["-c", "nowhere"], "'nowhere'"),
         (["--model", "nowhere.yaml"], "nowhere.yaml"),
-        (["--trainer.max_epohcs", "3"], "'trainer.max_epochs'"),
     ],
 )
 def test_malformed_words_are_rejected(words, part):

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import Logger
 
-from actlab.config.keys import OBJECT, get_dotted, inside, set_dotted, with_import_paths
+from actlab.config.keys import OBJECT, as_list, get_dotted, inside, set_dotted, with_import_paths
 from actlab.config.places import check_sample
 from actlab.config.sections import (
     FILES,
@@ -152,10 +151,6 @@ class Words:
         if key == "ckpt_path":  # the parser never sees it
             self.checkpoint = value
             return
-        section, _, argument = key.rstrip("+").partition(".")
-        known = parameters(Trainer) or {}
-        if section == "trainer" and argument and argument.partition(".")[0] not in known:
-            raise unknown("config key", argument, known, "In pytorch_lightning.Trainer.", "trainer")
         key, value = self._activation(key, value)
         if key.startswith("trainer.logger"):
             value = in_run_folder(value)
@@ -236,20 +231,24 @@ def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
 def state(given: dict[str, Any], key: str, value: Any) -> None:
     """Merge a value at a dotted key into nested values, in place, for look-ups.
 
-    ``init_args`` may be omitted below a ``class_path``. Keys below lists and appended values are left out.
+    ``init_args`` may be omitted below a ``class_path``. A key below a list is of its last item; ``+`` appends.
     """
     *path, last = key.removesuffix(".class_path").split(".")
-    if last.endswith("+"):
-        return
     node = given
     for part in path:
-        holder = inside(node, part)
+        holder: Any = inside(node, part)
+        place: Any = part
         child = holder.get(part)
-        if isinstance(child, list):
-            return
-        holder[part] = node = child if isinstance(child, dict) else {"class_path": child} if child else {}
-    holder = inside(node, last)
-    holder[last] = _overlaid(holder.get(last), value)
+        if isinstance(child, list) and child:
+            holder, child, place = child, child[-1], -1
+        holder[place] = node = child if isinstance(child, dict) else {"class_path": child} if child else {}
+    name = last.removesuffix("+")
+    holder = inside(node, name)
+    before = holder.get(name)
+    if name != last:
+        holder[name] = [*(as_list(before) if before else ()), *as_list(value)]
+    else:
+        holder[name] = _overlaid(before, value)
 
 
 def _overlaid(before: Any, value: Any) -> Any:

@@ -7,8 +7,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
-from actlab.cli.arguments import RUN_FOLDER, Option, Words
+from actlab.cli.arguments import RUN_FOLDER, Words
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
@@ -44,18 +43,14 @@ from actlab.studies.plan import is_endless
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
 # Callbacks of Lightning that change the training.
-CHANGING = ("EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging")
+CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
 LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
 class RecordConfig(SaveConfigCallback):
-    """Write the resolved config to the run's folder and log it to the logger as nested values.
+    """Lock the run's folder during a fit, write the resolved config to it, and log it as nested values.
 
-    A later run in the same folder with another config writes ``config-1.yaml`` and so on, so no config is
-    overwritten. The folder is locked during a fit.
-
-    Args:
-        text: resolved config as YAML, without the run's folder.
+    A later run in the same folder with another config writes ``config-1.yaml`` and so on.
     """
 
     def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
@@ -65,11 +60,7 @@ class RecordConfig(SaveConfigCallback):
         self.lock: FileLock | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Lock the folder, then write the config.
-
-        Raises:
-            ActlabError: if another process trains in the folder.
-        """
+        """Lock the folder, then write the config."""
         if stage == "fit" and trainer.is_global_zero:
             folder = Path(trainer.default_root_dir)
             folder.mkdir(parents=True, exist_ok=True)
@@ -97,19 +88,13 @@ class RecordConfig(SaveConfigCallback):
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the config file and log the hyperparameters."""
         if stage == "fit":
-            keep_version(Path(trainer.default_root_dir) / "config.yaml", self.text)
+            path, number = Path(trainer.default_root_dir, "config.yaml"), 0
+            while path.exists() and regular(path).read_text(encoding="utf-8") != self.text:
+                number += 1
+                path = path.with_stem(f"config-{number}")
+            path.write_text(self.text, encoding="utf-8")
         if trainer.logger is not None:
             trainer.logger.log_hyperparams(parse(self.text))
-
-
-def keep_version(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, or to ``name-1``, ``name-2`` … if the file exists with another text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    candidate, number = path, 0
-    while candidate.exists() and regular(candidate).read_text(encoding="utf-8") != text:
-        number += 1
-        candidate = path.with_stem(f"{path.stem}-{number}")
-    candidate.write_text(text, encoding="utf-8")
 
 
 class CommandLine(ActlabCLI):
@@ -157,11 +142,7 @@ class CommandLine(ActlabCLI):
         parser.add_method_arguments(pl.Trainer, self.command, skip=skipped)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse the words; find the run's folder and its checkpoint.
-
-        Raises:
-            ActlabError: if the checkpoint does not exist or its model differs from the config's.
-        """
+        """Parse the words; find the run's folder and its checkpoint."""
         with one_line_errors(self.given):
             metrics.check(self.given)  # before the parser, which does not name the metric
             self.config = config = parser.parse_args(args)
@@ -178,16 +159,12 @@ class CommandLine(ActlabCLI):
         self._find_folder(Path(root), plain)
 
     def _complete(self) -> None:
-        """Set the values that follow from others, and check what the parser does not check.
-
-        Raises:
-            ActlabError: if a class lacks a required argument.
-        """
+        """Set the values that follow from others, and check what the parser does not check."""
         config, trainer = self.config, self.given.get("trainer") or {}
         for name in ("trainer", *sections.SECTIONS):
             check_needed(name, config[name], sections.SHAPES if name == "model" else ())
             owner = pl.Trainer if name == "trainer" else None
-            with_text(self.given.get(name), config[name], name, {Any}, owner)
+            with_text(self.given.get(name), config[name], name, Any, owner)
         for name in sections.SECTIONS:
             complete(self.given, name, config[name])
         restore_batches(config.trainer, trainer)
@@ -210,9 +187,9 @@ class CommandLine(ActlabCLI):
         if fit and path is None:
             forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
         unit = (plain["model"].get("init_args") or {}).get("activation")
-        names = {"name": self.folder.name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
-        set_names(config.trainer.logger, self.folder, names, fit)
-        set_modes(config.trainer.logger, metrics.directions([self.given]))
+        modes = {name: mode for name, mode in metrics.directions([self.given]).items() if mode}
+        known = {"name": self.folder.name, "group": root.name, "tags": [label(unit)[:64]] if unit else None}
+        set_up_loggers(config.trainer.logger, self.folder, {**known, "modes": modes}, fit)
         if not fit and path is None:
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         found = checkpoint_at(path)
@@ -224,16 +201,14 @@ class CommandLine(ActlabCLI):
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
         """Compare the model with the checkpoint's, after completing the latter with default arguments.
 
-        Raises:
-            ActlabError: if they differ, or if code or data changed since a fit that is to be resumed.
+        For a fit that is to be resumed, code and data must be the same, too.
         """
         trained = records.completed(trained, self.given["model"])
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))
         except UntrustedError as error:
-            raise self._differs(
-                error.key, get_dotted(dict(self.given), error.key), error.value, path
-            ) from error
+            asked = get_dotted(dict(self.given), error.key)
+            raise self._differs(error.key, asked, error.value, path) from error
         for name in sections.SHAPES:
             if not sections.gives(self.given, name):
                 model["model"]["init_args"].pop(name, None)
@@ -273,64 +248,50 @@ class CommandLine(ActlabCLI):
         return trainer
 
 
-def set_names(logger: Any, folder: Path, names: Mapping[str, Any], fit: bool) -> None:
-    """Set where the loggers in a parsed config write, and under which name, unless that is given.
+def set_up_loggers(loggers: Any, folder: Path, known: Mapping[str, Any], fit: bool) -> None:
+    """Set where the loggers in a parsed config write, and what they accept of ``known``, unless it is given.
 
-    Args:
-        logger: one logger, a list of loggers, or None or a bool.
-        folder: the run's folder, where loggers write. Those that accept an ``id`` get the folder's, so that a
-            resumed fit and the evaluation of a fit continue its history.
-        names: name, group and tags, for loggers that accept a group.
-        fit: whether the folder may get an id; evaluations of a run without one start a history.
+    Loggers that accept an ``id`` get the folder's, so that a resumed fit and the evaluation of a fit continue
+    its history. Only a fit gives a folder its id.
     """
-    for path, init_args in _logger_arguments(logger):
-        if "save_dir" in init_args:
-            taken = (parameters(locate(path)) or {}).get("save_dir")
-            if taken is not None and init_args.save_dir in (None, RUN_FOLDER, taken.default):
-                init_args.save_dir = str(folder)
-        for key, value in names.items() if "group" in init_args else ():
-            if init_args.get(key, "") is None:
-                init_args[key] = value
-        if (fit or has_id(folder)) and init_args.get("id", "") is None:
-            init_args.id = id_in(folder)
-
-
-def set_modes(logger: Any, modes: Mapping[str, str]) -> None:
-    """Tell the loggers of a parsed config that accept ``modes`` which values of the metrics are better."""
-    for _, init_args in _logger_arguments(logger):
-        if init_args.get("modes", "") is None:
-            init_args.modes = {name: mode for name, mode in modes.items() if mode}
-
-
-def _logger_arguments(logger: Any) -> Iterator[tuple[str, Namespace]]:
-    """Yield the class path and the arguments of each logger in a parsed config."""
-    for one in logger if isinstance(logger, list) else [logger]:
-        if isinstance(one, Namespace) and one.get("init_args") is not None:
-            yield one.class_path, one.init_args
+    for one in loggers if isinstance(loggers, list) else [loggers]:
+        if not isinstance(one, Namespace) or one.get("init_args") is None:
+            continue
+        arguments = one.init_args
+        if "save_dir" in arguments:
+            taken = (parameters(locate(one.class_path)) or {}).get("save_dir")
+            if taken is not None and arguments.save_dir in (None, RUN_FOLDER, taken.default):
+                arguments.save_dir = str(folder)
+        for key, value in known.items():
+            if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
+                arguments[key] = value
+        if (fit or has_id(folder)) and arguments.get("id", "") is None:
+            arguments.id = id_in(folder)
 
 
 def main(args: Sequence[str]) -> None:
-    """Run ``fit``, ``validate``, ``test`` or ``predict``.
-
-    Args:
-        args: the command and its arguments; a config that ships with actlab may be given by its bare name.
-
-    Raises:
-        ActlabError: for bad input of any kind.
-    """
+    """Run ``fit``, ``validate``, ``test`` or ``predict``, the first of the words."""
     command, *rest = args
     kept = [word for word in rest if word != TRUST]
-    options = with_route(arguments.options_of(kept))
+    options = arguments.options_of(kept)
+    for route in (str(option.value) for option in options if option.name == "--products"):
+        matmul.use(found := matmul.choose() if route == matmul.AUTO else route)
+        print(f"float32 matmul backend on the CPU: {found}")
     if any(option.asks_help for option in options):
         if (word := fit_help.show(command, options)) is not None:
-            show_class(command, word)
+            words = Words([], command)
+            words.words.append(word)
+            if (part := word.removeprefix("--").partition(".")[0]) in sections.PACKAGES:
+                import_module(sections.PACKAGES[part])  # a bare name is one of an imported class
+            with one_line_errors():
+                CommandLine(command, words)
         return
     shows = next((o.value or "" for o in options if o.name == arguments.PRINT), None)
     if shows not in (None, "", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={shows}: give no value, or {' or '.join(SKIP_NULL)}")
     asked = [option.value for option in options if option.name == "--ckpt_path"]
     path = checked_path(asked[-1] if asked else None)
-    options = [option for option in options if option.name != "--ckpt_path"]
+    options = [option for option in options if option.name not in ("--ckpt_path", "--products")]
     files = [Path(str(option.value)) for option in options if option.name == "--config"]
     base = None
     if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
@@ -365,53 +326,10 @@ def dropped(given: Mapping[str, Any], config: Namespace) -> list[str]:
     for name in sections.SECTIONS:
         before = given[name].get("init_args") if isinstance(given[name], Mapping) else None
         after = {*records.plain(config[name].get("init_args") or {}), *(config[name].get("dict_kwargs") or ())}
-        lost = [
-            f"{name}.{key}" for key, value in (before or {}).items() if key not in after and value is not None
-        ]
-        if lost:
+        given_values = (key for key, value in (before or {}).items() if value is not None)
+        if lost := [f"{name}.{key}" for key in given_values if key not in after]:
             notes.append(f"{config[name].class_path} does not accept {', '.join(lost)}: left out")
     return notes
-
-
-def name_left_out(checkpoint: str) -> None:
-    """Print which callbacks of a checkpoint changed the training, since a record never builds callbacks."""
-    states = checkpoints.read(checkpoint).get("callbacks") or {}
-    names = {str(key).partition("{")[0] for key in states}
-    if found := sorted(name for name in names if name in CHANGING):
-        print(
-            f"note: the checkpoint was trained with {', '.join(found)}, left out here: to keep it, run "
-            f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
-            file=sys.stderr,
-        )
-
-
-def show_class(command: str, word: str) -> None:
-    """Print LightningCLI's help of a class, such as for ``--model.help=CLASS``."""
-    words = Words([], command)
-    words.words.append(word)
-    if (part := word.removeprefix("--").partition(".")[0]) in sections.PACKAGES:
-        import_module(sections.PACKAGES[part])  # a bare name is one of an imported class
-    with one_line_errors():
-        CommandLine(command, words)
-
-
-def with_route(options: Sequence[Option]) -> list[Option]:
-    """Apply and remove the option ``--products ROUTE``, the float32 matmul backend on the CPU.
-
-    ``default`` is torch's default backend. ``onednn`` may be faster, but is less accurate on processors with
-    bfloat16 matmul units. ``auto`` measures both and selects oneDNN if it is faster and as accurate. Without
-    the option nothing changes.
-
-    Returns:
-        The remaining options.
-
-    Raises:
-        ActlabError: for an unknown backend.
-    """
-    for route in (str(option.value) for option in options if option.name == "--products"):
-        matmul.use(found := matmul.choose() if route == matmul.AUTO else route)
-        print(f"float32 matmul backend on the CPU: {found}")
-    return [option for option in options if option.name != "--products"]
 
 
 def run(
@@ -422,25 +340,13 @@ def run(
     shows: str | None = None,
     continues: bool = False,
 ) -> None:
-    """Run a command, or print the resolved config.
+    """Run a command, or print the resolved config; see `CommandLine`.
 
-    Args:
-        command: the command, such as ``fit``.
-        words: words of the command.
-        name: name of the config.
-        checkpoint: checkpoint to resume or to evaluate.
-        shows: see `CommandLine`.
-        continues: continue a fit from the record in its checkpoint. Recorded callbacks and loggers are never
-            built: the fit keeps the checkpoint of its last epoch, and logs nothing.
-
-    Raises:
-        ActlabError: for bad input of any kind.
+    A fit that continues from the record in its checkpoint builds no recorded callbacks and loggers: it keeps
+    the checkpoint of its last epoch, and logs nothing.
     """
     given = words.given
     sections.check(given, command)
-    for key in sections.FOLLOWS_SEED:
-        if get_dotted(given, key) is not None:
-            raise sections.follows_seed(key)
     own = getattr(sections.class_in(given, "model"), "configure_optimizers", None)
     for key in sections.MOVED:
         if given.get(key) is not None and own is not pl.LightningModule.configure_optimizers:
@@ -448,9 +354,16 @@ def run(
     quiet: dict[str, Any] = {} if command == "fit" and not continues else {"logger": False}
     if continues:
         quiet["callbacks"] = [ModelCheckpoint(filename="last", save_on_train_epoch_end=True)]
-        name_left_out(str(checkpoint))
+        states = {str(key).partition("{")[0] for key in checkpoint_at(checkpoint).get("callbacks") or ()}
+        if left_out := sorted(states & CHANGING):
+            print(
+                f"note: the checkpoint was trained with {', '.join(left_out)}, left out here: to keep it, run "
+                f"actlab fit -c CONFIG --ckpt_path {checkpoint}",
+                file=sys.stderr,
+            )
     flush_denormals()
-    with one_line_errors(given), without_adverts(), warnings.catch_warnings():
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_is_no_advert)
+    with one_line_errors(given), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "The number of training batches .* is smaller than the logging interval"
         )
@@ -461,19 +374,9 @@ def run(
         CommandLine(command, words, name, checkpoint, shows, **quiet).run()
 
 
-@contextmanager
-def without_adverts() -> Iterator[None]:
+def _is_no_advert(record: logging.LogRecord) -> bool:
     """Hide Lightning's tips for other products, and its line about absent TPUs."""
-
-    def is_news(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(("💡", "TPU available: False"))
-
-    logger = logging.getLogger("pytorch_lightning.utilities.rank_zero")
-    logger.addFilter(is_news)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_news)
+    return not record.getMessage().startswith(("💡", "TPU available: False"))
 
 
 def checkpoint_at(path: str | None) -> Mapping[str, Any]:
@@ -482,11 +385,7 @@ def checkpoint_at(path: str | None) -> Mapping[str, Any]:
 
 
 def checked_path(path: str | None) -> str | None:
-    """Return the path of a checkpoint that is a local file, a keyword of Lightning's such as ``last``, or None.
-
-    Raises:
-        ActlabError: if the file does not exist or is not local.
-    """
+    """Return the path of a checkpoint that is a local file, a word of Lightning's such as ``last``, or None."""
     if path in (None, "null", *LIGHTNINGS):
         return None if path == "null" else path
     path = str(path)

@@ -26,15 +26,10 @@ class UnnamedError(Exception):
 
 
 class Arguments(NamedTuple):
-    """Arguments of a class.
-
-    Args:
-        plain: plain values by name.
-        missing: names of the arguments that no import path names.
-    """
+    """Arguments of a class."""
 
     plain: dict[str, Any]
-    missing: list[str]
+    missing: list[str]  # names of those that no import path names
 
 
 def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
@@ -62,11 +57,7 @@ def converted(given: Mapping[str, Any]) -> Arguments:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as nested plain values.
-
-    Raises:
-        UnnamedError: if it holds something that no import path names.
-    """
+    """Return a value as nested plain values, or raise `UnnamedError` if no import path names a part of it."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind) and not isinstance(value, Enum):
             return kind(value)  # numbers of NumPy, too
@@ -88,11 +79,7 @@ def plain(value: Any) -> Any:
 
 
 def _of_object(value: Any) -> dict[str, Any]:
-    """Return the arguments of an object's class, read from its attributes of the same names.
-
-    Raises:
-        UnnamedError: if an argument has no such attribute.
-    """
+    """Return the arguments of an object's class, read from its attributes of the same names."""
     if isinstance(value, Tensor | partial):
         raise UnnamedError
     try:
@@ -108,8 +95,7 @@ def _of_object(value: Any) -> dict[str, Any]:
 def path_of(value: Any) -> str:
     """Return the import path of a class or function, in its package if the package exports it.
 
-    Raises:
-        UnnamedError: for a lambda, an object of a function or of the program that runs.
+    There is none for a lambda, and none for what a function or the running program defines.
 
     >>> import torch
     >>> path_of(torch.optim.SGD)

@@ -15,34 +15,22 @@ BATCHES = (
 
 
 def restore_batches(trainer: MutableMapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Set the arguments `BATCHES` back to int, in place, if the parser has converted an int to a float.
+    """Set the arguments `BATCHES` of a parsed ``trainer`` section back to int, in place, if they were given so.
 
     The parser may convert the int 1 (one batch) to the float 1.0 (the whole epoch): Python caches
     ``Union[int, float]`` and ``Union[float, int]`` as one object, so the order in which the parser tries the
     types depends on earlier imports.
-
-    Args:
-        trainer: the parsed ``trainer`` section, which is changed.
-        given: the same section before parsing; values from the command line may be text.
     """
     for key in BATCHES:
         value = given.get(key)
-        if isinstance(value, str) and value.isdecimal():  # from the command line
-            value = int(value)
         if type(value) is int and isinstance(trainer.get(key), float):
             trainer[key] = value
 
 
 def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
-    """Return the batches of a data loader up to a Trainer's limit, as in Lightning's own loops.
+    """Return the batches of a data loader up to a Trainer's limit, the value of ``key``, as Lightning does.
 
-    Args:
-        loader: the data loader.
-        limit: number of batches above 0, or as a float the fraction of batches.
-        key: the config key of the limit, for the error.
-
-    Raises:
-        ActlabError: for a fraction of less than one batch.
+    The limit is a number of batches above 0, or as a float the fraction of batches.
     """
     if limit == 1.0 and isinstance(limit, float):
         return iter(loader)

@@ -46,27 +46,16 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a complete config and of the external files that it names.
-
-    Args:
-        counts: the result of `counted`.
-        sources: the result of `sources_of`.
-    """
+    """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
     return hashlib.sha256(_text(counts, sources).encode()).hexdigest()
 
 
 def identities_of(
     counts: Mapping[str, Any], sources: Mapping[str, str], key: str, values: Iterable[Any]
 ) -> Iterator[str]:
-    """Yield what `identity_of` returns with each of some values of a top-level key; faster than one by one.
+    """Yield what `identity_of` returns with each of some canonical values of a top-level key, such as the seed.
 
     All else is serialised and hashed once up to the value, whose place in the text a unique token marks.
-
-    Args:
-        counts: the result of `counted`.
-        sources: the result of `sources_of`.
-        key: the key, such as the seed's.
-        values: its values in canonical form.
     """
     token = secrets.token_hex(16)
     before, after = _text({**counts, key: token}, sources).split(json.dumps(token))
@@ -114,14 +103,9 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
 
 
 def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
-    """Return digests of the files, folders and modules outside actlab that a config names.
+    """Return digests of the files, folders and modules outside actlab that a config names, by value.
 
-    Args:
-        config: nested values.
-        known: digests found earlier; new ones are added.
-
-    Returns:
-        Mapping of a value in the config to the digest of its content.
+    Digests found earlier are ``known``; new ones are added.
     """
     known = {} if known is None else known
     found: dict[str, str] = {}

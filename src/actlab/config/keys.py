@@ -25,27 +25,16 @@ CLASSES = {
 TEXT_ARGUMENTS = {
     *("accelerator", "activation", "block", "by", "cache_dir", "ckpt_path", "dataset", "default_root_dir"),
     *("flip", "gradient_clip_algorithm", "image", "init", "label", "max_time", "metric", "mode"),
-    *(
-        "model_registry",
-        "name",
-        "profiler",
-        "revision",
-        "scheduler_interval",
-        "setting",
-        "strategy",
-        "test_set",
-    ),
-    *("test_split", "train_split", "val_split", "variant", "vectors"),
+    *("model_registry", "name", "profiler", "revision", "scheduler_interval", "setting", "strategy"),
+    *("test_set", "test_split", "train_split", "val_split", "variant", "vectors"),
 }
 # Bare names that several installed classes may have, where ours or Lightning's is meant: torchvision has an MLP
 # too. A test compares the networks with `actlab.networks`.
 NETWORKS = ("Autoencoder", "ConvNet", "ConvStacks", "MLP", "PyramidNet", "WideResNet")
+_PLATEAU = "pytorch_lightning.cli.ReduceLROnPlateau"
 _BARE = {
     **{("model.network", name): f"actlab.networks.{name}" for name in NETWORKS},
-    **dict.fromkeys(
-        [(key, "ReduceLROnPlateau") for key in ("model.scheduler", "lr_scheduler")],
-        "pytorch_lightning.cli.ReduceLROnPlateau",
-    ),
+    **{(key, "ReduceLROnPlateau"): _PLATEAU for key in ("model.scheduler", "lr_scheduler")},
 }
 _UNIT_OF = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")  # file.py:Unit, package.module:Name
 
@@ -81,9 +70,6 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the mapping to which a key belongs: the arguments of a class, or the node itself.
 
     Absent or null arguments are replaced by an empty mapping, in place.
-
-    Raises:
-        ActlabError: for arguments that are not a mapping.
     """
     if key in SPEC or not OBJECT & node.keys():
         return node
@@ -101,9 +87,6 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
     The keys of the grid are set after the settings, in order. A later key may contain an earlier one.
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
-
-    Raises:
-        ActlabError: for the first such key, and for the seed, which a study sets itself.
     """
     before: list[str] = []
     for wider, of_grid in [*((key, False) for key in settings), *((key, True) for key in grid)]:
@@ -151,15 +134,8 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     """Return nested values with the import path of each class that is named as an activation is.
 
     A class is named at ``class_path`` and, without arguments, at the keys in `CLASSES`. Identities and records
-    of runs therefore do not depend on the spelling. Ambiguous bare names get the path in `_BARE`. All other
-    values, such as activations, stay as they are.
-
-    Args:
-        value: a config, a part of it, or values of dotted config keys.
-        key: dotted config key of the value; empty for a config.
-
-    Raises:
-        ActlabError: for a file that cannot be imported from the current folder.
+    of runs therefore do not depend on the spelling. Ambiguous bare names get the path in `_BARE`. ``key`` is
+    the dotted config key of the value; empty for a config.
 
     >>> with_import_paths({"class_path": "nets.mine:Net", "init_args": {"activation": "torch.nn:ELU"}})
     {'class_path': 'nets.mine.Net', 'init_args': {'activation': 'torch.nn:ELU'}}
@@ -167,7 +143,8 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     {'model.network': 'mine.Net'}
     """
     if isinstance(value, Mapping):
-        return {name: with_import_paths(inner, _below(key, str(name))) for name, inner in value.items()}
+        keys = {name: key if name == "init_args" else f"{key}.{name}".removeprefix(".") for name in value}
+        return {name: with_import_paths(inner, keys[name]) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [with_import_paths(inner, key) for inner in value]
     if isinstance(value, str) and (bare := _BARE.get((key.removesuffix(".class_path"), value))):
@@ -180,10 +157,6 @@ def with_import_paths(value: Any, key: str = "") -> Any:
             "it, with a name of letters, digits and _"
         )
     return found or value
-
-
-def _below(key: str, name: str) -> str:
-    return key if name == "init_args" else f"{key}.{name}".removeprefix(".")
 
 
 def label(value: Any) -> str:
@@ -226,13 +199,8 @@ def in_full(value: Any) -> str:
 def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
     """Return whether low (``min``) or high (``max``) values of a metric are better.
 
-    Args:
-        metric: name of the metric with its split.
-        known: modes of metrics, by name with split or by last part; "" if it must be given. For any other
-            metric, high values are better if it is an accuracy, else low values.
-
-    Raises:
-        ActlabError: if the mode must be given.
+    Modes are ``known`` by name with split or by last part; "" must be given. Of any other metric, high values
+    are better if it is an accuracy, else low values.
 
     >>> mode_of("val/accuracy"), mode_of("test/f1", {"f1": "max"}), mode_of("test/error")
     ('max', 'max', 'min')
@@ -265,11 +233,7 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     """Return the grid value that a text in a study file or a command names.
 
     A text names the value that is equal, else the first one with this text as its `in_full` text, else the
-    first one that YAML reads in it.
-
-    Args:
-        text: the text. Any other value, and a text that names none of the values, is returned unchanged.
-        values: the grid values.
+    first one that YAML reads in it. Any other value, and a text that names none, is returned unchanged.
 
     >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
     ({'name': 'elu', 'alpha': 2}, 0.5, 'a')

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import date
+from contextlib import contextmanager
 from inspect import formatannotation
-from typing import Any
+from typing import Any, get_args
 
-from jsonargparse import ArgumentError
+import pytorch_lightning as pl
+from jsonargparse import ArgumentError, ArgumentParser
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.cli import LightningCLI
 
 from actlab.config import sections
-from actlab.config.keys import SPEC, class_of, get_dotted, import_path
-from actlab.config.signatures import Taken, kinds, lacking, locate, parameters
+from actlab.config.keys import SPEC
+from actlab.config.signatures import classes_in, find, inner_type, is_callable, kinds, lacking, parameters
 from actlab.errors import ActlabError, described, one_line, unknown
-
-# Parts of the nested messages of jsonargparse.
-_KEY = re.compile(r'Parser key "([^"]+)"')
-_CLASS = re.compile(r"given class_path '([^']+)'|class_path='([^']+)'")
-_GROUP = re.compile(r"Group '([^']+)' does not accept option")
-_NOT_ACCEPTED = re.compile(r"[Oo]ption '([^']+)'")
-_REQUIRED = re.compile(r"arguments are required: (.+)")
-_KIND = re.compile(r"Expected '([^']+)' to be a subclass of <class '(?:.*\.)?([^'.]+)'>")
 
 # Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
 _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_load_combined_loader_states")
@@ -35,18 +26,13 @@ _RESTORING = ("pytorch_lightning.trainer.connectors.checkpoint_connector", "_loa
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
 
-    Whatever is raised while a checkpoint is restored is bad input, too.
-
-    Args:
-        given: the config that is parsed, for the value that the parser rejected.
-
-    Raises:
-        ActlabError: with the key and the value.
+    Whatever is raised while a checkpoint is restored is bad input, too. For what the parser rejects, the first
+    value of the config ``given`` that its class does not accept is named; else the parser's innermost text.
     """
     try:
         yield
     except ArgumentError as error:
-        raise bad_input(error) or explained(error, given or {}) from error
+        raise bad_input(error) or mistake_in(given or {}) or innermost(error) from error
     except ActlabError:
         raise
     except Exception as error:
@@ -56,73 +42,96 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
         raise
 
 
-def explained(error: ArgumentError, given: Mapping[str, Any]) -> ActlabError:
-    """Return a parser error as one line: the key, the value, and what its class accepts.
+def innermost(error: ArgumentError) -> ActlabError:
+    """Return the cause of a parser's error on one line."""
+    return ActlabError(one_line([*_causes(error)][-1]))
 
-    The parser nests its messages. Each names a key or a class; the innermost states the problem.
 
-    Args:
-        error: the error that the parser raised.
-        given: the config.
+def mistake_in(given: Mapping[str, Any]) -> ActlabError | None:
+    """Return an error for the first value of a config that its class does not accept; None if there is none."""
+    trainer, found = given.get("trainer"), None
+    if isinstance(trainer, Mapping):
+        found = _mistake_in_arguments(trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ())
+    for name, base in sections.SECTIONS.items():
+        passed = ("seed", *sections.linked_shapes(given))
+        found = found or mistake(given.get(name), base, name, passed=passed)
+    return found
+
+
+def mistake(
+    value: Any, wanted: Any, where: str, owner: str = "", passed: tuple[str, ...] = ()
+) -> ActlabError | None:
+    """Return an error for a value at a config key that its annotation does not accept, or None.
+
+    Classes that the value names are looked into, by their signatures. ``owner`` takes the value as an argument;
+    the arguments ``passed`` of the value's own class come from elsewhere.
     """
-    causes = list(_causes(error))
-    texts = [str(cause) for cause in causes]
-    innermost = texts[-1]
-    keys = [_KEY.match(str(cause)) for cause in causes if isinstance(cause, ArgumentError)]
-    group = _GROUP.search(innermost)
-    place = group[1] if group else ".".join(key[1] for key in keys if key)
-    classes = [found[1] or found[2] for text in reversed(texts) if (found := _CLASS.search(text))]
-    path = "pytorch_lightning.Trainer" if group or not classes else classes[0]
-    value = get_dotted(given, place)
-    if isinstance(value, Mapping) and (mistake := _misplaced_argument(place, value)) is not None:
-        return mistake
-    if rejected := _NOT_ACCEPTED.search(innermost):
-        return _rejected_argument(place, value, rejected[1], path)
-    if needed := _REQUIRED.search(innermost):
-        return lacking(path, needed[1].partition(",")[0], place)
-    if kind := _KIND.search(innermost):
-        return ActlabError(f"{place} must name a class derived from {kind[2]}, got {kind[1]!r}")
-    if isinstance(causes[-1], AttributeError | ImportError):
-        try:
-            locate(str(class_of(value) or path))
-        except ActlabError as missing:
-            return ActlabError(f"{place}: {missing}")
-    wants = one_line(causes[-1])
-    if taken := _parameters_of(path).get(place.rpartition(".")[2]):
-        wants = f"{path} expects {formatannotation(taken.annotation).replace('typing.', '')}"
-        if isinstance(value, bool | int | float | date) and str in kinds(taken.annotation):
-            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-            wants += f'. Put text in quotes: {place.rpartition(".")[2]}: "{text}"'
-    dotted = import_path(str(class_of(value)))
-    hint = f". A class is given by its import path: {dotted}" if dotted else ""
-    return ActlabError(f"{place} {value!r}: {wants}{hint}")
-
-
-def _misplaced_argument(place: str, value: Mapping[str, Any]) -> ActlabError | None:
-    """Return an error for arguments next to a class path instead of under ``init_args``, if there are any."""
-    beside = [key for key in value if key not in SPEC]
-    if "class_path" not in value or not beside:
+    bases, options = tuple(classes_in(wanted)), kinds(wanted)
+    if isinstance(value, str) and bases and not options & {str, int, float, Any}:
+        value = {"class_path": value}
+    if isinstance(value, Mapping) and "class_path" in value and bases:
+        return _mistake_in_object(value, wanted, where, passed)
+    items = [(where, item) for item in value] if isinstance(value, list) else []
+    items += [(f"{where}.{name}", item) for name, item in value.items()] if isinstance(value, Mapping) else []
+    for key, item in items if any(classes_in(inner_type(wanted))) else ():
+        if error := mistake(item, inner_type(wanted), key, owner):
+            return error
+    if Any in options or _is_accepted(value, wanted):
         return None
-    return ActlabError(f"{place}.{beside[0]} is next to class_path: put it under init_args")
+    if isinstance(value, Mapping) and bases:
+        return ActlabError(f"{where} has arguments but no class: give its class path first")
+    text = f"{where} {value!r}: {owner} expects {formatannotation(wanted).replace('typing.', '')}"
+    if isinstance(value, bool | int | float) and str in options:
+        quoted = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        text += f'. Put text in quotes: {where.rpartition(".")[2]}: "{quoted}"'
+    return ActlabError(text)
 
 
-def _parameters_of(path: str) -> Mapping[str, Taken]:
-    """Return the parameters of a class, or an empty mapping if there is no such class."""
-    with suppress(ActlabError):
-        return parameters(locate(path)) or {}
-    return {}
+def _is_accepted(value: Any, wanted: Any) -> bool:
+    parser = ArgumentParser(exit_on_error=False)
+    try:
+        parser.add_argument("--value", type=wanted)
+        parser.parse_object({"value": value})
+    except ArgumentError:
+        return False
+    except ValueError:  # an annotation that the parser ignores
+        return True
+    return True
 
 
-def _rejected_argument(place: str, value: Any, name: str, path: str) -> ActlabError:
-    """Return an error for an argument that a class does not accept."""
-    key, known = f"{place}.{name}", _parameters_of(path)
-    if key in sections.FOLLOWS_SEED:
-        return sections.follows_seed(key)
-    if name in known:
-        return ActlabError(f"{key} cannot be set: actlab passes {name!r} to {path}")
-    if not known and not class_of(value):
-        return ActlabError(f"{place} has arguments but no class: give its class path first")
-    return unknown("config key", name, set(known) - {"seed"}, f"In {path}.", place)
+def _mistake_in_object(
+    value: Mapping[str, Any], wanted: Any, where: str, passed: tuple[str, ...]
+) -> ActlabError | None:
+    """Return an error for a class path with its arguments, or None; as `mistake`."""
+    path, arguments = value["class_path"], value.get("init_args") or {}
+    if beside := [key for key in value if key not in SPEC]:
+        return ActlabError(f"{where}.{beside[0]} is next to class_path: put it under init_args")
+    try:
+        owner = find(path, tuple(classes_in(wanted)), where)
+    except ActlabError as error:
+        return error
+    factories = [get_args(option)[0] for option in kinds(wanted) if is_callable(option) and get_args(option)]
+    known = [*(parameters(owner) or ())]
+    for taken in factories:  # whoever calls the factory passes its first arguments
+        passed += tuple(known[: len(taken)])
+    return _mistake_in_arguments(arguments, owner, path, where, passed)
+
+
+def _mistake_in_arguments(
+    given: Mapping[str, Any], owner: Any, path: str, where: str, passed: tuple[str, ...]
+) -> ActlabError | None:
+    """Return an error for arguments of a class or function, or None; as `mistake`."""
+    if (known := parameters(owner)) is None:
+        return None
+    for name, value in given.items():
+        if name in passed:
+            return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
+        if name not in known:
+            return unknown("config key", name, known.keys() - {*passed}, f"In {path}.", where)
+        if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
+            return error
+    needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]
+    return lacking(path, needed[0], where) if needed else None
 
 
 def bad_input(error: BaseException) -> ActlabError | None:

@@ -25,12 +25,6 @@ def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return ``min`` or ``max`` for each metric by its class's ``higher_is_better``; "" if that is unknown.
 
     Metrics whose results are no numbers are left out.
-
-    Args:
-        configs: complete configs, such as one for each block of a study.
-
-    Raises:
-        ActlabError: for a metric of torchmetrics that cannot be built.
     """
     found: dict[str, str] = {}
     for name, metric in (item for config in configs for item in _metrics(config)):
@@ -58,11 +52,7 @@ def gives_number(metric: Any) -> bool:
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Build each metric of a config.
-
-    Raises:
-        ActlabError: for an argument that the metric's constructor rejects.
-    """
+    """Build each metric of a config, for the errors of their constructors."""
     for name, value in _given(config).items():
         _built(name, json.dumps(value, default=str))
 
@@ -82,19 +72,22 @@ def _metrics(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 @cache
 def _built(name: str, text: str) -> Any:
     """Build a metric from its class path and arguments as JSON."""
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentError, ArgumentParser
 
     from actlab.config import messages
     from actlab.config.signatures import locate
 
     parser, key, value = ArgumentParser(exit_on_error=False), f"{KEY}.{name}", parse(text)
+    metric = locate(f"{_PACKAGE}.Metric")
     if not isinstance(value, str | dict):
         raise ActlabError(f"{key} {value!r}: give a class_path with its init_args")
-    parser.add_subclass_arguments(locate(f"{_PACKAGE}.Metric"), key, required=True)
+    parser.add_subclass_arguments(metric, key, required=True)
     given: dict[str, Any] = {}
     set_dotted(given, key, value)
-    with messages.one_line_errors(given):
+    try:
         parsed = parser.parse_object(copy.deepcopy(given))
+    except ArgumentError as error:
+        raise messages.mistake(value, metric, key) or messages.innermost(error) from error
     try:
         return parser.instantiate(parsed)[key]
     except Exception as error:  # a constructor may raise anything

@@ -22,8 +22,8 @@ from pytorch_lightning.cli import LightningArgumentParser
 from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes, sample_replaces_dataset
 from actlab.config.signatures import (
     imported,
+    inner_type,
     kinds,
-    kinds_inside,
     lacking,
     locate,
     parameters,
@@ -42,15 +42,9 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     """Return a parsed section of a config, as a copy that the caller may change.
 
     The result comes from a cache if the section holds only plain values and the classes that they name are
-    still the same objects.
-
-    Args:
-        name: ``trainer``, ``model`` or ``data``.
-        value: the section in the config.
-        elsewhere: arguments of its class that are set by other code, not by the config.
+    still the same objects. Arguments of its class that are set ``elsewhere`` are none of the config's.
 
     Raises:
-        ActlabError: for a missing required argument.
         ArgumentError: for a value of the wrong type.
     """
     parser = parser_of(name, elsewhere=elsewhere)
@@ -61,7 +55,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
         check_needed(name, found)
         owner = pl.Trainer if name == "trainer" else None
-        found = with_text(value, found, name, {Any}, owner)
+        found = with_text(value, found, name, Any, owner)
         kept = [*map(imported, names)], found
     if key is not None:
         _kept[key] = kept
@@ -71,13 +65,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
 
 
 def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
-    """Check that arguments without type and default are given: the parser sets missing ones to None.
-
-    Args:
-        where: the config key of the value, for the error.
-        value: a parsed section of a config, or a value in it.
-        linked: arguments of its class that are set later.
-    """
+    """Check that arguments without type and default are given or linked: the parser sets None for others."""
     for part in value if isinstance(value, list) else ():
         check_needed(where, part)
     if not isinstance(value, Namespace):
@@ -93,26 +81,19 @@ def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
         check_needed(f"{where}.{key}", argument)
 
 
-def with_text(given: Any, found: Any, where: str, allowed: set[Any], owner: Any = None) -> Any:
+def with_text(given: Any, found: Any, where: str, annotation: Any, owner: Any = None) -> Any:
     """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
 
-    Args:
-        given: the part as given.
-        found: the part as parsed; changed in place.
-        where: its config key.
-        allowed: its types by the annotation.
-        owner: the class whose arguments it holds, if the part does not name it.
-
-    Raises:
-        ActlabError: for text given to an argument that takes none.
+    ``owner`` is the class whose arguments the part holds, if the part does not name it.
     """
+    allowed = kinds(annotation)
     if isinstance(found, Namespace) and isinstance(given, Mapping):
         _arguments_with_text(given, found, where, owner)
     elif type(found) is dict and isinstance(given, Mapping):
-        inner = kinds_inside(allowed)
+        inner = inner_type(annotation)
         return {k: with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
     elif type(found) is list and isinstance(given, list) and len(found) == len(given):
-        inner = kinds_inside(allowed)
+        inner = inner_type(annotation)
         return [with_text(*pair, where, inner) for pair in zip(given, found, strict=True)]
     elif isinstance(given, date) and isinstance(found, str):  # words and JSON have no dates
         if Any in allowed:
@@ -138,8 +119,8 @@ def _arguments_with_text(given: Mapping[str, Any], found: Namespace, where: str,
     known = (parameters(owner) or {}) if owner else {}
     for key, value in vars(arguments).items() if arguments else ():
         if key in given and key in known:
-            allowed = kinds(known[key].annotation)
-            setattr(arguments, key, with_text(given[key], value, f"{where}.{key}", allowed))
+            kept = with_text(given[key], value, f"{where}.{key}", known[key].annotation)
+            setattr(arguments, key, kept)
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
@@ -148,7 +129,6 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     A shape that the model gets from the data later is set to its default, or to None if it has no default.
 
     Raises:
-        ActlabError: if the section does not name a class.
         ArgumentError: for a value of the wrong type.
     """
     shapes = linked_shapes(given) if name == "model" else ()
@@ -166,17 +146,10 @@ def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
     """Check that a parsed section names a class, and set the values that have one meaning, in place.
 
     An activation gets its one spelling; ``sample`` replaces the dataset.
-
-    Raises:
-        ActlabError: if the section names a function.
     """
-    if not inspect.isclass(locate(found.class_path)):
+    if not inspect.isclass(kind := locate(found.class_path)):
         raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
-    if (
-        name == "model"
-        and takes_activation_name(locate(found.class_path))
-        and found.init_args.get("activation")
-    ):
+    if name == "model" and takes_activation_name(kind) and found.init_args.get("activation"):
         found["init_args.activation"] = activation_spec(found.init_args.activation)
     if name == "data" and sample_replaces_dataset(given) and found.init_args.get("sample"):
         found["init_args.dataset"] = None  # of an earlier place, such as the default of a config
@@ -185,9 +158,7 @@ def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
 def run_seed(value: bool | int | str) -> int:
     """Return the seed of a run as an integer; the command line passes it as a string.
 
-    Raises:
-        ActlabError: for a value that is not a seed. Lightning also accepts True and False, but these do not
-            state a seed with which the run could be repeated.
+    Lightning also accepts True and False, but these do not state a seed with which the run could be repeated.
     """
     if isinstance(value, str) and value.isdecimal():
         value = int(value)

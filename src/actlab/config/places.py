@@ -25,13 +25,8 @@ def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
 def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
     """Reject a dataset given beside or after ``data.sample: true``, which would silently replace it.
 
-    A dataset given earlier, such as the default of a config, is what the sample takes the place of.
-
-    Args:
-        places: the nested settings of each place, by its name; later places override earlier ones.
-
-    Raises:
-        ActlabError: for such a dataset.
+    A dataset given earlier, such as the default of a config, is what the sample takes the place of. ``places``
+    has the nested settings of each place by its name; later ones override earlier ones.
     """
     since = ""
     for place, given in places.items():

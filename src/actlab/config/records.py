@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from typing import Any
 
 from jsonargparse import Namespace
 
-from actlab.config import identity
+from actlab.config import arguments, identity
 from actlab.config.admission import TRAINER
-from actlab.config.arguments import Arguments, UnnamedError, path_of
+from actlab.config.arguments import Arguments, UnnamedError
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
@@ -33,22 +32,14 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.name  # as the parser reads it
-    if isinstance(value, bool | int | float | str | None):
-        return value
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return str(value)
+    try:
+        return arguments.plain(value)
+    except UnnamedError:
+        return str(value)
 
 
 def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
-    """Return a resolved config in the form of an input, without seeds and shapes that follow from the rest.
-
-    Args:
-        config: the result of `actlab.experiments.resolved`.
-        linked: arguments that the model gets from the data.
-    """
+    """Return a resolved config as an input, without seeds and the shapes that are ``linked`` to the data."""
     found: dict[str, Any] = plain(config)
     for section in SECTIONS:
         for name in ("seed", *(linked if section == "model" else ())):
@@ -57,12 +48,7 @@ def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
 
 
 def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a resolved config.
-
-    Args:
-        config: the config parsed by LightningCLI.
-        shapes: arguments that the model gets from the data, with their values.
-    """
+    """Return the record of a resolved config and of the shapes that the model gets from the data."""
     given = as_given(config, ())
     found = {key: given[key] for key in (SEED, *SECTIONS)}
     for section in SECTIONS:
@@ -75,34 +61,25 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     """Return the record of a task that a program built; ``class_path`` is None without an import path."""
-    model: dict[str, Any] = {
-        "class_path": None,
-        "init_args": {k: v for k, v in given.plain.items() if k != "seed"},
-    }
+    found = with_arguments({"model": {"class_path": None}}, given, seed)
     with suppress(UnnamedError):
-        model["class_path"] = path_of(kind)
-    return with_digests({SEED: seed, "model": model, **({MISSING: given.missing} if given.missing else {})})
+        found["model"]["class_path"] = arguments.path_of(kind)
+    return with_digests(found)
 
 
 def with_arguments(found: Mapping[str, Any], given: Arguments, seed: int) -> dict[str, Any]:
     """Return a record with some of the model's arguments replaced."""
-    arguments = {
-        k: v for k, v in {**(found["model"].get("init_args") or {}), **given.plain}.items() if k != "seed"
-    }
     missing = [name for name in missing_in(found) if name not in given.plain]
     missing = list(dict.fromkeys([*missing, *given.missing]))
-    kept = {name: value for name, value in arguments.items() if name not in missing}
+    values = {**(found["model"].get("init_args") or {}), **given.plain}
+    kept = {name: value for name, value in values.items() if name not in ("seed", *missing)}
     others = {key: value for key, value in found.items() if key != MISSING}
     model = {**found["model"], "init_args": kept}
     return {**others, SEED: seed, "model": model, **({MISSING: missing} if missing else {})}
 
 
 def missing_in(found: Any) -> list[str]:
-    """Return the names of the model's arguments that a record does not hold.
-
-    Raises:
-        ActlabError: if they are malformed.
-    """
+    """Return the names of the model's arguments that a record does not hold."""
     names = found.get(MISSING, []) if isinstance(found, Mapping) else []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ActlabError(f"the checkpoint's record of {MISSING} arguments is malformed: give another file")
@@ -110,15 +87,7 @@ def missing_in(found: Any) -> list[str]:
 
 
 def completed(found: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the values of a config where it holds none, because no import path names them.
-
-    Args:
-        found: the record.
-        model: the model section of the config.
-
-    Raises:
-        ActlabError: for an argument that the config does not set either.
-    """
+    """Return a record with the values of a config's model where it holds none: no import path names them."""
     names, recorded, given = missing_in(found), found.get("model"), model.get("init_args") or {}
     if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
         return dict(found)
@@ -126,18 +95,13 @@ def completed(found: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, A
         raise ActlabError(
             f"the checkpoint does not record {unset[0]}, which has no import path: give --{unset[0]}"
         )
-    arguments = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
+    values = {**(recorded.get("init_args") or {}), **{name: given[name] for name in names}}
     path = recorded.get("class_path") or model.get("class_path")
-    return {**found, "model": {"class_path": path, "init_args": arguments}}
+    return {**found, "model": {"class_path": path, "init_args": values}}
 
 
 def with_digests(found: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, Any]:
-    """Return a record with the digests of the files and code that its model and data name.
-
-    Args:
-        found: the record.
-        known: see `identity.sources_of`.
-    """
+    """Return a record with the digests of the files and code that its model and data name."""
     named = {key: found[key] for key in SECTIONS if key in found}
     return {**found, SOURCES: identity.sources_of(named, known)}
 

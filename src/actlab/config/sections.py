@@ -12,7 +12,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.signatures import find, locate, parameters
+from actlab.config.keys import class_of, get_dotted
+from actlab.config.signatures import find, parameters
 from actlab.errors import ActlabError, unknown
 
 SEED = "seed_everything"
@@ -22,7 +23,6 @@ PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
 # LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
-FOLLOWS_SEED = ("model.seed", "data.seed")
 
 
 def top_level(command: str | None = None) -> tuple[str, ...]:
@@ -42,12 +42,7 @@ def arguments_of(command: str) -> tuple[str, ...]:
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
     """Check the top level of a config; the values below are checked when they are parsed.
 
-    Args:
-        config: nested values.
-        command: the command that runs the config, such as ``fit``; None if it is only built.
-
-    Raises:
-        ActlabError: for an unknown key, a missing section, or a section of the wrong type.
+    Without a ``command`` that runs it, such as ``fit``, the config is only built.
     """
     for key, value in config.items():
         if command is None and key in MOVED and value is not None:
@@ -68,23 +63,11 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
-        _check_package(section, value.get("class_path") if isinstance(value, Mapping) else value)
         arguments = value.get("init_args") if isinstance(value, Mapping) else None
         if not isinstance(arguments, Mapping | None):
             raise ActlabError(f"{section}.init_args {arguments!r}: give a mapping of names to values")
-
-
-def _check_package(section: str, path: Any) -> None:
-    """Reject a class of the package ``lightning``, whose classes are not those of ``pytorch_lightning``."""
-    found = None
-    with suppress(ActlabError):  # the parser raises it
-        found = locate(path) if isinstance(path, str) and "." in path and not _is_file(path) else None
-    bases = found.__mro__ if inspect.isclass(found) and not issubclass(found, SECTIONS[section]) else ()
-    if any(base.__module__.startswith("lightning.pytorch") for base in bases):
-        raise ActlabError(
-            f"{section} {path!r} is a class of the package lightning: actlab uses pytorch_lightning, so write "
-            "pytorch_lightning in place of lightning.pytorch in the imports of its module"
-        )
+        if "seed" in (arguments or {}):
+            raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
 
 
 def overriding(key: str) -> ActlabError:
@@ -95,27 +78,18 @@ def overriding(key: str) -> ActlabError:
     )
 
 
-def follows_seed(key: str) -> ActlabError:
-    """Return an error for a seed of the model or the data alone."""
-    return ActlabError(f"{key} cannot be set: it is set to {SEED}; give that instead")
-
-
 def _is_file(value: Any) -> bool:
     return isinstance(value, str) and value.endswith(FILES)
 
 
 def gives(config: Mapping[str, Any], name: str) -> bool:
     """Return whether a config sets an argument of the model."""
-    model = config.get("model")
-    if not isinstance(model, Mapping):
-        return False
-    return (model.get("init_args") or {}).get(name) is not None
+    return get_dotted(dict(config), f"model.{name}") is not None
 
 
 def class_in(config: Mapping[str, Any], section: str) -> Any:
     """Return the class that a section of a config names, or None if it names none that can be found."""
-    value = config.get(section)
-    path = value.get("class_path") if isinstance(value, Mapping) else value
+    path = class_of(config.get(section))
     if not isinstance(path, str) or _is_file(path):
         return None
     if "." not in path:

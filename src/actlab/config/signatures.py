@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections.abc
 import importlib
 import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
@@ -19,20 +20,21 @@ from jsonargparse import ArgumentParser
 from actlab.config.keys import TEXT_ARGUMENTS, class_of, import_path, inside
 from actlab.errors import ActlabError, unknown
 
+_LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")  # in `TEXT_ARGUMENTS`
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
-_LIBRARIES = (
-    "actlab",
-    "pytorch_lightning",
-    "lightning",
-    "torch",
-    "torchmetrics",
-)  # `TEXT_ARGUMENTS` covers them
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
 def lacking(path: str, name: str, where: str) -> ActlabError:
     """Return an error for a class that is given without a required argument."""
     return ActlabError(f"{path} needs {name!r}: give {where}.{name}")
+
+
+PLAIN = (bool, int, float, str, type(None))
+_CONTAINERS = (
+    *(dict, list, tuple, set, Mapping, collections.abc.MutableMapping),
+    *(Iterable, Collection, collections.abc.Sequence),
+)
 
 
 class Taken(NamedTuple):
@@ -77,18 +79,36 @@ def kinds(annotation: Any) -> set[Any]:
     return {Any if is_unknown else annotation}
 
 
-def kinds_inside(kinds_of_whole: set[Any]) -> set[Any]:
-    """Return the types of the elements, or values, of the containers among some types.
+def inner_type(annotation: Any, name: str | None = None) -> Any:
+    """Return the annotation of what a value holds: the items of a container, or an argument of a class.
 
-    >>> kinds_inside(kinds(dict[str, float] | None)) == {float}, kinds_inside(kinds(list | int))
-    (True, {typing.Any})
+    >>> inner_type(dict[str, float] | None), inner_type(list | int)
+    (<class 'float'>, typing.Any)
     """
-    found: set[Any] = set()
-    for kind in kinds_of_whole - {str, int, float, bool, type(None)}:
-        inner = [one for one in get_args(kind) if one is not ...] or [Any]
-        mapping = inspect.isclass(origin := get_origin(kind)) and issubclass(origin, Mapping)
-        found |= set().union(*map(kinds, inner[-1:] if mapping else inner))
-    return found
+    found: list[Any] = []
+    for option in kinds(annotation):
+        origin = get_origin(option) or option
+        if origin in _CONTAINERS:
+            found += [a for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :] if a is not ...]
+        elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
+            known: Callable[..., Any] = option
+            taken = (parameters(known) or {}).get(name)
+            found.append(Any if taken is None else taken.annotation)
+    return Union[tuple(found)] if found and Any not in found else Any  # noqa: UP007 - from a tuple
+
+
+def classes_in(annotation: Any) -> Iterator[type]:
+    """Yield the base classes of the objects that an annotation accepts, also as results of a callable."""
+    for option in kinds(annotation):
+        if is_callable(option):
+            yield from classes_in(get_args(option)[-1]) if get_args(option) else ()
+        elif get_origin(option) is None and inspect.isclass(option):
+            yield from () if option in (Any, *PLAIN, *_CONTAINERS) else (option,)
+
+
+def is_callable(option: Any) -> bool:
+    """Return whether a type is that of a function."""
+    return collections.abc.Callable in (option, get_origin(option))
 
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
@@ -103,7 +123,8 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
         if isinstance(node, list) and node:  # a key below a list refers to its last item
             node = node[-1]
     path = class_of(node)
-    if owner in ([], ["trainer"]) or (isinstance(path, str) and _is_of_library(path)):
+    of_library = isinstance(path, str) and (path.partition(".")[0] in _LIBRARIES or "." not in path)
+    if owner in ([], ["trainer"]) or of_library:
         return name in TEXT_ARGUMENTS
     found: dict[str, Taken] = {}
     with suppress(Exception):  # third-party code may raise anything; building the config reports it
@@ -111,16 +132,10 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
     return name in found and found[name].is_text
 
 
-def _is_of_library(path: str) -> bool:
-    return path.partition(".")[0] in _LIBRARIES or "." not in path
-
-
 def takes_activation_name(owner: Any) -> bool:
     """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
-    if not inspect.isclass(owner):
-        return False
-    known: Callable[..., Any] = owner
-    taken = (parameters(known) or {}).get("activation")
+    known: Callable[..., Any] | None = owner if inspect.isclass(owner) else None
+    taken = (parameters(known) or {}).get("activation") if known else None
     found = kinds(taken.annotation) if taken is not None else set()
     origins = (get_origin(kind) or kind for kind in found)
     return str in found and any(inspect.isclass(one) and issubclass(one, Mapping) for one in origins)
@@ -137,11 +152,15 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
         return None
     found = dict(signature.parameters)
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
-        known = _base_parameters(owner) | found
+        signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
+        of_bases = {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
+        parser = ArgumentParser(exit_on_error=False)
+        add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
         try:
-            names = _names_through_kwargs(owner)
+            names = list(add(owner, fail_untyped=False))  # follows `**kwargs` through the source
         except ValueError:
             return None
+        known = of_bases | found  # the nearest class takes precedence
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
         found |= {name: known.get(name, bare) for name in names}
     return {
@@ -159,29 +178,10 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     return None
 
 
-def _base_parameters(owner: Any) -> dict[str, Parameter]:
-    """Return the parameters of the base classes; the nearest base class takes precedence."""
-    signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
-    return {name: parameter for s in signatures if s for name, parameter in s.parameters.items()}
-
-
-def _names_through_kwargs(owner: Callable[..., Any]) -> list[str]:
-    """Return the names that jsonargparse finds by following ``**kwargs`` through the source."""
-    parser = ArgumentParser(exit_on_error=False)
-    add = parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
-    return list(add(owner, fail_untyped=False))
-
-
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return the class or function that a ``class_path`` names.
+    """Return the class, of certain ``kinds``, or function that a ``class_path`` or a bare name names.
 
-    Args:
-        path: an import path, or only the name of a class that is already imported.
-        kinds: the allowed base classes.
-        where: the config key, for messages.
-
-    Raises:
-        ActlabError: if nothing has that path, or for a class that is not derived from ``kinds``.
+    A bare name is that of an imported class; ``where`` is the config key.
     """
     wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
     if not {".", ":"} & set(path) and object not in kinds:
@@ -194,7 +194,9 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     except ActlabError as error:
         raise ActlabError(f"{where}: {error}") from error
     if not callable(found) or (inspect.isclass(found) and not issubclass(found, kinds)):
-        raise ActlabError(f"{wants}, got {path!r}")
+        of_lightning = any(base.__module__.startswith("lightning.") for base in getattr(found, "__mro__", ()))
+        remedy = ": write pytorch_lightning in place of lightning.pytorch in its imports"
+        raise ActlabError(f"{wants}, got {path!r}{remedy if of_lightning else ''}")
     return found
 
 
@@ -207,15 +209,7 @@ def _descendants(kinds: Iterable[type]) -> Iterator[type]:
 
 
 def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
-    """Return the object that ``package.module.name`` names.
-
-    Args:
-        path: the import path.
-        kinds: base classes of the classes to suggest if the name does not exist.
-
-    Raises:
-        ActlabError: if there is no such module or name, or if its import fails; the cause is chained.
-    """
+    """Return the object that ``package.module.name`` names; if it does not exist, suggest some ``kinds``."""
     parts = path.split(".")
     if not all(part.isidentifier() for part in parts):
         raise ActlabError(f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}")
@@ -239,11 +233,9 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
         name = ".".join(parts[:length])
         try:
             return importlib.import_module(name), parts[length:]
-        except ImportError as error:
+        except (ImportError, SyntaxError) as error:
             if not (isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")):
                 raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
-        except SyntaxError as error:
-            raise ActlabError(f"{'.'.join(parts)} cannot be imported: {error}") from error
     raise ActlabError(
         f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
         "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
