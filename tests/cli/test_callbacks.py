@@ -50,10 +50,7 @@ def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path, kind):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (
-            ["--trainer.callbacks+", "LearningRateFinder"],
-            "LearningRateFinder trains with another learning rate",
-        ),
+        (["--trainer.callbacks+=LearningRateFinder"], "LearningRateFinder trains with another learning rate"),
         (["--trainer.callbacks+", "BatchSizeFinder"], "BatchSizeFinder trains with another batch size"),
         (
             ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
@@ -72,9 +69,7 @@ def test_what_the_checkpoints_would_not_record_is_rejected(fit, words, reason):
     assert reason in line
 
 
-@pytest.mark.filterwarnings(
-    "ignore:You are trying to .self.log"
-)  # Lightning's line about what barebones leaves out
+@pytest.mark.filterwarnings("ignore:You are trying to .self.log")  # Lightning's, of what barebones leaves out
 def test_barebones_train(fit):
     outcome = fit("--trainer.barebones=true", "--trainer.logger=null", "--trainer.callbacks=null")
     assert outcome.code == 0, outcome.err

@@ -177,10 +177,8 @@ def test_the_bare_name_of_a_scheduler_is_lightnings(cli):
 def test_a_scheduler_lowers_the_rate_where_a_metric_stops_falling(fit, tmp_path):
     words = ["--model.scheduler=ReduceLROnPlateau", "--model.scheduler.monitor=val/loss"]
     words += ["--model.scheduler.factor=0.5", "--model.scheduler.patience=0"]
-    words += [
-        "--model.scheduler.threshold=100",
-        "--model.scheduler.threshold_mode=abs",
-    ]  # it never falls so far
+    # It never falls so far.
+    words += ["--model.scheduler.threshold=100", "--model.scheduler.threshold_mode=abs"]
     words += ["--trainer.logger", "false", "--model.optimizer.lr", "0.8", "--trainer.max_epochs"]
     fit("-c", "mnist_classifier", *SAMPLE, *words, "3")
     fit("-c", "mnist_classifier", *SAMPLE, *words, "4", "--ckpt_path", "last")

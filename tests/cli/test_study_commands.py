@@ -107,9 +107,8 @@ def test_each_key_of_the_new_study_has_the_comment_of_the_schema(cli, tmp_path):
     cli("study", "new", tmp_path / "mine.yaml")
     words = " ".join((tmp_path / "mine.yaml").read_text().replace("#", " ").split()).lower()
     keys = schema.File.model_json_schema()["properties"]
-    assert [
-        key for key, entry in keys.items() if entry["description"].replace("`", "").lower() not in words
-    ] == []
+    texts = {key: entry["description"].replace("`", "").lower() for key, entry in keys.items()}
+    assert [key for key, text in texts.items() if text not in words] == []
     margin = schema.Column.model_fields["margin"].description
     assert f"margin: {margin}".lower() in words
 
@@ -178,12 +177,8 @@ def test_status_counts_each_state_and_changes_nothing(cli, root):
     assert f"running at epoch 1 of 2, 3 h 00 min ago: {first.run.id}\n" in running
     assert "next: wait for 2 runs in training" in running
     plan = cli("study", "plan", "tiny.yaml").out
-    assert [line.split("  ")[0] for line in plan.splitlines()[:4]] == [
-        "epoch 1 of 2",
-        "to run",
-        "failed",
-        "diverged",
-    ]
+    kinds = [line.split("  ")[0] for line in plan.splitlines()[:4]]
+    assert kinds == ["epoch 1 of 2", "to run", "failed", "diverged"]
 
 
 def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
@@ -243,10 +238,7 @@ def test_a_study_whose_other_runs_have_ended_is_done_except_for_failed_runs(cli,
         folder.fail("ValueError: boom")
     status = cli("study", "status", "tiny.yaml").out
     assert "failed (ValueError: boom)" in status
-    retry = (
-        "all runs have ended except 2 runs that failed; `actlab study run tiny.yaml` retries them once you fix"
-    )
-    assert retry in status
+    assert "ended except 2 runs that failed; `actlab study run tiny.yaml` retries them once you fix" in status
     shown = cli("study", "show", "tiny.yaml").out
     done = "2 of 4 runs finished; the study is done except for 2 runs that failed: ValueError: boom (2 runs)."
     assert done in shown

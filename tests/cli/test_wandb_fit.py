@@ -36,15 +36,8 @@ def test_it_has_name_group_tags_losses_of_steps_and_learning_rates(run):
 
 
 def test_what_is_given_stays(run):
-    logger = [
-        "--trainer.logger.name",
-        "mine",
-        "--trainer.logger.group",
-        "ours",
-        "--trainer.logger.tags",
-        "[a, b]",
-    ]
-    (log,) = run("fit", *logger)
+    logger = {"name": "mine", "group": "ours", "tags": "[a, b]"}
+    (log,) = run("fit", *(f"--trainer.logger.{key}={value}" for key, value in logger.items()))
     header = wandb_logs.header(log)
     assert (header.display_name, header.run_group, [*header.tags]) == ("mine", "ours", ["a", "b"])
 

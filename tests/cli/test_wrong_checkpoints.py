@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from actlab.__main__ import main
+
 QUICK = [
     *("--data.sample", "true", "--model.network.hidden", "[8]", "--trainer.limit_train_batches", "3"),
     *("--trainer.limit_val_batches", "1", "--trainer.limit_test_batches", "1", "--trainer.logger", "false"),
@@ -69,10 +71,12 @@ INSIDE = [
 WRONG = [*INSIDE, *(((name,), value) for name, values in PARTS.items() for value in values)]
 
 
-def described(value):
+def named(path, value):
+    """The id of a case."""
+    text = "missing" if value is GONE else repr(value)
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return "missing" if value is GONE else repr(value)
+        text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return f"{'.'.join(map(str, path))} {text}"
 
 
 def changed(checkpoint, path, value):
@@ -92,13 +96,15 @@ def changed(checkpoint, path, value):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    from actlab.__main__ import main
-
+def saved(tmp_path_factory):
+    """The checkpoints of an epoch of training: after its last batch, and within it."""
     folder = tmp_path_factory.mktemp("trained")
-    assert main(["fit", *FIT, str(folder), "--trainer.max_epochs", "1"]) == 0
-    (path,) = folder.glob("*/checkpoints/last.ckpt")
-    return torch.load(path, weights_only=True)
+    words = ["--trainer.max_epochs", "1", "--trainer.callbacks", "ModelCheckpoint"]
+    words += ["--trainer.callbacks.every_n_train_steps", "1", "--trainer.callbacks.save_top_k", "-1"]
+    assert main(["fit", *FIT, str(folder / "whole"), *words[:2]]) == 0
+    assert main(["fit", *FIT, str(folder / "within"), *words]) == 0
+    files = {"whole": "last.ckpt", "within": "*step=2.ckpt"}
+    return {name: next(folder.glob(f"{name}/*/checkpoints/{file}")) for name, file in files.items()}
 
 
 @pytest.fixture
@@ -108,22 +114,6 @@ def resumed(cli, tmp_path):
         return cli("fit", *FIT, tmp_path / "r", "--trainer.max_epochs", "2", "--ckpt_path", path)
 
     return run
-
-
-def test_what_is_not_changed_resumes(resumed, trained):
-    outcome = resumed(trained)
-    assert outcome.code == 0, outcome.err
-
-
-@pytest.mark.parametrize(
-    ("path", "value"), WRONG, ids=[f"{'.'.join(map(str, p))} {described(v)}" for p, v in WRONG]
-)
-def test_wrong_content_is_one_line(resumed, trained, tmp_path, path, value):
-    outcome = resumed(changed(trained, path, value))
-    lines = [line for line in outcome.err.splitlines() if line.startswith("actlab: error:")]
-    assert (outcome.code, len(lines)) == (2, 1), outcome
-    assert outcome.err.endswith(f"{lines[0]}\n")
-    assert not [*tmp_path.glob("r/**/*.ckpt")]
 
 
 WITHIN = [
@@ -141,27 +131,24 @@ WITHIN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    from actlab.__main__ import main
+def test_what_is_not_changed_resumes(resumed, saved):
+    outcome = resumed(torch.load(saved["whole"], weights_only=True))
+    assert outcome.code == 0, outcome.err
 
-    folder = tmp_path_factory.mktemp("stopped")
-    words = ["--trainer.max_epochs", "1", "--trainer.callbacks", "ModelCheckpoint"]
-    words += ["--trainer.callbacks.every_n_train_steps", "1", "--trainer.callbacks.save_top_k", "-1"]
-    assert main(["fit", *FIT, str(folder), *words]) == 0
-    (path,) = folder.glob("*/checkpoints/*step=2.ckpt")
-    return torch.load(path, weights_only=True)
+
+CASES = [*(("whole", *case) for case in WRONG), *(("within", *case) for case in WITHIN)]
 
 
 @pytest.mark.parametrize(
-    ("path", "value"), WITHIN, ids=[f"{'.'.join(map(str, p))} {described(v)}" for p, v in WITHIN]
+    ("which", "path", "value"), CASES, ids=[f"{which} {named(path, value)}" for which, path, value in CASES]
 )
 @pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path")
-def test_wrong_content_within_an_epoch_is_one_line(resumed, stopped, path, value):
-    outcome = resumed(changed(stopped, path, value))
+def test_wrong_content_is_one_line(resumed, saved, tmp_path, which, path, value):
+    outcome = resumed(changed(torch.load(saved[which], weights_only=True), path, value))
     lines = [line for line in outcome.err.splitlines() if line.startswith("actlab: error:")]
     assert (outcome.code, len(lines)) == (2, 1), outcome
     assert outcome.err.endswith(f"{lines[0]}\n")
+    assert not [*tmp_path.glob("r/**/*.ckpt")]
 
 
 PLAIN = ["--model", "plain_lightning.WithMomentum", "--data", "plain_lightning.MyData", *QUICK[4:]]
@@ -176,9 +163,7 @@ THIRD_PARTY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("path", "value"), THIRD_PARTY, ids=[f"{'.'.join(map(str, p))} {described(v)}" for p, v in THIRD_PARTY]
-)
+@pytest.mark.parametrize(("path", "value"), THIRD_PARTY, ids=[named(*case) for case in THIRD_PARTY])
 def test_wrong_content_of_a_third_party_module_is_one_line(cli, tmp_path, program, monkeypatch, path, value):
     program("plain_lightning")
     monkeypatch.syspath_prepend(tmp_path)

@@ -148,7 +148,7 @@ def test_an_argument_without_type_and_default_is_needed(config, theirs):
         (
             "model",
             {"class_path": "odd_signatures.Model"},
-            ["'required'", "model.required", "odd_signatures.Model"],
+            ["'required'", "model.required", "_signatures.Model"],
         ),
         ("model.requird", 1, ["'model.requird'", "'model.required'"]),
         ("model", "odd_signatures.model", ["model must name a class"]),

@@ -68,9 +68,8 @@ def test_the_seed_reaches_weights_and_data():
 def test_a_section_that_differs_is_parsed_separately():
     path = resource("configs/mnist_classifier.yaml")
     for activation in ("relu", "elu", {"name": "elu", "alpha": 0.5}):
-        assert json.loads(told(config_of(path, 0, activation=activation)))["model"]["init_args"][
-            "activation"
-        ] == (activation)
+        found = json.loads(told(config_of(path, 0, activation=activation)))
+        assert found["model"]["init_args"]["activation"] == activation
     assert len(parsing._kept) == 5  # three models, and the data and Trainer of all
 
 

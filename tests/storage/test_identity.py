@@ -347,13 +347,3 @@ def test_without_the_memory_files_are_read_again(ids, tmp_path, monkeypatch, pla
         (tmp_path / "cache").mkdir()
         (tmp_path / "cache" / digests.FILE).write_text("no database, but long enough to be taken for one" * 100)
     assert ids() == ids() == before
-
-
-def test_identities_of_several_seeds_are_those_of_each():
-    config = {"seed_everything": 0, "a": {"seed_everything": 1, "é": '\\ud "x"'}, "z": [None, 1e-3, "0"]}
-    counts, sources = identity.counted(config, {}), {"file.py": "digest"}
-    seeds = [0.0, 1.0, 9999.0, 1e300, "text", None]
-    found = identity.identities_of(counts, sources, "seed_everything", seeds)
-    each = [identity.identity_of({**counts, "seed_everything": seed}, sources) for seed in seeds]
-    assert [*found] == each
-    assert len(set(each)) == len(seeds)

@@ -14,17 +14,9 @@ from pytorch_lightning.loggers import Logger
 
 from actlab.config.keys import OBJECT, as_list, get_dotted, inside, set_dotted, with_import_paths
 from actlab.config.places import check_sample
-from actlab.config.sections import (
-    FILES,
-    MOVED,
-    SECTIONS,
-    class_in,
-    sample_replaces_dataset,
-    top_level,
-)
+from actlab.config.sections import FILES, MOVED, SECTIONS, class_in, sample_replaces_dataset, top_level
 from actlab.config.signatures import find, parameters, takes_activation_name, takes_text
 from actlab.errors import ActlabError, unknown
-from actlab.storage.contents import texts
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file
 from actlab.storage.spellings import activation_spec
@@ -58,11 +50,7 @@ class Option(NamedTuple):
 
 
 def options_of(words: Sequence[str]) -> list[Option]:
-    """Split command-line arguments into options; the value of ``--config`` becomes the path of the file.
-
-    Raises:
-        ActlabError: for an argument outside any option, an option without value or a missing config file.
-    """
+    """Split command-line arguments into options; the value of ``--config`` becomes the path of the file."""
     found, rest = [], list(words)
     while rest:
         word = rest.pop(0)
@@ -88,43 +76,28 @@ def _opens_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not number and " " not in word
 
 
-def texts_of(options: Iterable[Option]) -> list[str]:
-    """Return every text in the values of options, also in mappings and lists."""
-    return [text for option in options for text in texts(_value(option.value, {}, option.name))]
-
-
 class Words:
     """The words of a command for LightningCLI's parser, and what they state.
 
     Each config file is read once, and its values become words. Files and options therefore follow the same
-    rules and give the same errors.
-
-    Args:
-        options: options in command-line order; later options override earlier ones.
-        command: command of the options, such as ``fit``.
-        base: config that the options override.
-
-    Attributes:
-        words: the words for the parser.
-        given: nested values that the words state. Defaults are missing. A new class leaves the arguments of the
-            old class in place.
-        checkpoint: the ``ckpt_path`` of a config file; None without one.
-
-    Raises:
-        ActlabError: for an unknown option, a file that is not a config, or an argument before its class.
+    rules and give the same errors. Later options override earlier ones, and all of them the config ``base``.
     """
 
     def __init__(self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None) -> None:
-        self.words: list[str] = []
+        self.words: list[str] = []  # for the parser
+        # Nested values that they state, without defaults. A new class leaves the old one's arguments in place.
         self.given: dict[str, Any] = {}
-        self.checkpoint: str | None = None
+        self.checkpoint: str | None = None  # `ckpt_path` of a config file
         places: dict[str, dict[str, Any]] = {}
         for key, value in (base or {}).items():
             self._add(key, value, places.setdefault("the checkpoint", {}))
         for option in options:
             if option.name == "--config":
-                for key, value in read_config(Path(str(option.value))).items():
-                    self._add(key, value, places.setdefault(str(option.value), {}))
+                path, config = Path(str(option.value)), dict[str, Any]()
+                for key, value in read_mapping(path, piped=True).items():
+                    set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
+                for key, value in config.items():
+                    self._add(key, value, places.setdefault(str(path), {}))
             elif not option.asks:
                 place = places.setdefault("the command line", {})
                 self._add(_key(option, command), self._value_of(option), place)
@@ -134,7 +107,7 @@ class Words:
     def _value_of(self, option: Option) -> Any:
         """Return the value of an option."""
         key = option.name.removeprefix("--")
-        value = _value(option.value, self.given, key)
+        value = value_of(option.value, self.given, key)
         section, _, argument = key.partition(".")
         if section in SECTIONS and argument not in ("", "class_path") and section not in self.given:
             raise ActlabError(
@@ -161,9 +134,8 @@ class Words:
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
         section, *below = [part for part in key.split(".") if part != "init_args"]
-        if section != "model" or below[:1] != ["activation"]:
-            return key, value
-        if not takes_activation_name(class_in(self.given, "model")):
+        is_activation = section == "model" and below[:1] == ["activation"]
+        if not is_activation or not takes_activation_name(class_in(self.given, "model")):
             return key, value
         if len(below) == 2 and below[1] != "class_path":
             before = activation_spec(get_dotted(self.given, "model.activation"))
@@ -187,23 +159,14 @@ def in_run_folder(value: Any) -> Any:
     if isinstance(value, list):
         return [in_run_folder(item) for item in value]
     spec = {"class_path": value} if isinstance(value, str) else value
-    if not isinstance(spec, dict) or not isinstance(spec.get("class_path"), str):
+    if not isinstance(spec, dict) or not isinstance(path := spec.get("class_path"), str):
         return value
-    arguments, found = spec.get("init_args") or {}, None
+    taken, arguments = None, spec.get("init_args") or {}
     with suppress(ActlabError):  # the parser raises it
-        found = find(spec["class_path"], (Logger,), "trainer.logger")
-    taken = (parameters(found) or {}).get("save_dir") if found is not None else None
-    if taken is None or not taken.required or not isinstance(arguments, dict) or "save_dir" in arguments:
+        taken = (parameters(find(path, (Logger,), "trainer.logger")) or {}).get("save_dir")
+    if taken is None or not taken.required or not isinstance(arguments, dict):
         return value
-    return {**spec, "init_args": {**arguments, "save_dir": RUN_FOLDER}}
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the nested values of a config file, with the sections that it names as files."""
-    config: dict[str, Any] = {}
-    for key, value in read_mapping(path, piped=True).items():
-        set_dotted(config, key, with_import_paths(_read_if_file(value, path.parent), key))
-    return config
+    return {**spec, "init_args": {"save_dir": RUN_FOLDER, **arguments}}
 
 
 def _key(option: Option, command: str) -> str:
@@ -220,7 +183,7 @@ def _read_if_file(value: Any, folder: Path) -> Any:
     return read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
 
 
-def _value(text: str | None, config: Mapping[str, Any], key: str) -> Any:
+def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
     """Return the value of a word for a key; a list or mapping that YAML cannot read stays text."""
     try:
         return read_word(text or "", lambda: takes_text(config, key))

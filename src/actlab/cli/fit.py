@@ -20,7 +20,7 @@ from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 
 from actlab.callbacks import BestSoFar
 from actlab.cli import arguments, fit_folders, fit_help
-from actlab.cli.arguments import RUN_FOLDER, Words
+from actlab.cli.arguments import RUN_FOLDER, Words, value_of
 from actlab.config import metrics, records, sections
 from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
@@ -296,7 +296,8 @@ def main(args: Sequence[str]) -> None:
     base = None
     if not files and (trained := checkpoint_at(path).get(checkpoints.CONFIG)) is not None:
         remedy = shlex.join(["actlab", *args, TRUST])
-        base = admitted(trained, remedy, len(kept) < len(rest), arguments.texts_of(options))
+        said = [text for option in options for text in texts(value_of(option.value, {}, option.name))]
+        base = admitted(trained, remedy, len(kept) < len(rest), said)
     words = Words(options, command, base)
     path = path if asked else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:

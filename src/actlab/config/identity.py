@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -47,28 +46,8 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return the SHA-256 of what counts of a complete config, and of the external files that it names."""
-    return hashlib.sha256(_text(counts, sources).encode()).hexdigest()
-
-
-def identities_of(
-    counts: Mapping[str, Any], sources: Mapping[str, str], key: str, values: Iterable[Any]
-) -> Iterator[str]:
-    """Yield what `identity_of` returns with each of some canonical values of a top-level key, such as the seed.
-
-    All else is serialised and hashed once up to the value, whose place in the text a unique token marks.
-    """
-    token = secrets.token_hex(16)
-    before, after = _text({**counts, key: token}, sources).split(json.dumps(token))
-    shared = hashlib.sha256(before.encode())
-    for value in values:
-        digest = shared.copy()
-        digest.update((json.dumps(value, sort_keys=True, default=str) + after).encode())
-        yield digest.hexdigest()
-
-
-def _text(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """Return the text whose digest is the identity."""
-    return json.dumps([NUMERICS, counts, sorted(set(sources.values()))], sort_keys=True, default=str)
+    text = json.dumps([NUMERICS, counts, sorted(set(sources.values()))], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from jsonargparse import Namespace
 
-from actlab.config import arguments, identity
+from actlab.config import identity
 from actlab.config.admission import TRAINER
-from actlab.config.arguments import Arguments, UnnamedError
+from actlab.config.arguments import Arguments, UnnamedError, path_of
 from actlab.config.sections import SECTIONS, SEED
 from actlab.errors import ActlabError
 from actlab.storage import contents
@@ -32,10 +33,13 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(item) for item in value]
-    try:
-        return arguments.plain(value)
-    except UnnamedError:
-        return str(value)
+    if isinstance(value, Enum):
+        return value.name  # as the parser reads it
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value)
 
 
 def as_given(config: Namespace, linked: Sequence[str]) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     """Return the record of a task that a program built; ``class_path`` is None without an import path."""
     found = with_arguments({"model": {"class_path": None}}, given, seed)
     with suppress(UnnamedError):
-        found["model"]["class_path"] = arguments.path_of(kind)
+        found["model"]["class_path"] = path_of(kind)
     return with_digests(found)
 
 

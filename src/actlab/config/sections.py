@@ -12,7 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
 
-from actlab.config.keys import class_of, get_dotted
+from actlab.config.keys import class_of
 from actlab.config.signatures import find, parameters
 from actlab.errors import ActlabError, unknown
 
@@ -84,7 +84,9 @@ def _is_file(value: Any) -> bool:
 
 def gives(config: Mapping[str, Any], name: str) -> bool:
     """Return whether a config sets an argument of the model."""
-    return get_dotted(dict(config), f"model.{name}") is not None
+    model = config.get("model")
+    arguments = model.get("init_args") if isinstance(model, Mapping) else None
+    return (arguments or {}).get(name) is not None
 
 
 def class_in(config: Mapping[str, Any], section: str) -> Any:

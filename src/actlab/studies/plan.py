@@ -357,9 +357,9 @@ class Study:
             full[BLOCK] = block.name
         sources = identity.sources_of(common, known)
         counted = identity.counted(common, sources)
-        wholes = identity.identities_of(counted, sources, SEED, map(as_number, self.seeds))
         slug = self._slug(full)
-        for seed, whole in zip(self.seeds, wholes, strict=True):
+        for seed in self.seeds:
+            whole = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
             name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{whole[: identity.DIGITS]}"
             yield Run(name, full, seed, {**common, SEED: seed}, self.keep, number, sources, whole)
 
