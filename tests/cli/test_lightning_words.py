@@ -8,38 +8,6 @@ import pytest
 import torch
 import yaml
 
-OWN = """\
-import torch
-import pytorch_lightning as pl
-from actlab.tasks import ClassificationTask, NetworkFactory
-
-
-class Sub(ClassificationTask):
-    def __init__(self, network: NetworkFactory, activation: str, extra: int = 3, num_classes: int = 10,
-                 input_shape: tuple[int, ...] = (1, 28, 28), seed: int = 0):
-        super().__init__(activation=activation, network=network, num_classes=num_classes,
-                         input_shape=input_shape, seed=seed)
-
-
-class Mish2(torch.nn.Module):
-    def __init__(self, beta: float = 1.0):
-        super().__init__()
-        self.beta = beta
-
-    def forward(self, x):
-        return x * torch.tanh(self.beta * torch.nn.functional.softplus(x))
-
-
-class Bare(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(784, 10)
-
-    def training_step(self, batch, index):
-        return torch.nn.functional.cross_entropy(self.layer(batch[0].flatten(1)), batch[1])
-
-    validation_step = training_step
-"""
 QUICK = [
     *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1"),
     *("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"),
@@ -49,12 +17,10 @@ MNIST = ["--data", "MNISTDataModule", "--data.sample", "true", *QUICK]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
+def _here(tmp_path, monkeypatch, program):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "fingers.py").write_text(OWN)
-    yield
-    sys.modules.pop("fingers", None)
+    program("own_modules")
 
 
 @pytest.fixture
@@ -80,12 +46,12 @@ def fit(cli):
 
 
 def test_another_model_class_keeps_what_it_accepts_and_the_rest_is_named(shown):
-    config, printed = shown("--model", "fingers.Sub")
+    config, printed = shown("--model", "own_modules.Sub")
     before, _ = shown()
     arguments = config["model"]["init_args"]
     assert (arguments["extra"], arguments["activation"]) == (3, "gelu_tanh")
     assert arguments["network"] == before["model"]["init_args"]["network"]
-    assert "note: fingers.Sub does not accept model.optimizer: left out" in printed
+    assert "note: own_modules.Sub does not accept model.optimizer: left out" in printed
     assert "note" not in shown("--model", "actlab.tasks.ClassificationTask")[1]
 
 
@@ -104,7 +70,7 @@ def test_another_data_class_keeps_what_it_accepts(shown):
         (["torch.nn.Mish"], "torch.nn:Mish"),
         (["torch.nn:Mish"], "torch.nn:Mish"),
         (["{class_path: torch.nn.ELU, init_args: {alpha: .5}}"], {"name": "torch.nn:ELU", "alpha": 0.5}),
-        (["fingers:Mish2", "--model.activation.beta", "2"], {"name": "fingers:Mish2", "beta": 2}),
+        (["own_modules:Mish2", "--model.activation.beta", "2"], {"name": "own_modules:Mish2", "beta": 2}),
         (["torch.nn:ELU", "--model.init_args.activation.alpha=0.5"], {"name": "torch.nn:ELU", "alpha": 0.5}),
     ],
 )
@@ -189,7 +155,7 @@ def test_a_scheduler_lowers_the_rate_where_a_metric_stops_falling(fit, tmp_path)
 
 def test_an_optimiser_for_a_module_without_one(fit, cli):
     words = ["--optimizer=SGD", "--optimizer.lr=0.1", "--lr_scheduler=StepLR", "--lr_scheduler.step_size=1"]
-    fit("--model", "fingers.Bare", *MNIST, "--trainer.logger", "false", *words)
+    fit("--model", "own_modules.Bare", *MNIST, "--trainer.logger", "false", *words)
     outcome = cli("fit", "-c", "mnist_classifier", *words)
     assert (outcome.code, "give model.optimizer" in outcome.err) == (2, True)
 

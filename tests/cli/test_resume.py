@@ -25,6 +25,19 @@ PLATEAU = [  # smaller after each epoch
 STEPS = ["model.scheduler=StepLR", "model.scheduler.step_size=1", "model.scheduler.gamma=0.5"]
 
 
+CASES = {
+    "intervals": ["trainer.val_check_interval=0.334", "trainer.limit_train_batches=6"],
+    "epochs": ["trainer.val_check_interval=1.0"],
+    "validations": ["trainer.val_check_interval=0.334"],
+    "second": ["trainer.check_val_every_n_epoch=2"],
+    "steps": ["trainer.max_steps=6"],
+    "accumulated": ["trainer.accumulate_grad_batches=2"],
+    "plateau": PLATEAU,
+    "rates": [*STEPS, "model.scheduler_interval=epoch"],
+    "of-steps": [*STEPS, "model.scheduler_interval=step"],
+}
+
+
 @pytest.fixture
 def fit(cli, tmp_path, monkeypatch, program):
     program("line_logger")
@@ -60,37 +73,12 @@ def kept(best="val/loss", **arguments):
 
 
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")  # each resume has a folder of its own
-@pytest.mark.parametrize(
-    ("words", "best", "saves"),
-    [
-        (
-            ["trainer.val_check_interval=0.334", "trainer.limit_train_batches=6"],
-            "val/loss",
-            {"every_n_train_steps": 1},
-        ),
-        (["trainer.val_check_interval=1.0"], "val/loss", {"every_n_train_steps": 1}),
-        (["trainer.val_check_interval=0.334"], "val/loss", {"monitor": "val/error"}),
-        (["trainer.check_val_every_n_epoch=2"], "train/loss", {"every_n_train_steps": 1}),
-        (["trainer.max_steps=6"], "val/loss", {"every_n_train_steps": 1}),
-        (["trainer.accumulate_grad_batches=2"], "val/loss", {"every_n_train_steps": 1}),
-        (PLATEAU, "val/loss", {"every_n_train_steps": 1}),
-        ([*STEPS, "model.scheduler_interval=epoch"], "val/loss", {"every_n_train_steps": 1}),
-        ([*STEPS, "model.scheduler_interval=step"], "val/loss", {"every_n_train_steps": 1}),
-    ],
-    ids=[
-        "intervals",
-        "epochs",
-        "validations",
-        "second",
-        "steps",
-        "accumulated",
-        "plateau",
-        "rates",
-        "of-steps",
-    ],
-)
-def test_training_resumes_at_any_batch(fit, tmp_path, words, best, saves):
+@pytest.mark.parametrize("case", CASES)
+def test_training_resumes_at_any_batch(fit, tmp_path, case):
     """Each resume starts from a checkpoint of the resume before."""
+    words = CASES[case]
+    best = "train/loss" if case == "second" else "val/loss"
+    saves: dict[str, Any] = {"monitor": "val/error"} if case == "validations" else {"every_n_train_steps": 1}
     words = ["--trainer.enable_progress_bar=false", *(f"--{word}" for word in words)]
     outcome = fit("whole", *words, kept(best, **saves))
     assert outcome.code == 0, outcome.err

@@ -39,30 +39,6 @@ BASE: dict[str, Any] = {
         ],
     },
 }
-CLASSES = """\
-import pytorch_lightning as pl
-import torch
-from actlab.tasks import ClassificationTask, NetworkFactory
-
-
-class Sub(ClassificationTask):
-    def __init__(self, network: NetworkFactory, activation: str, extra: int = 3):
-        super().__init__(activation=activation, network=network)
-
-
-class Bare(pl.LightningModule):
-    def __init__(self, width: int = 4):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(784, width), torch.nn.Linear(width, 10))
-
-    def training_step(self, batch, index):
-        loss = torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)), batch[1])
-        self.log("train/loss", loss)
-        return loss
-
-    def validation_step(self, batch, index):
-        self.log("val/loss", torch.nn.functional.cross_entropy(self.layers(batch[0].flatten(1)), batch[1]))
-"""
 METRICS = "{f1: {class_path: torchmetrics.F1Score, init_args: {task: multiclass, num_classes: 10}}}"
 SCHEDULES = "{lr: {class_path: actlab.optim.Linear, init_args: {start: 0, end: 4}}}"
 WORDS = {
@@ -91,9 +67,9 @@ WORDS = {
     "accumulation": ["--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.1"],
     "validation": ["--trainer.val_check_interval=0.34", "--trainer.max_steps=5"],
     "precision": ["--trainer.precision=bf16-mixed"],
-    "subclass": ["--model=classes.Sub", "--model.extra=5"],
+    "subclass": ["--model=own_modules.Sub", "--model.extra=5"],
     "another-model": [
-        *("--model=classes.Bare", "--optimizer=Adam", "--optimizer.lr=0.1"),
+        *("--model=own_modules.Bare", "--optimizer=Adam", "--optimizer.lr=0.1"),
         *("--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5"),
     ],
     "file": ["-c", "more.yaml"],
@@ -106,12 +82,11 @@ ONLY_STOCK = {"seed": ["--model.seed=3", "--data.seed=3"]}
 
 
 @pytest.fixture
-def both(cli, tmp_path, monkeypatch, capsys):
+def both(cli, tmp_path, monkeypatch, capsys, program):
     """Run words with the stock LightningCLI, then with actlab; the folder of each, and what each printed."""
     monkeypatch.setattr(sys, "argv", ["stock"])
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "classes.py").write_text(CLASSES)
-    sys.modules.pop("classes", None)
+    program("own_modules")
 
     def run(command, words, stock_words=()):
         printed = []

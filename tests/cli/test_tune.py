@@ -171,12 +171,7 @@ def test_a_question_is_the_same_for_other_trials_and_seeds():
         points = [asked.point(side.unit(side.first), side.first) for side in asked.sides]
         return asked.comparison(points, [1, 1], ()).question
 
-    same = {
-        question(),
-        question(search=f"{LR}=[1e-3, 1e-2]"),
-        question("seeds=9"),
-        question(fresh="200-214"),
-    }
+    same = {question(), question(search=f"{LR}=[1e-3, 1e-2]"), question("seeds=9"), question(fresh="200-214")}
     assert len(same) == 1
     assert question("trainer.max_epochs=2") not in same
 

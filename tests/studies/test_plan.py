@@ -100,14 +100,14 @@ def test_configs_are_digested_and_packed_once_a_grid_point(study, monkeypatch):
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given: called.append(name) or original(*given))
 
-    count(identity, "_text")
+    count(identity, "counted")
     count(groups, "canonical")
     count(compatibility, "_without")
     mine = study(TEXT.replace("seeds: 2", "seeds: 50") + "set: {data.sample: true}\n")
     assert len(mine.runs()) == 200
     groups.groups(mine)
     assert {len(group) for group in compatibility.similar(mine.runs()).values()} == {50}
-    assert Counter(called) == {"_text": 4, "canonical": 8, "_without": 8}
+    assert Counter(called) == {"counted": 4, "canonical": 8, "_without": 8}
 
 
 def test_values_reach_the_config_through_class_paths(study):

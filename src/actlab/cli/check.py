@@ -29,10 +29,7 @@ def parser() -> Parser:
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
         "compilation, state, stacking, course, signals over depth, cost.",
-        examples=[
-            "actlab check ./my_activation.py:MyActivation",
-            "actlab check '{name: elu, alpha: 0.5}'",
-        ],
+        examples=["actlab check ./my_activation.py:MyActivation", "actlab check '{name: elu, alpha: 0.5}'"],
     )
     found.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
     return found

@@ -26,7 +26,7 @@ from actlab.config.admission import UntrustedError, admitted
 from actlab.config.batches import restore_batches
 from actlab.config.keys import get_dotted, label
 from actlab.config.messages import one_line_errors
-from actlab.config.parsing import check_needed, complete, run_seed, typed, with_text
+from actlab.config.parsing import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
 from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError
@@ -48,10 +48,7 @@ LIGHTNINGS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 
 
 class RecordConfig(SaveConfigCallback):
-    """Lock the run's folder during a fit, write the resolved config to it, and log it as nested values.
-
-    A later run in the same folder with another config writes ``config-1.yaml`` and so on.
-    """
+    """Lock the run's folder during a fit, write the resolved config to it, and log it as nested values."""
 
     def __init__(self, parser: Any, config: Any, text: str, **kwargs: Any) -> None:
         # Without the parser, which spawned processes cannot unpickle.
@@ -88,6 +85,7 @@ class RecordConfig(SaveConfigCallback):
     def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the config file and log the hyperparameters."""
         if stage == "fit":
+            # A later run in the same folder with another config writes `config-1.yaml` and so on.
             path, number = Path(trainer.default_root_dir, "config.yaml"), 0
             while path.exists() and regular(path).read_text(encoding="utf-8") != self.text:
                 number += 1
@@ -100,15 +98,9 @@ class RecordConfig(SaveConfigCallback):
 class CommandLine(ActlabCLI):
     """LightningCLI that finds the run's folder and checks the config against the checkpoint's.
 
-    Args:
-        command: Trainer method to run, such as ``fit``.
-        words: words of the command.
-        name: name of the config. The runs' folders are in ``runs/<name>``, unless the config sets
-            ``trainer.default_root_dir``.
-        checkpoint: checkpoint to resume or to evaluate. The parser never sees it: LightningCLI would merge the
-            hyperparameters in it over the words.
-        shows: print the resolved config and exit: ``""``, or ``skip_null`` without null values.
-        trainer_defaults: defaults for Trainer arguments that the config does not set.
+    The runs of a config are in ``runs/<name>``, unless it sets ``trainer.default_root_dir``. Where ``shows`` is
+    a text, the resolved config is printed instead, without null values if it is not empty. The parser never
+    sees the ``checkpoint``: LightningCLI would merge the hyperparameters in it over the words.
     """
 
     def __init__(
@@ -162,11 +154,9 @@ class CommandLine(ActlabCLI):
         """Set the values that follow from others, and check what the parser does not check."""
         config, trainer = self.config, self.given.get("trainer") or {}
         for name in ("trainer", *sections.SECTIONS):
-            check_needed(name, config[name], sections.SHAPES if name == "model" else ())
-            owner = pl.Trainer if name == "trainer" else None
-            with_text(self.given.get(name), config[name], name, Any, owner)
-        for name in sections.SECTIONS:
-            complete(self.given, name, config[name])
+            with_text(self.given.get(name), config[name], name, linked=sections.SHAPES)
+            if name != "trainer":
+                complete(self.given, name, config[name])
         restore_batches(config.trainer, trainer)
         for note in dropped(self.given, config):
             print(f"note: {note}", file=sys.stderr)
@@ -199,10 +189,7 @@ class CommandLine(ActlabCLI):
             checkpoints.check_parts(found, "give another file")
 
     def _check_model(self, trained: Mapping[str, Any], path: str) -> None:
-        """Compare the model with the checkpoint's, after completing the latter with default arguments.
-
-        For a fit that is to be resumed, code and data must be the same, too.
-        """
+        """Compare the model with the checkpoint's; of a fit to resume, code and data must be the same, too."""
         trained = records.completed(trained, self.given["model"])
         try:
             model = admitted(trained, "", said=texts(self.given), only=("model",))

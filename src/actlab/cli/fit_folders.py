@@ -1,17 +1,6 @@
-"""Folders of ``actlab fit``: one per run, named after what is trained.
+"""Folders of ``actlab fit``, one per run: ``runs/<config>/<activation>-seed<seed>-<digest>``.
 
-::
-
-    runs/<config>/<activation>-seed<seed>-<digest>/
-        config.yaml       the resolved config
-        checkpoints/      last.ckpt and the checkpoints of the config's ModelCheckpoint
-        wandb/, …         files of the loggers
-        predictions.parquet   from ``actlab predict``
-
-The digest covers the part of the resolved config that changes the numbers (`actlab.config.identity`), without
-the length of training. The same command therefore finds its folder to resume with ``--ckpt_path last``, and
-another activation, seed or network gets its own folder. A second fit from scratch gets the folder ``…-1`` and
-so on, so no checkpoint is overwritten.
+The digest is of what changes the numbers, without the length of training: the same command finds its folder.
 """
 
 from __future__ import annotations
@@ -35,10 +24,7 @@ _NOT_TRAINED = (
 
 
 def name_of(config: Mapping[str, Any]) -> str:
-    """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``.
-
-    For a model without activation, the name starts with the model's class.
-    """
+    """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``."""
     trainer = {key: value for key, value in (config.get("trainer") or {}).items() if key not in _NOT_TRAINED}
     callbacks = trainer.get("callbacks") or ()
     trainer["callbacks"] = [c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")]

@@ -27,10 +27,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Loggers:
-    """Factory of loggers: one per run, named after the run, grouped by study, with the run's config.
-
-    It holds only plain values, so that it can be sent to worker processes.
-    """
+    """Factory of loggers, one per run; of plain values, so that it can be sent to worker processes."""
 
     path: str  # of the logger's class
     group: str  # the study's name

@@ -1,11 +1,4 @@
-"""``actlab scoreboard``: compare a user-defined activation with those of the papers, on the papers' tasks.
-
-- ``--budget minutes``: embedded samples, narrow networks, five epochs, two seeds, one learning rate. It shows
-  that an activation trains on every task, not which activation is best.
-- ``--budget hours``: the papers' networks on the data that is given, at most 25 epochs, six seeds (the fewest
-  that give an interval), one learning rate; without CIFAR, which takes days on a CPU.
-- ``--budget paper``: the full studies whose data is given, with learning rates selected on validation data.
-"""
+"""``actlab scoreboard``: compare a user-defined activation with those of the papers, on the papers' tasks."""
 
 from __future__ import annotations
 

@@ -91,10 +91,7 @@ def costs(study: Study, todo: Sequence[Run]) -> str:
 
 
 def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
-    """Print how many runs of each stage are in which state, and what to do next; change nothing.
-
-    ``again`` is the command that trains the unfinished runs.
-    """
+    """Print how many runs of each stage are in which state, and what to do next; change nothing."""
     ready = stages.opened(study, root, False) if only is None else stages.until(study, root, only, False)[-1:]
     runs = {run.id: run for stage in ready for run in stage.runs()}
     states = states_of(runs.values(), root)
@@ -172,10 +169,7 @@ def _lacking_probes(study: Study, root: Path, states: States) -> dict[str, str]:
 
 
 def _next(states: States, waiting: bool, again: str, todo: Sequence[str], drawn: bool) -> str:
-    """Return what to do next, with the command that does it.
-
-    ``waiting`` says whether a stage has not opened; ``todo`` is what ``again`` does once all runs have ended.
-    """
+    """Return what to do next: ``again`` trains the unfinished runs, and does ``todo`` once all have ended."""
     count = Counter(state.kind for state in states.values())
     verbs = {STARTED: "resumes", WAITING: "starts"}
     left = [f"{verb} {plural(count[kind], 'run')}" for kind, verb in verbs.items() if count[kind]]

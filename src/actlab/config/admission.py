@@ -1,8 +1,7 @@
-"""What a record in a file may name: the one function that turns a training record into a config.
+"""What a record in a checkpoint, perhaps a stranger's, may name: data, never the user's words.
 
-A checkpoint may come from a stranger, so its record is data and not the user's words. A record names registered
-activations and classes of `PACKAGES` with the base class that the place requires, never a function or a file.
-The user allows more by naming the same class, or by trusting the file.
+It names registered activations and classes of `PACKAGES` with the base class that the place requires, never a
+function or a file. The user allows more by naming the same class, or by trusting the file.
 """
 
 from __future__ import annotations
@@ -59,19 +58,10 @@ def admitted(
     only: Collection[str] = tuple(SECTIONS),
     given: Mapping[str, type] | None = None,
 ) -> dict[str, Any]:
-    """Return a training record as a config that can be built: seed, sections, the arguments in `TRAINER`.
+    """Return the training record of a file as a config: seed, ``only`` some sections, arguments in `TRAINER`.
 
-    Args:
-        found: the record, as read from a file.
-        remedy: the command or call that trusts the file, for the error message.
-        trust: whether the record may name any class, and files with activations.
-        said: classes and activations that the user named; the record may name these too.
-        only: the sections to return.
-        given: classes that the user gave as objects, by the path under which the record names them.
-
-    Raises:
-        UntrustedError: if the record names other code.
-        ActlabError: if the record is malformed.
+    The record may name what the user ``said``, or has ``given`` as a class by its path in the record, and any
+    code if the user does ``trust`` the file; else an `UntrustedError` names the ``remedy``.
     """
     if not isinstance(found, Mapping) or not isinstance(found.get("trainer", {}), Mapping):
         raise _malformed("model and data")

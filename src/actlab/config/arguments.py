@@ -1,8 +1,4 @@
-"""The arguments with which a program called a class, as plain values that a checkpoint holds.
-
-Classes, functions and partials become import paths, objects become a ``class_path`` with their ``init_args``.
-What no import path names, such as a lambda, cannot be built from a file and is only listed.
-"""
+"""The arguments with which a program called a class, as plain values that a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class UnnamedError(Exception):
-    """Raised for a value that no import path names."""
+    """Raised for a value that no import path names, such as a lambda: it cannot be built from a file."""
 
 
 class Arguments(NamedTuple):

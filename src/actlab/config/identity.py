@@ -1,11 +1,7 @@
 """The identity of a run: a digest of everything that affects its results, and of nothing else.
 
-The digest includes settings, however they are written, and the contents of external files: data, word vectors,
-and the source of user-defined activations, networks and tasks. It excludes paths, logging, the study's name and
-the devices. `NUMERICS` represents actlab's own code. For a class that is not in `OWN`, any argument and the
-number of devices may affect results, so the digest includes all of them.
-
-Nothing that a config names is imported.
+That are settings and the contents of files: data and the user's code, which is not imported. Of a class that is
+not in `OWN`, any argument and the number of devices may affect results.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from actlab.config.batches import BATCHES
 from actlab.config.keys import as_number, class_of, mapped
 from actlab.storage import contents
 
-NUMERICS = 3  # increased when equal settings give different results than before
+NUMERICS = 3  # of actlab's own code: increased when equal settings give different results than before
 DIGITS = 16  # length of an identity in names
 # Trainer arguments that do not affect results, up to the order of floating-point sums.
 NOT_COUNTED = {
@@ -82,10 +78,7 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
 
 
 def sources_of(config: Mapping[str, Any], known: dict[str, str | None] | None = None) -> dict[str, str]:
-    """Return digests of the files, folders and modules outside actlab that a config names, by value.
-
-    Digests found earlier are ``known``; new ones are added.
-    """
+    """Return digests of what a config names outside actlab: files, folders, modules; ``known`` keeps them."""
     known = {} if known is None else known
     found: dict[str, str] = {}
     data = _without_reading(config)

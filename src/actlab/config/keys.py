@@ -67,10 +67,7 @@ def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
 
 
 def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the mapping to which a key belongs: the arguments of a class, or the node itself.
-
-    Absent or null arguments are replaced by an empty mapping, in place.
-    """
+    """Return the mapping to which a key belongs: the node, or its arguments of a class, created if absent."""
     if key in SPEC or not OBJECT & node.keys():
         return node
     arguments = node.get("init_args")
@@ -299,18 +296,13 @@ def as_number(value: Any) -> Any:
     return number + 0.0 if number == value or number != number else value
 
 
-def is_rate(key: str) -> bool:
-    """Return whether a config key is a learning rate, which does not affect the cost of an update."""
-    return short(key) == "lr"
-
-
 def priced(tuned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tuned values that may affect the cost of an update: all but learning rates.
 
     >>> priced({"model.optimizer.lr": 0.1, "model.network.dropout": 0.5})
     {'model.network.dropout': 0.5}
     """
-    return {key: value for key, value in tuned.items() if not is_rate(key)}
+    return {key: value for key, value in tuned.items() if short(key) != "lr"}
 
 
 def canonical(values: Any) -> str:
@@ -330,10 +322,7 @@ def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def shareable(values: Any) -> Any:
-    """Return nested values for other people: mappings, lists, numbers and text; anything else as text.
-
-    Of an absolute path only the last part is kept: the rest is private to this machine.
-    """
+    """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
 
     def shown(value: Any) -> Any:
         if isinstance(value, bool | int | float | None):

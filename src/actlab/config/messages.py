@@ -74,7 +74,7 @@ def mistake(
     items = [(where, item) for item in value] if isinstance(value, list) else []
     items += [(f"{where}.{name}", item) for name, item in value.items()] if isinstance(value, Mapping) else []
     for key, item in items if any(classes_in(inner_type(wanted))) else ():
-        if error := mistake(item, inner_type(wanted), key, owner):
+        if isinstance(item, Mapping | str) and (error := mistake(item, inner_type(wanted), key, owner)):
             return error
     if Any in options or _is_accepted(value, wanted):
         return None

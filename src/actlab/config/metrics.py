@@ -1,7 +1,4 @@
-"""Metrics of torchmetrics in a config: whether a metric is a number, and which values of it are better.
-
-This module loads torch and torchmetrics only for configs that name such metrics.
-"""
+"""Metrics of torchmetrics in a config; torch is loaded only for configs that name such metrics."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 
 
 def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return ``min`` or ``max`` for each metric by its class's ``higher_is_better``; "" if that is unknown.
-
-    Metrics whose results are no numbers are left out.
-    """
+    """Return ``min`` or ``max`` for each metric that gives a number; "" if its class does not say."""
     found: dict[str, str] = {}
     for name, metric in (item for config in configs for item in _metrics(config)):
         if metric is None or gives_number(metric):

@@ -1,7 +1,6 @@
-"""Parse the sections of configs to the types of their classes; equal sections are parsed once.
+"""Parse the sections of configs to the types of their classes.
 
-Parsing takes most of the time to build a small run. The runs of a study share their Trainer and data sections,
-the runs of a stack also their model section.
+Equal sections are parsed once: parsing takes most of the time to build a small run.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache
 from inspect import formatannotation
@@ -43,9 +42,6 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
 
     The result comes from a cache if the section holds only plain values and the classes that they name are
     still the same objects. Arguments of its class that are set ``elsewhere`` are none of the config's.
-
-    Raises:
-        ArgumentError: for a value of the wrong type.
     """
     parser = parser_of(name, elsewhere=elsewhere)
     key, names = _key(name, value, elsewhere), list(texts(value))
@@ -53,9 +49,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     if kept is None or any(a is not b for a, b in zip(kept[0], map(imported, names), strict=True)):
         # The parser replaces values in a config by its own objects, and may import the classes.
         found = parser.parse_object({name: copy.deepcopy(value)})[name]
-        check_needed(name, found)
-        owner = pl.Trainer if name == "trainer" else None
-        found = with_text(value, found, name, Any, owner)
+        found = with_text(value, found, name)
         kept = [*map(imported, names)], found
     if key is not None:
         _kept[key] = kept
@@ -64,31 +58,14 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     return copy.deepcopy(kept[1])
 
 
-def check_needed(where: str, value: Any, linked: tuple[str, ...] = ()) -> None:
-    """Check that arguments without type and default are given or linked: the parser sets None for others."""
-    for part in value if isinstance(value, list) else ():
-        check_needed(where, part)
-    if not isinstance(value, Namespace):
-        return
-    path = value.get("class_path")
-    known = (parameters(locate(path)) or {}) if path else {}
-    arguments = value.get("init_args") if path else value
-    for key, argument in vars(arguments).items() if arguments else ():
-        if key in linked:
-            continue
-        if key in known and known[key].untyped and known[key].required and argument is None:
-            raise lacking(path, key, where)
-        check_needed(f"{where}.{key}", argument)
-
-
-def with_text(given: Any, found: Any, where: str, annotation: Any, owner: Any = None) -> Any:
+def with_text(given: Any, found: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()) -> Any:
     """Return a parsed part of a config with the text that the parser turned into numbers, booleans or null.
 
-    ``owner`` is the class whose arguments the part holds, if the part does not name it.
+    Arguments without type and default must be given or linked: the parser sets missing ones to None.
     """
     allowed = kinds(annotation)
-    if isinstance(found, Namespace) and isinstance(given, Mapping):
-        _arguments_with_text(given, found, where, owner)
+    if isinstance(found, Namespace):
+        _set_arguments(given if isinstance(given, Mapping) else {}, found, where, linked)
     elif type(found) is dict and isinstance(given, Mapping):
         inner = inner_type(annotation)
         return {k: with_text(given.get(k), one, f"{where}.{k}", inner) for k, one in found.items()}
@@ -111,25 +88,25 @@ def with_text(given: Any, found: Any, where: str, annotation: Any, owner: Any = 
     return found
 
 
-def _arguments_with_text(given: Mapping[str, Any], found: Namespace, where: str, owner: Any) -> None:
-    """Set the arguments of a class that `with_text` returns, in place."""
-    arguments = found
-    if path := found.get("class_path"):
+def _set_arguments(given: Mapping[str, Any], found: Namespace, where: str, linked: Sequence[str]) -> None:
+    """Set the arguments of a class, or of the Trainer, that `with_text` returns, in place."""
+    owner, path, arguments = pl.Trainer if where == "trainer" else None, found.get("class_path"), found
+    if path:
         owner, given, arguments = locate(path), given.get("init_args") or {}, found.get("init_args")
     known = (parameters(owner) or {}) if owner else {}
     for key, value in vars(arguments).items() if arguments else ():
-        if key in given and key in known:
-            kept = with_text(given[key], value, f"{where}.{key}", known[key].annotation)
-            setattr(arguments, key, kept)
+        if key not in known or key in linked:
+            continue
+        if value is None and known[key].required and known[key].untyped:
+            raise lacking(path, key, where)
+        kept = with_text(given.get(key, value), value, f"{where}.{key}", known[key].annotation)
+        setattr(arguments, key, kept)
 
 
 def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
     """Return the parsed model or data section of a config, with the run's seed if its class has a ``seed``.
 
     A shape that the model gets from the data later is set to its default, or to None if it has no default.
-
-    Raises:
-        ArgumentError: for a value of the wrong type.
     """
     shapes = linked_shapes(given) if name == "model" else ()
     found = section(name, given[name], ("seed", *shapes))
@@ -143,10 +120,7 @@ def typed(given: Mapping[str, Any], name: str, seed: int) -> Namespace:
 
 
 def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
-    """Check that a parsed section names a class, and set the values that have one meaning, in place.
-
-    An activation gets its one spelling; ``sample`` replaces the dataset.
-    """
+    """Check that a parsed section names a class, and set values that have one meaning, in place."""
     if not inspect.isclass(kind := locate(found.class_path)):
         raise ActlabError(f"{name} must name a class, got {found.class_path!r}")
     if name == "model" and takes_activation_name(kind) and found.init_args.get("activation"):
@@ -156,10 +130,7 @@ def complete(given: Mapping[str, Any], name: str, found: Namespace) -> None:
 
 
 def run_seed(value: bool | int | str) -> int:
-    """Return the seed of a run as an integer; the command line passes it as a string.
-
-    Lightning also accepts True and False, but these do not state a seed with which the run could be repeated.
-    """
+    """Return the seed of a run as an integer: a run could not be repeated with Lightning's True and False."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:

@@ -1,7 +1,6 @@
 """The training record stored in each checkpoint: seed, model, data and numbers of the Trainer.
 
-The record includes digests of the user's code that the model names, and of the files that the data are read
-from, because the config only names them and they can be edited.
+It includes digests of the user's code and of files of data, which the config only names.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def record(config: Namespace, shapes: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_task(kind: type, given: Arguments, seed: int) -> dict[str, Any]:
     """Return the record of a task that a program built; ``class_path`` is None without an import path."""
-    found = with_arguments({"model": {"class_path": None}}, given, seed)
+    found = with_arguments({SEED: seed, "model": {"class_path": None}}, given, seed)
     with suppress(UnnamedError):
         found["model"]["class_path"] = path_of(kind)
     return with_digests(found)

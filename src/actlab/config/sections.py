@@ -40,10 +40,7 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
-    """Check the top level of a config; the values below are checked when they are parsed.
-
-    Without a ``command`` that runs it, such as ``fit``, the config is only built.
-    """
+    """Check the top level of a config, which a ``command`` such as ``fit`` runs, or which is only built."""
     for key, value in config.items():
         if command is None and key in MOVED and value is not None:
             raise overriding(key)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis import looks
 from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
-from actlab.config.keys import canonical, is_rate, label, priced
+from actlab.config.keys import canonical, label, priced, short
 from actlab.engines import pool, requests, reuse, stages
 from actlab.engines.jobs import Shard
 from actlab.engines.pool import Pool
@@ -295,7 +295,7 @@ def measure(study: Study, root: Path, worker: Worker | Inline) -> int:
     with locks.alone(root, locks.MEASURING):
         if not (unknown := uncosted(study, root)):
             return 0
-        tuned = list(filter(is_rate, study.select.tune))
+        tuned = [key for key in study.select.tune if short(key) == "lr"]
         with phase("measuring the time and memory of an update"):
             measured = measure_costs(worker, unknown, study, tuned, 1 if study.smoke else None)
         write_json(root / COSTS, [*_costs(root), *measured])
