@@ -37,7 +37,6 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.files import forget_id, has_id, id_in, regular
 from actlab.storage.mappings import parse, written
-from actlab.storage.resources import is_pipe
 from actlab.studies.plan import is_endless
 
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
@@ -289,7 +288,7 @@ def main(args: Sequence[str]) -> None:
     path = path if asked else checked_path(words.checkpoint)
     if words.given.get("model") is None and path is not None:
         raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
-    name = next((file.stem for file in files if not is_pipe(file)), None)
+    name = next((file.stem for file in files if not file.is_fifo()), None)
     run(command, words, name, path, shows, continues=command == "fit" and base is not None)
 
 

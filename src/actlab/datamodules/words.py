@@ -110,9 +110,8 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
 def _parse_vector(line: str, size: int, where: str) -> tuple[str, Numbers]:
     """Return a word and its vector, of ``size`` numbers unless that is 0.
 
-    A word followed by a tab may contain spaces. Without a tab, a word may contain spaces only after the first
-    vector: the last ``size`` fields are then the numbers, provided that the field before them is not a number.
-    Only spaces and tabs separate: other whitespace may be a word.
+    A word may contain spaces before a tab, or once the size is known: the last ``size`` fields are then the
+    numbers, unless the field before them is one too. Other whitespace may be a word.
     """
     word, tab, rest = line.partition("\t")
     fields = [field for field in (rest.replace("\t", " ") if tab else line).split(" ") if field]

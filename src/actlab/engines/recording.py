@@ -17,7 +17,7 @@ from torch import Tensor
 from actlab import activations
 from actlab.engines import unit_records
 from actlab.engines.matrices import taken_matrices
-from actlab.storage.checkpoints import config_of, epochs_of, read, write_weights
+from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
@@ -168,7 +168,7 @@ class Recorder(Checkpoint):
 
     def _state(self, r: int, trainer: pl.Trainer) -> tuple[Mapping[str, Tensor], Mapping[str, Any] | None]:
         """Return the weights of a run, under the names in its own task, and the config that was trained."""
-        return trainer.lightning_module.state_dict(), config_of(trainer)
+        return trainer.lightning_module.state_dict(), getattr(trainer.strategy.checkpoint_io, "config", None)
 
     def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from actlab import experiments
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.recording import LoggerFactory, Progress, Recorder
-from actlab.storage.checkpoints import AtomicCheckpointIO, is_resumable
+from actlab.storage.checkpoints import AtomicCheckpointIO, read
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
 
@@ -45,5 +45,6 @@ def train(
 
 def _resumable(folder: RunFolder) -> Path | None:
     """Return the checkpoint of an unfinished run; None for the weights of one whose result was deleted."""
-    there = not folder.finished and folder.checkpoint.exists()
-    return folder.checkpoint if there and is_resumable(folder.checkpoint, folder.remedy) else None
+    if folder.finished or not folder.checkpoint.exists():
+        return None
+    return folder.checkpoint if "optimizer_states" in read(folder.checkpoint, remedy=folder.remedy) else None

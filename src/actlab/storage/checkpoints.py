@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Required
 
-import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
@@ -100,11 +99,6 @@ def write_weights(
     writer.save_checkpoint(checkpoint, path)
 
 
-def is_resumable(path: Path, remedy: str) -> bool:
-    """Return whether training can resume from a checkpoint: it holds more than the weights of an ended run."""
-    return "optimizer_states" in read(path, remedy=remedy)
-
-
 def epochs_of(checkpoint: Mapping[str, Any]) -> int:
     """Return the number of trained epochs of a checkpoint of `write_weights`."""
     return int(checkpoint["epoch"]) + (int(checkpoint["global_step"]) > 0)
@@ -148,8 +142,3 @@ def check_parts(checkpoint: Mapping[str, Any], remedy: str) -> None:
     """Raise a DamagedError if a checkpoint lacks a part that a resume restores; one of weights lacks most."""
     if missing := [name for name in _RESUMED if name not in checkpoint]:
         raise DamagedError(f"the checkpoint has no {missing[0]}, so that training cannot resume: {remedy}")
-
-
-def config_of(trainer: pl.Trainer) -> Mapping[str, Any] | None:
-    """Return the training record that a Trainer stores in its checkpoints; None if it was built without one."""
-    return getattr(trainer.strategy.checkpoint_io, "config", None)

@@ -27,7 +27,7 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     Bare names, with or without ``.yaml``, are looked up in ``folder``, ``configs`` or ``configs/studies``. If
     ``piped``, the path may also be that of a pipe, such as ``<(…)`` of a shell.
     """
-    if is_file(path := Path(name)) or (piped and is_pipe(path)):
+    if is_file(path := Path(name), piped):
         return path
     carried = {p.stem: p for p in resource(folder).glob("*.yaml")}
     if path.name == name and path.stem in carried and path.suffix in ("", ".yaml"):
@@ -40,17 +40,9 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     )
 
 
-def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file; False for paths that are too long or contain a null byte."""
+def is_file(path: Path, piped: bool = False) -> bool:
+    """Return whether a path is a regular file, or if ``piped`` a pipe; False for one that no file can have."""
     try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def is_pipe(path: Path) -> bool:
-    """Return whether a path is a pipe, which can be read only once."""
-    try:
-        return path.is_fifo()
+        return path.is_file() or (piped and path.is_fifo())
     except (OSError, ValueError):
         return False

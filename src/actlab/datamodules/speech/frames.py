@@ -33,11 +33,10 @@ class Frames:
         self.first = (ends - lengths).repeat_interleave(lengths).to(values.device)
         self.last = (ends - 1).repeat_interleave(lengths).to(values.device)
         self.around = torch.arange(-reach, reach + 1, device=values.device)
-        is_target = targets.cpu() >= 0
-        self.numbers = is_target.nonzero().flatten()  # indices of the target frames, on the CPU like positions
-        before = torch.cat((torch.zeros(1, dtype=torch.int64), is_target.cumsum(0)))
-        self.starts, stops = before[(ends - lengths).cpu()], before[ends.cpu()]  # per sentence, in `numbers`
-        self.counts = stops - self.starts
+        # The target frames of each sentence and of all, on the CPU like positions.
+        each = torch.split(torch.arange(len(targets)), lengths.tolist())
+        self.sentences = [rows[targets[rows] >= 0] for rows in each]
+        self.numbers = torch.cat(self.sentences)
 
     def windows(self, rows: Tensor) -> Tensor:
         """Return the windows around frames ``(*)`` → ``(*, W, D)``; the edges of sentences are repeated."""
@@ -74,7 +73,7 @@ class BySentence(ByFrame):
     """
 
     def __len__(self) -> int:
-        return len(self.frames.counts)
+        return len(self.frames.sentences)
 
     def __getitems__(self, position: Position | Sequence[int]) -> Any:
         """Return the batch of a `Position`, or for a list of indices a list of the frames of each sentence."""
@@ -84,19 +83,10 @@ class BySentence(ByFrame):
 
     def batch(self, position: Position) -> Batch:
         """Return windows ``(F, W, D)`` and labels ``(F,)``; in a stack ``(R, F, …)`` with the largest F."""
-        index = position.index.cpu()
-        if index.dim() == 1:
-            rows = self.rows(index).to(self.device)
-            return self.frames.windows(rows), self.frames.targets[rows]
-        packed = [self.rows(of_member) for of_member in index]
+        sentences = self.frames.sentences
+        members = position.index.view(-1, position.index.shape[-1]).tolist()
+        packed = [torch.cat([sentences[number] for number in numbers]) for numbers in members]
         rows = pad_sequence(packed, batch_first=True, padding_value=-1).to(self.device)
-        filled = rows < 0
-        rows = rows.clamp_min(0)
-        return self.frames.windows(rows), self.frames.targets[rows].masked_fill(filled, PADDING)
-
-    def rows(self, index: Tensor) -> Tensor:
-        """Return the indices of all target frames of sentences: ``(B,)`` → ``(F,)``."""
-        counts = self.frames.counts[index]
-        total = counts.cumsum(0)
-        skip = (self.frames.starts[index] - (total - counts)).repeat_interleave(counts)
-        return self.frames.numbers[torch.arange(len(skip)) + skip]
+        labels = self.frames.targets[rows.clamp_min(0)].masked_fill(rows < 0, PADDING)
+        batch = self.frames.windows(rows.clamp_min(0)), labels
+        return batch if position.index.dim() > 1 else (batch[0][0], batch[1][0])

@@ -88,27 +88,23 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
     phones: list[Phone] = []
     before = 0
     for number, line in enumerate(text.splitlines(), 1):
-        where = f"{path}, line {number}"
         if not line.strip():
             continue
         if not (match := _PHONE.fullmatch(line)):
             raise ActlabError(
-                f"{where}: expected 'begin end label' in audio samples, such as '0 2120 h#', not {line[:40]!r}"
-                f"; {REMEDY}"
+                f"{path}, line {number}: expected 'begin end label' in audio samples, such as '0 2120 h#', not "
+                f"{line[:40]!r}; {REMEDY}"
             )
         begin, end, label = int(match[1]), int(match[2]), match[3]
+        fault = ""
         if label not in CLASS_OF:
-            raise ActlabError(f"{where}: {unknown('phone', label[:20], CLASS_OF, REMEDY + '.')}")
-        if not before <= begin <= end:
-            raise ActlabError(
-                f"{where}: the phone from {begin} to {end} goes back in time (the previous phone ends at "
-                f"{before}); {REMEDY}"
-            )
-        if end > samples + WINDOW // 2:  # up to there, no frame has its centre
-            raise ActlabError(
-                f"{where}: the phone ends at {end}, beyond the recording's {samples} audio samples; {REMEDY}, "
-                "together with the recording"
-            )
+            fault = str(unknown("phone", label[:20], CLASS_OF))
+        elif not before <= begin <= end:
+            fault = f"the phone from {begin} to {end} goes back in time (the previous phone ends at {before})"
+        elif end > samples + WINDOW // 2:  # up to there, no frame has its centre
+            fault = f"the phone ends at {end}, beyond the recording's {samples} audio samples"
+        if fault:
+            raise ActlabError(f"{path}, line {number}: {fault}; {REMEDY}, together with the recording")
         phones.append((begin, before := end, label))
     if not phones:
         raise ActlabError(f"{path} holds no phones; {REMEDY}")
