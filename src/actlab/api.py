@@ -238,7 +238,6 @@ class StudyResults:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """Return the table and the figures for a notebook."""
         from actlab.reports.tables import grid
 
         head, body = grid(self.stages[-1])

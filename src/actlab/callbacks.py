@@ -1,7 +1,5 @@
 """Callbacks: test metrics after every epoch, a progress bar and statistics of units.
 
-They use only public attributes of Trainer, task and datamodule.
-
 Shapes: ``R`` runs (1 for a single task), ``B`` batch, ``U`` units of all layers, ``S`` values of a unit.
 """
 
@@ -148,12 +146,7 @@ def _weighted_by_batch_size(module: pl.LightningModule, batch: Any) -> Iterator[
 
 
 class UnitValues(NamedTuple):
-    """Statistics of every unit.
-
-    Args:
-        widths: number of units of each layer, in the order in which the layers are called; U is their sum.
-        values: name of the statistic → ``(R, U)``.
-    """
+    """Statistics of every unit: widths of the layers in call order, with sum U, and ``(R, U)`` by name."""
 
     widths: tuple[int, ...]
     values: dict[str, Tensor]

@@ -45,12 +45,9 @@ QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": 
 class ActlabCLI(LightningCLI):
     """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
-    Args:
-        given: nested values that the user states, without defaults.
-        args: what LightningCLI parses: the words of a command line, or ``given``.
-        record: the callback that saves the resolved config.
-        any_optimizer: whether LightningCLI's options ``optimizer`` and ``lr_scheduler`` exist.
-        trainer_defaults: Trainer arguments for keys that are not given.
+    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI parses: the
+    words of a command line, or ``given``. ``record`` is the callback that saves the resolved config. With
+    ``any_optimizer`` there are LightningCLI's options ``optimizer`` and ``lr_scheduler``.
     """
 
     digests: dict[str, str | None] | None = None  # of files and code that are known

@@ -95,7 +95,6 @@ def _one_line(
 
 
 def _allowed(error: Any) -> str:
-    """Return what one error of pydantic allows."""
     message, (_, *inside) = error["msg"].removeprefix("Input should be "), error["loc"]
     if "[key]" in inside:
         return "a mapping with texts as keys"

@@ -1,7 +1,7 @@
 """Initialisation rules of the papers.
 
-Within a run the weights of a layer depend only on (run seed, ordinal of the layer). Runs with equal seeds start
-from the same weights, whatever activations or dropout the network has between its layers.
+Within a run the weights of a layer depend only on (run seed, ordinal of the layer): runs with equal seeds start
+from the same weights, whatever activations or dropout stand between the layers.
 """
 
 from __future__ import annotations

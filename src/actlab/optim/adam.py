@@ -59,7 +59,6 @@ class AdamEpsilonInRoot(Optimizer):
         return loss
 
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        """Apply the formula of the class, one line per term."""
         lr, (beta1, beta2) = group["lr"], group["betas"]
         states = [self._advance(p) for p in params]
         first, second, t = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))

@@ -1,7 +1,4 @@
-"""Schedules: factors over epochs or updates.
-
-A factor multiplies the initial value of a setting, so runs with different initial values can share a schedule.
-"""
+"""Schedules: factors over epochs or updates, which multiply the initial value of a setting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception.
-
-Loops call `check` at each step, so a process that watches this one is told of progress from there, too.
-"""
+"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception."""
 
 from __future__ import annotations
 
@@ -55,7 +52,10 @@ def tell(listener: Callable[[], None]) -> None:
 
 
 def check() -> None:
-    """Raise `Stopped`, with the number of the first signal, if a signal has arrived; report progress."""
+    """Raise `Stopped`, with the number of the first signal, if a signal has arrived; report progress.
+
+    Loops call this at each step, so a process that watches this one is told of progress from there, too.
+    """
     global _told
     if _requested:
         raise Stopped(_requested[0])

@@ -96,8 +96,8 @@ def _comparable(value: Any) -> Any:
 class StackedLinear(nn.Module):
     """R linear layers as one batched matrix product: ``(R, B, *, D)`` → ``(R, B, *, out)``.
 
-    The weight has the shape ``(R, D, out)``, the layout in which the product computes its gradient; the layout
-    of a member would require a copy of all gradients in every update.
+    The weight has the shape ``(R, D, out)``, in which the product computes its gradient: no copy in every
+    update.
     """
 
     def __init__(self, members: Sequence[nn.Linear], stream: Stream) -> None:

@@ -81,7 +81,6 @@ class Slices:
 
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
-    """Return the settings that members must share to be in one parameter group."""
     group = member.optimizer([nn.Parameter(torch.zeros(1))]).param_groups[0]
     settings = {name: value for name, value in group.items() if name != "params"}
     if member.l2 is not None:

@@ -98,7 +98,6 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
 
 
 def _monitor(scheduler: Any, task: Any) -> str:
-    """Return the metric that a scheduler follows."""
     monitor = getattr(scheduler, "monitor", None)
     if task.stacked:
         raise ActlabError(NO_PLATEAU)
@@ -137,7 +136,6 @@ def fault_of_learning(loss: Tensor, given: Collection[int]) -> str | None:
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """Yield the leaf tensors of the loss's graph."""
     waiting, seen = [loss.grad_fn], set[Any]()
     while waiting:
         node = waiting.pop()

@@ -87,7 +87,6 @@ def record_stateless(checkpoint: dict[str, Any]) -> None:
 
 
 def _numbers(state: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of the parameters in the state of an optimiser."""
     return [number for group in state["param_groups"] for number in group["params"]]
 
 

@@ -107,7 +107,6 @@ def _position(loops: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _validation_due(trainer: pl.Trainer) -> bool:
-    """Whether Lightning validates after the current batch."""
     every, loop = trainer.check_val_every_n_epoch, trainer.fit_loop
     if not trainer.enable_validation or (every is not None and (trainer.current_epoch + 1) % every):
         return False

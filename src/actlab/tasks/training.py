@@ -1,6 +1,4 @@
-"""The Lightning hooks shared by single tasks and stacks.
-
-A single task has itself as its only member; `actlab.stacking.StackedTask` has R members.
+"""The Lightning hooks shared by single tasks and stacks: a single task has itself as its only member.
 
 Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 """
