@@ -119,25 +119,11 @@ def _laughs(levels: int) -> str:
 
 
 SCALARS = (
-    *("null", "true", "-1", "0", "0.5", "1e999", ".nan", "-.inf", "1000000000000", "9" * 30, "9" * 5000),
-    *(
-        '""',
-        "x",
-        "a.b.c",
-        "/",
-        "..",
-        "~no-one/x",
-        "é☃𝔘",
-        r'"\0"',
-        r'"./\0"',
-        "~no-one/x.py:y",
-        '"a\\nb"',
-        "y" * 100_000,
-        "1:60",
-        "0o9",
-    ),
-    *("2020-01-01", "2020-99-99", "!!binary aGk=", "!!binary x", "!!int x", "!!float x", "!!timestamp x"),
-    *("!!bool x", "!unknown x", "!!python/object/apply:os.system [echo]", "*nothing"),
+    *("null", "true", "-1", "0", "0.5", "1e999", ".nan", "-.inf", "1000000000000", "9" * 30, "9" * 5000, '""'),
+    *("x", "a.b.c", "/", "..", "~no-one/x", "é☃𝔘", r'"\0"', r'"./\0"', "~no-one/x.py:y", '"a\\nb"'),
+    *("y" * 100_000, "1:60", "0o9", "2020-01-01", "2020-99-99", "!!binary aGk=", "!!binary x", "!!int x"),
+    *("!!float x", "!!timestamp x", "!!bool x", "!unknown x", "!!python/object/apply:os.system [echo]"),
+    "*nothing",
 )
 NESTED = (
     *("[]", "{}", "[[]]", "[null]", "[true, 1, x]", "{a: 1}", "{1: 2}", "{null: null}", "{[1]: 2}", "{{}: 2}"),
@@ -253,15 +239,7 @@ STRUCTURES = {
 # --- files ------------------------------------------------------------------------------------------------
 
 TYPES = (
-    "[]",
-    "{}",
-    "null",
-    "3",
-    '"x"',
-    "[1, [2]]",
-    '{"status": "finished"}',
-    '{"content": 1}',
-    "a: [b, {c: d}]",
+    *("[]", "{}", "null", "3", '"x"', "[1, [2]]", '{"status": "finished"}', '{"content": 1}', "a: [b, {c: d}]"),
 )
 WAYS = (
     *damaging.WAYS,
