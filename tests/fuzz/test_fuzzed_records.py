@@ -34,11 +34,7 @@ def records(root):
 def test_records_that_are_shown(study, cli, tmp_path):
     """By show, plan, report and the report over all studies."""
     root, faults = tmp_path / "runs/mine", {}
-    commands = {
-        "show": lambda: study("show"),
-        "plan": lambda: study("plan"),
-        "report": lambda: cli("report"),
-    }
+    commands = {"show": lambda: study("show"), "plan": lambda: study("plan"), "report": lambda: cli("report")}
     for file, content in records(root):
         whole = file.read_bytes()
         for case, changed, _ in retyped(content):
