@@ -7,7 +7,7 @@ and the figures are medians over the rounds of the ratio to ReLU in the same rou
 is the same on ``(15, 128, 128)``, which caches hold, and ``NAME_compiled_to_relu`` that in a long study: with
 reproducible draws, and compiled where the unit offers it; both are ratios of the least times of many rounds.
 ``soi_vs_gelu_dropout`` compares the SOI map with GELU followed by torch's dropout, both as anyone would use
-them; ``soi_vs_gelu_dropout_in_a_study`` compares them as a study trains them: reproducible masks, compiled.
+them.
 Freed memory is kept, as in a study: otherwise fresh pages would cost more than any unit.
 """
 
@@ -23,7 +23,6 @@ from torch import nn
 
 from actlab import activations
 from actlab.engines.devices import keep_freed
-from actlab.networks import Dropout
 from actlab.random import streams
 
 SHAPE = (16384, 1024)
@@ -99,25 +98,17 @@ def measure(dataset: str | None = None) -> dict[str, float]:
         print(reason)
     studied = {name: in_a_study(activations.create(name)) for name in activations.names()}
     compiled = least_to_relu(times(studied, STACK, STACK_ROUNDS), "compiled")
-    pair = {
-        "soi_in_a_study": in_a_study(activations.create("soi")),
-        "gelu_dropout_in_a_study": in_a_study(nn.Sequential(activations.create("gelu"), Dropout(0.5))),
-        "relu": activations.create("relu"),
-    }
-    taken_in_a_study = times(pair, SHAPE, ROUNDS)
 
-    def ratio(taken: dict[str, list[float]], name: str, other: str) -> float:
+    def ratio(name: str, other: str) -> float:
         return statistics.median(a / b for a, b in zip(taken[name], taken[other], strict=True))
 
     return {
         "relu_ms": statistics.median(taken["relu"]) * 1e3,
-        **{f"{name}_to_relu": ratio(taken, name, "relu") for name in units},
-        **{f"{name}_to_relu": ratio(taken_in_a_study, name, "relu") for name in pair if name != "relu"},
+        **{f"{name}_to_relu": ratio(name, "relu") for name in units},
         **in_a_stack,
         **compiled,
         **kept,
-        "soi_vs_gelu_dropout": ratio(taken, "soi", "gelu_dropout"),
-        "soi_vs_gelu_dropout_in_a_study": ratio(taken_in_a_study, "soi_in_a_study", "gelu_dropout_in_a_study"),
+        "soi_vs_gelu_dropout": ratio("soi", "gelu_dropout"),
     }
 
 
