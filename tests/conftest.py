@@ -209,11 +209,13 @@ def in_this_process(words: Sequence[object]) -> list[str]:
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run ``actlab`` with some words in this process, through its public door."""
     from actlab.__main__ import main
+    from actlab.engines.workers import Inline
 
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.
         monkeypatch.setattr(sys, "argv", ["actlab"])
         monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
+        monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
         capsys.readouterr()
         try:
             code = main([*map(str, words), *in_this_process(words)])
