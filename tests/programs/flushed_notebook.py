@@ -13,7 +13,10 @@ from counted_denormals import denormal  # type: ignore[import-not-found]
 import actlab
 
 FOLDER, END = Path(sys.argv[1]), sys.argv[2]
-SETTINGS = {"trainer.max_epochs": 3, "model.activation": "relu", "trainer.limit_train_batches": 2}
+SETTINGS = {
+    **{"trainer.max_epochs": 3, "trainer.limit_train_batches": 2},
+    **{"model.activation": "relu", "model.network.hidden": [4]},
+}
 
 
 class AbortedError(BaseException):
