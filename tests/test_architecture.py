@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -130,7 +131,12 @@ def resolved(found: Import) -> str:
 
 
 MODULES = {module_of(path) for path in SOURCES}
-IMPORTS = [found for path in SOURCES for found in imports_of(path)]
+
+
+@cache
+def imports() -> list[Import]:
+    """The imports of all sources, read when the first test asks."""
+    return [found for path in SOURCES for found in imports_of(path)]
 
 
 def test_every_command_has_a_main_and_a_parser():
@@ -142,9 +148,9 @@ def test_every_command_has_a_main_and_a_parser():
 
 def test_there_is_something_to_check():
     assert len(SOURCES) > 10
-    assert len(IMPORTS) > 100
+    assert len(imports()) > 100
     assert CONFIGS
-    assert any(found.part == "cli.fit" and resolved(found) == "actlab.cli.arguments" for found in IMPORTS)
+    assert any(found.part == "cli.fit" and resolved(found) == "actlab.cli.arguments" for found in imports())
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
@@ -155,7 +161,7 @@ def test_module_has_its_place_in_the_picture(path):
 
 def test_parts_import_only_what_lies_below_them():
     wrong = []
-    for found in IMPORTS:
+    for found in imports():
         target = resolved(found)
         if not inside(target, "actlab"):
             continue
@@ -171,7 +177,7 @@ def test_parts_import_only_what_lies_below_them():
 def test_package_is_imported_in_its_own_place_only(package):
     wrong = [
         found.where
-        for found in IMPORTS
+        for found in imports()
         if inside(found.targets[-1], package) and not any(inside(found.part, part) for part in ONLY_IN[package])
     ]
     assert not wrong, wrong
@@ -180,7 +186,7 @@ def test_package_is_imported_in_its_own_place_only(package):
 def test_parts_do_without_what_they_need_not_load():
     wrong = [
         f"{found.where}: {found.part} may not import {found.targets[-1]}"
-        for found in IMPORTS
+        for found in imports()
         if (part := part_of(found.part, WITHOUT)) is not None
         and found.targets[-1].partition(".")[0] in WITHOUT[part]
     ]

@@ -75,11 +75,12 @@ def test_names_of_tests_are_the_same_later_and_under_other_hashes(request, progr
     here = [item.nodeid for item in request.session.items]
     words = ["-p", "later_clock", "-p", "no:cacheprovider", "--assert=plain", "--collect-only", "-q", "-m", ""]
     files = dict.fromkeys(name.partition("::")[0] for name in here)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     seed = int(os.environ.get("PYTHONHASHSEED", "0").replace("random", "0")) + 1
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, *files],
         cwd=request.config.rootpath,
-        env={**os.environ, "PYTHONPATH": str(programs), "PYTHONHASHSEED": str(seed)},
+        env={**environment, "PYTHONPATH": str(programs), "PYTHONHASHSEED": str(seed)},
         capture_output=True,
         text=True,
     )
