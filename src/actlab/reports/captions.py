@@ -7,7 +7,7 @@ from typing import Any
 
 from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
-from actlab.reports.panels import Line, Panel
+from actlab.reports.panels import Panel
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 
@@ -15,7 +15,13 @@ INTERVAL = "the interval between order statistics of the median, which covers at
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
     """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
     study, lines = results.study, [line for panel in panels for line in panel.lines]
-    parts = [_spread(results, lines)]
+    counts = sorted({line.ours.n for line in lines})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    parts = [f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {spans(study.seeds)})."]
+    if counts[-1] > 1:
+        kinds = {"interval": INTERVAL, "range": "their range"}
+        spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
+        parts.append(f"Shaded: {spread}.")
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
@@ -25,8 +31,13 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
     if cut := list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut)):
         parts.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
-    if chosen := _chosen(panels):
-        parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(chosen)}.")
+    chosen: dict[str, list[tuple[str, str]]] = {}
+    for panel in panels:
+        for label, words in panel.chosen.items():
+            chosen.setdefault(label, []).append((panel.title, words))
+    if chosen:
+        each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
+        parts.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.")
     if any(line.published for line in lines):
         source = study.published.get("source", "")
         parts.append("Dotted: published" + (f", {source}." if source else "."))
@@ -37,22 +48,6 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if results.missing:
         parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
     return " ".join(parts)
-
-
-def _spread(results: Results, lines: Sequence[Line]) -> str:
-    counts = sorted({line.ours.n for line in lines})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    kinds = {"interval": INTERVAL, "range": "their range"}
-    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-    seeds = spans(results.study.seeds)
-    shaded = f" Shaded: {spread}." if counts[-1] > 1 else ""
-    return f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {seeds}).{shaded}"
-
-
-def _chosen(panels: Sequence[Panel]) -> list[str]:
-    labels = dict.fromkeys(label for panel in panels for label in panel.chosen)
-    by_panel = {x: [(p.title, p.chosen[x]) for p in panels if x in p.chosen] for x in labels}
-    return [f"{label}: {' and '.join(_with_titles(words))}" for label, words in by_panel.items()]
 
 
 def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:

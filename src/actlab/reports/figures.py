@@ -39,7 +39,8 @@ def draw(results: Results, folder: Path, paper: style.Paper | None = None) -> li
 
 def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) -> Figure:
     """Return a drawn figure: title, legend, panels, caption; for a paper without title and caption."""
-    columns = min(len(plot.panels), _per_row(plot, paper))
+    narrow = 1 if len(plot.panels) <= _STACKED else 2
+    columns = min(len(plot.panels), narrow if paper and paper.columns == 1 else _PER_ROW)
     rows = math.ceil(len(plot.panels) / columns)
     width = paper.width if paper else max(5.2, 3.3 * columns)
     title = [] if paper else textwrap.wrap(results.study.title, int(width * 11))
@@ -54,12 +55,6 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
         _draw_panel(ax, panel, _palette(plot), int(_WIDE * width / columns))
     _add_legends(figure, legends, 0.1 + 0.17 * len(title))
     return figure
-
-
-def _per_row(plot: Plot, paper: style.Paper | None) -> int:
-    if paper and paper.columns == 1:
-        return 1 if len(plot.panels) <= _STACKED else 2
-    return _PER_ROW
 
 
 def _add_legends(figure: Figure, legends: Sequence[list[Any]], down: float) -> None:

@@ -62,27 +62,15 @@ def table(
 
     ``bold`` are indices of rows whose first cell is bold, ``label`` is the name for ``ref``.
     """
-    lines = [[escaped(cell) for cell in row] for row in rows]
-    lines = [[f"\\textbf{{{row[0]}}}" if i in bold else row[0], *row[1:]] for i, row in enumerate(lines)]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            f"\\caption{{{escaped(caption)}}}",
-            f"\\label{{{label}}}",
-            f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            r"\toprule",
-            _row([escaped(name) for name in head]),
-            r"\midrule",
-            *map(_row, lines),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
-    )
-
-
-def _row(cells: Sequence[str]) -> str:
-    """Return a row; after the end of the row before, LaTeX would take a bare [ or * for an argument."""
-    first = f"{{}}{cells[0]}" if cells[0][:1] in ("[", "*") else cells[0]
-    return " & ".join([first, *cells[1:]]) + r" \\"
+    lines = []
+    for i, row in enumerate([head, *rows]):
+        first, *others = map(escaped, row)
+        if i - 1 in bold:
+            first = f"\\textbf{{{first}}}"
+        elif first[:1] in ("[", "*"):  # which LaTeX would take for an argument of the end of the row before
+            first = f"{{}}{first}"
+        lines.append(" & ".join([first, *others]) + r" \\")
+    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+    tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
+    above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"
+    return f"{above}\n{tabular}\n\\end{{table}}"

@@ -38,7 +38,7 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
     if (
         before.is_file()
         and regular(before).read_bytes() == table_files.to_json(opened[-1]).encode()
-        and not _probed_since(opened[-1], folder / curve_table.NAME)
+        and not _probed_since(opened[-1], folder / curve_table.NAME)  # figures may show more than the table
     ):
         return
     if opened[-1].results and (folder / VALUES).exists():
@@ -48,7 +48,6 @@ def keep(opened: Sequence[Results], folder: Path) -> None:
 
 
 def _probed_since(shown: Results, file: Path) -> bool:
-    """Return whether a probe ran after a file was written; figures may show it even if no table does."""
     written = file.stat().st_mtime if file.exists() else math.inf
     files = (file for run in shown.runs for file in (shown.root / run.id / "probes").glob("[!.]*.parquet"))
     return any(file.stat().st_mtime > written for file in files)

@@ -119,21 +119,18 @@ def _figure() -> Figure:
     for axes, panel in zip(top.subplots(1, 3), _PAPER_PANELS, strict=True):
         _paper_panel(axes, *panel)
     bottom.suptitle("Every activation", x=0.01, ha="left", fontsize=12, fontweight="bold")
-    bottom.legend(handles=_legend(), loc="upper right", ncols=3, frameon=False)
+    handles = [
+        Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
+        Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
+        Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
+    ]
+    bottom.legend(handles=handles, loc="upper right", ncols=3, frameon=False)
     grid = bottom.subplots(rows, _COLUMNS, sharex=True, sharey=True).flat
     for axes, name in zip(grid, names(), strict=False):
         _unit_panel(axes, name)
     for axes in list(grid.base.flat)[len(names()) :]:
         axes.set_visible(False)
     return figure
-
-
-def _legend() -> list[Line2D]:
-    return [
-        Line2D([], [], color=_BLUE, lw=2, label="value (in evaluation)"),
-        Line2D([], [], color=_ORANGE, lw=1.2, ls="--", label="derivative"),
-        Line2D([], [], color=_DOTS, marker="o", ms=3, alpha=0.6, ls="", label="draws in training"),
-    ]
 
 
 def _axes_through_0(axes: Axes) -> None:
@@ -154,8 +151,9 @@ def _unit_panel(axes: Axes, name: str) -> None:
     _axes_through_0(axes)
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     if entry(name).stochastic:
-        at, drawn = _training_draws(name)
-        axes.plot(at.numpy(), drawn.numpy(), ".", color=_DOTS, ms=3, alpha=0.5, mew=0)
+        unit, at = create(name).train(), torch.linspace(-4, 4, 400)
+        attach(unit, Stream(0))  # the same draws in every figure
+        axes.plot(at.numpy(), unit(at).detach().numpy(), ".", color=_DOTS, ms=3, alpha=0.5, mew=0)
     value, derivative = _evaluate(name, x)
     axes.plot(x.numpy(), value.numpy(), color=_BLUE, lw=2)
     axes.plot(x.numpy(), derivative.numpy(), color=_ORANGE, lw=1.2, ls="--")
@@ -171,11 +169,3 @@ def _evaluate(spec: Spec, x: Tensor) -> tuple[Tensor, Tensor]:
     y: Tensor = create(spec).to(x.dtype).eval()(x)
     (derivative,) = torch.autograd.grad(y.sum(), x)
     return y.detach(), derivative
-
-
-def _training_draws(name: str, n: int = 400) -> tuple[Tensor, Tensor]:
-    """Return inputs and one output in training mode for each; the same draws in every figure."""
-    unit = create(name).train()
-    attach(unit, Stream(0))
-    x = torch.linspace(-4, 4, n)
-    return x, unit(x).detach()

@@ -40,25 +40,9 @@ def write(runs: Path, found: Read | None = None) -> Path:
         runs / page.INDEX,
         boards=[_board(board, runs) for board in boards],
         reading=effects.notes(boards),
-        studies=[_study(record, record.folder in ranked) for record in records],
+        studies=[(one, _href(one), one.folder in ranked) for one in records],
         notes=[*left_out, *scoreboard.common_notes(records)],
     )
-
-
-def _study(record: Record, ranked: bool) -> dict[str, Any]:
-    """Return the entry of a study in the list of studies; ``ranked``: whether a scoreboard contains it."""
-    table = record.table
-    return {
-        "name": table["study"],
-        "title": table["title"],
-        "href": _href(record),
-        "ended": table["finished"] + table["diverged"],
-        "planned": table["planned"],
-        "diverged": table["diverged"],
-        "seeds": len(table.get("seeds", ())),
-        "on_samples": record.on_samples,
-        "ranked": ranked,
-    }
 
 
 def _href(record: Record) -> str | None:
