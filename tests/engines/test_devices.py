@@ -5,12 +5,15 @@ import platform
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 import torch
 
 from actlab.engines import packing
+from actlab.stacking import StackedTask
 from actlab.studies import stacks
-from tiny_study import TWO, execute, load, metrics, result
+from tiny_study import TWO, KilledError, execute, kill_after, load, metrics, result
+from tolerances import EXACT
 
 SEVEN = [*TWO, "seeds=7"]
 
@@ -47,6 +50,51 @@ def test_a_stack_that_does_not_fit_is_halved(straight, tmp_path, monkeypatch, ca
     for run in runs:
         assert result(tmp_path / "halved", run)["status"] == "finished"
         assert metrics(tmp_path / "halved", run).shape == metrics(straight, run).shape
+
+
+PARTS = {
+    "momentum": ["model.optimizer={class_path: torch.optim.SGD, init_args: {lr: 0.1, momentum: 0.9}}"],
+    "learnt activations": ["model.activation=prelu"],
+    "plateaus": [
+        "model.schedules={lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, patience: 0}}}"
+    ],
+    "statistics of units": ["trainer.callbacks=[{class_path: actlab.callbacks.UnitStatistics}]"],
+}
+
+
+@pytest.mark.parametrize("change", PARTS.values(), ids=PARTS)
+def test_halves_continue_where_the_stack_ran_out_of_memory(tmp_path, monkeypatch, change):
+    """At two learning rates, in the third of four epochs, also after a kill: as without the lack of memory."""
+    options = ["model.activation=relu", "model.network.dropout=0.1", "seeds=2-4", "trainer.max_epochs=4"]
+    runs = load(tmp_path, overrides=[*options, EXACT, *change]).runs()
+    execute(runs, tmp_path / "straight")
+    epochs = []
+
+    def scarce(self, *args):
+        epochs.append((len(self.members), self.trainer.current_epoch))
+        if len(self.members) > 3 and self.trainer.current_epoch == 2:
+            raise MemoryError
+
+    monkeypatch.setattr(StackedTask, "on_before_optimizer_step", called_before(scarce, StackedTask))
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "halved", progress=kill_after(len(runs) * 2 + 4))
+    execute(runs, tmp_path / "halved")
+    assert {size for size, _ in epochs} == {6, 3}
+    assert min(epoch for size, epoch in epochs if size == 3) == 2
+    for run in runs:
+        assert result(tmp_path / "halved", run)["stack"]["size"] == 3
+        one, other = metrics(tmp_path / "straight", run), metrics(tmp_path / "halved", run)
+        pd.testing.assert_frame_equal(one, other, rtol=1e-9)
+
+
+def called_before(first, kind):
+    original = kind.on_before_optimizer_step
+
+    def both(self, *args):
+        first(self, *args)
+        return original(self, *args)
+
+    return both
 
 
 def test_stacks_are_as_large_as_the_user_says(tmp_path):

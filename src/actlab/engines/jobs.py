@@ -31,10 +31,12 @@ class Job:
     Args:
         runs: the runs, in the order of the run axis.
         threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
+        whole: id of the stack from whose checkpoint these runs continue; empty if they start by themselves.
     """
 
     runs: tuple[Run, ...]
     threads: int = 0
+    whole: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -68,12 +70,17 @@ class Job:
                 progress(run, 1.0)
 
     def halves(self, root: Path) -> list[Job]:
-        """Replace a stack by two; see `split`."""
-        return self.split(root, ceil(len(self.runs) / 2))
+        """Replace a stack by two, also for later starts; they continue from its checkpoint."""
+        parts = even_parts(self.runs, ceil(len(self.runs) / 2))
+        return self._split(root, [Job(tuple(part), self.threads, self.id) for part in parts])
 
-    def split(self, root: Path, size: int) -> list[Job]:
-        """Replace a stack by parts of at most ``size`` runs, also for later starts; return the parts."""
-        parts = [Job(tuple(part), self.threads) for part in even_parts(self.runs, size)]
+    def alone(self, root: Path) -> list[Job]:
+        """Replace a stack by its runs, also for later starts; they start from scratch."""
+        parts = self._split(root, [Job((run,), self.threads) for run in self.runs])
+        self.checkpoint(root).unlink(missing_ok=True)
+        return parts
+
+    def _split(self, root: Path, parts: list[Job]) -> list[Job]:
         stacks.split(self.folder(root), [part.names for part in parts])
         return parts
 

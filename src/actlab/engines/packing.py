@@ -122,7 +122,8 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
                 f"{one.folder} contains {missing[0]}, which this study no longer has: run the study with the "
                 "settings of its first start, or in another --runs-dir"
             )
-        jobs.append(Job(tuple(by_id[name] for name in group), one.threads))
+        whole = one.folder.name if one.parts else ""
+        jobs.append(Job(tuple(by_id[name] for name in group), one.threads, whole))
     return jobs
 
 

@@ -25,6 +25,7 @@ from actlab.engines.recording import LoggerFactory, Progress, Recorder, summaris
 from actlab.experiments import Experiment
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.stacking.building import build_tasks
+from actlab.stacking.parts import part_of
 from actlab.storage.checkpoints import AtomicCheckpointIO, read, write_weights
 from actlab.studies import stacks
 from actlab.studies.folders import Row, RunFolder
@@ -132,10 +133,14 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     checkpoint = job.checkpoint(root)
     recorder = StackRecorder(job, folders, checkpoint, progress)
     trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
-    if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-        writer.remedy = recorder.remedy
-    resume = checkpoint if checkpoint.exists() else None
+    writer = trainer.strategy.checkpoint_io
+    assert isinstance(writer, AtomicCheckpointIO)
+    assert isinstance(task, StackedTask)
+    writer.remedy = recorder.remedy
     stacks.begin(checkpoint.parent, job.names, job.threads)
+    if not checkpoint.exists() and (found := _continued(job, root, recorder, task)):
+        writer.save_checkpoint(found, checkpoint)
+    resume = checkpoint if checkpoint.exists() else None
     try:
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
         with threads(job.threads):
@@ -145,6 +150,19 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
         for left in recorder.loggers.values():
             left.finalize("failed")
     shutil.rmtree(checkpoint.parent, ignore_errors=True)  # each member now has its own checkpoint
+
+
+def _continued(job: Job, root: Path, recorder: StackRecorder, task: StackedTask) -> dict[str, Any] | None:
+    """Return the checkpoint of a part of a stack that did not fit into memory; None to start from scratch."""
+    whole = root / stacks.FOLDER / job.whole / stacks.CHECKPOINT
+    if not job.whole or not whole.exists():
+        return None
+    found = read(whole, remedy=f"delete {whole.parent}; its runs start from scratch")
+    state = found["callbacks"][recorder.state_key]
+    rows = {name: state["rows"][name] for name in job.names}
+    seconds = state["seconds"] * len(rows) / len(state["rows"])
+    found["callbacks"][recorder.state_key] = {**state, "rows": rows, "seconds": seconds}
+    return part_of(found, task, [*state["rows"]].index(job.names[0]))
 
 
 def assemble(runs: Sequence[Run], recorder: Checkpoint, path: Path) -> Experiment:

@@ -102,7 +102,7 @@ def _alone(job: Job, reason: str, root: Path, progress: Progress) -> list[Job]:
         job.fail(root, reason, progress)
         return []
     print(f"a stack of {len(job.runs)} runs failed ({reason[:100]}); training them one by one", flush=True)
-    return job.split(root, 1)
+    return job.alone(root)
 
 
 def _train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:

@@ -23,6 +23,8 @@ from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.training import Training
 
+PLACES = "places"  # checkpoint key: of each parameter of the optimiser its name in a member and its runs
+
 
 class StackedTask(Training):
     """Train R untrained tasks, with networks of the same layers, as one.
@@ -132,6 +134,11 @@ class StackedTask(Training):
         """Return an optimiser over parameter slices and the first run of each of its groups; see `Slices`."""
         self.slices = Slices(self.network, self.members)
         return self.slices.optimizer, self.slices.owners
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what the parameters of the optimiser are; see `actlab.stacking.parts`."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[PLACES] = self.slices.places
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Give each slice its part of the gradient."""

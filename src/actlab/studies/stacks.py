@@ -1,7 +1,7 @@
 """The stacks of a study that have begun: ``stacks/ID/stack.json`` stands beside a stack's checkpoint.
 
-A stack without a checkpoint binds nobody: the next start arranges its runs. A stack that was split, because it
-failed or did not fit into memory, names its parts, and its checkpoint no longer counts.
+A stack without a checkpoint binds nobody: the next start arranges its runs. A stack that was split names its
+parts: halves, which continue from its checkpoint, or runs alone, for which its checkpoint is deleted.
 """
 
 from __future__ import annotations
@@ -71,10 +71,9 @@ def begin(folder: Path, members: Sequence[str], threads: int) -> None:
 
 
 def split(folder: Path, parts: Sequence[Sequence[str]]) -> None:
-    """Replace a stack by its parts, in one step; its checkpoint then counts no more."""
+    """Replace a stack by its parts, in one step."""
     record = read_json(folder / FILE, _Record, f"delete {folder}; its runs start from scratch")
     write_json(folder / FILE, {**record, "parts": [[*part] for part in parts]})
-    (folder / CHECKPOINT).unlink(missing_ok=True)
 
 
 def end(root: Path, finished: Iterable[str]) -> None:

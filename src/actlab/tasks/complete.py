@@ -78,12 +78,11 @@ def _check_optimizers(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> Non
 
 
 def record_stateless(checkpoint: dict[str, Any]) -> None:
-    """Record which parameters have no state, because they had no gradient; do nothing if all have one."""
+    """Record which parameters have no state, because they had no gradient."""
     found = []
     for state in checkpoint.get("optimizer_states", ()):
         found.append([number for number in _numbers(state) if state["state"] and number not in state["state"]])
-    if any(found):
-        checkpoint[_WITHOUT_STATE] = found
+    checkpoint[_WITHOUT_STATE] = found
 
 
 def _numbers(state: Mapping[str, Any]) -> list[int]:
