@@ -200,9 +200,10 @@ class Outcome(NamedTuple):
 
 
 def in_this_process(words: Sequence[object]) -> list[str]:
-    """Options by which ``study run`` trains in this process, where tests patch, unless the words say how."""
+    """Options by which a study trains in this process, where tests patch, unless the words say how."""
     says = {"--jobs", "--cluster", "--shard", "--help"}.intersection(words)
-    return ["--jobs", "0"] if tuple(words[:2]) == ("study", "run") and not says else []
+    trains = tuple(words[:2]) == ("study", "run") or words[:1] == ("tune",)
+    return ["--jobs", "0"] if trains and not says else []
 
 
 @pytest.fixture

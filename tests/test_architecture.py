@@ -68,7 +68,7 @@ ONLY_IN = {
     "torchvision": {"datamodules.photographs"},
     "matplotlib": {"reports.canvas"},
     "jinja2": {"reports.pages"},
-    "optuna": {"engines.tuning"},
+    "optuna": {"engines.search"},
     "ray": {"engines.cluster"},
 }
 LEARNING = {"torch", "torchmetrics", "pytorch_lightning", "lightning", "lightning_fabric", "datasets"}

@@ -1,14 +1,17 @@
 """``actlab tune``: a search on validation data, then a comparison on fresh seeds."""
 
+import contextlib
 import json
 import re
 import sys
 
 import pytest
 
-from actlab.engines import running, tuning
+from actlab.cli.tune import plan
+from actlab.engines import running, search, stages, training
 from actlab.studies import reading
-from actlab.studies.tuning import parse_space, plan
+from actlab.studies.formats import Chosen
+from actlab.studies.spaces import parse_space
 
 STUDY = """\
 title: A tiny study
@@ -87,7 +90,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert all("alpha" not in settings and "lr" in settings for settings, _ in trials["gelu"])
     search = [result for result in results_of(tmp_path) if result["seed"] == 0]
     fresh = [result for result in results_of(tmp_path) if result["seed"] != 0]
-    assert len(search) == 6
+    assert len(search) == 9  # also of ELU as given, at learning rates of its own
     assert sorted(result["seed"] for result in fresh) == [100, 100, 100, 101, 101, 101]
     for name, found in trials.items():
         best = min(found, key=lambda trial: float(trial[1].split()[-1]))
@@ -103,9 +106,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
         "Tuned on seed 0, which this table does not use: elu tried 3 settings (alpha 0.1 to 3 on a log"
         in outcome.out
     )
-    assert (
-        "elu without chosen arguments: arguments as given; config keys as chosen for the tuned" in outcome.out
-    )
+    assert "elu as given tried 3 settings (model.optimizer.lr 0.0001 to 0.01" in outcome.out
     assert re.search(r"; --fresh \d+ trains the missing runs", outcome.out)
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
@@ -118,7 +119,7 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune,
     outcome = tune("--search", "alpha=[0.5, 2.0]", "--reference", "elu")
     assert outcome.code == 0, outcome.err
     assert "elu: 3 settings (alpha one of 0.5, 2)" in outcome.out
-    assert "elu: 1 setting\n" in outcome.out
+    assert "elu as given: 1 setting\n" in outcome.out
     assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +2 ", outcome.out)
     assert "Rows that tried another number of settings than elu show both numbers" in outcome.out
     runs = {(json.dumps(r["point"]["model.activation"]), r["seed"]) for r in results_of(tmp_path)}
@@ -128,7 +129,7 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune,
 @pytest.mark.parametrize("at", [2, 3])  # between two batches, and where the comparison begins
 def test_a_search_that_was_killed_proposes_the_same(tune, tmp_path, monkeypatch, without_page, at):
     words = ("--search", "alpha=0.1..3", "--trials", "4", "--reference", "gelu")
-    monkeypatch.setattr(tuning, "BATCH", 2)
+    monkeypatch.setattr(search, "BATCH", 2)
     begun, run_stage = [], running.run_stage
 
     def killed(study, *rest):
@@ -165,13 +166,17 @@ def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
 
 
 def test_a_question_is_the_same_for_other_trials_and_seeds():
-    def question(*changes: str, search: str = f"{LR}=1e-4..1e-2", fresh: str = "15") -> str:
-        study = reading.load("demo", overrides=changes)
-        asked = plan(study, "elu", "gelu", parse_space(["alpha=0.1..3", search]), fresh)
-        points = [asked.point(side.unit(side.first), side.first) for side in asked.sides]
-        return asked.comparison(points, [1, 1], ()).question
+    def question(*changes: str, rates: str = "1e-4..1e-2", fresh: str = "15") -> str:
+        spaces = {"alpha": parse_space("alpha", "0.1..3"), LR: parse_space(LR, rates)}
+        study = plan(reading.load("demo", overrides=changes), "elu", "gelu", spaces, 20, fresh)
+        grid = stages.whole(study, study.stages[0])
+        asked = study.stages[0].search
+        assert asked
+        found: search.Trials = [(side, []) for side in search.sides(grid, asked)]
+        chosen: Chosen = {side.key: {"chosen": {}, "tried": 1, "seeds": []} for side, _ in found}
+        return search.compared(grid, grid, found, chosen).question
 
-    same = {question(), question(search=f"{LR}=[1e-3, 1e-2]"), question("seeds=9"), question(fresh="200-214")}
+    same = {question(), question(rates="[1e-3, 1e-2]"), question("seeds=9"), question(fresh="200-214")}
     assert len(same) == 1
     assert question("trainer.max_epochs=2") not in same
 
@@ -198,7 +203,7 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
     broken = tune("--activation", "./mine.py:broken", *words)
     assert broken.code == 2
     assert "out of order" in broken.err.splitlines()[-1]
-    assert "comparing" not in broken.out
+    assert "compared on fresh" not in broken.out
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ def test_fresh_seeds_begin_at_100_or_above_those_of_the_search():
         ("3", "7-8", (7, 8)),
     ):
         study = reading.load("demo", overrides=[f"seeds={seeds}"])
-        assert plan(study, "silu", "gelu", {}, fresh).fresh == expected
+        assert plan(study, "silu", "gelu", {}, 1, fresh).stages[1].seeds == expected
 
 
 UNTUNABLE = {
@@ -306,3 +311,80 @@ def test_without_optuna_the_extra_is_named(tune, monkeypatch):
     outcome = tune("--search", "alpha=0.1..3")
     assert outcome.code == 2
     assert "pip install 'actlab[tune]'" in outcome.err
+
+
+SEARCHES = """\
+stages:
+  - {name: search, seeds: 1, search: {model.optimizer.lr: 1e-4..1e-2, gelu: {mu: [0.0, 1.0]}}, trials: 6}
+  - {name: compare, seeds: 5-6}
+"""
+
+
+def test_a_study_file_searches_then_compares(cli, tmp_path, monkeypatch):
+    """The same after a kill behind each job of the search and of the comparison."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
+    before = cli("study", "plan", "tiny.yaml")
+    assert before.out.count("to run") == 10
+    assert "then 2 more trials of stage search, proposed from these results" in before.out
+    assert "then stage compare: 2 grid points at selected settings × 2 seeds" in before.out
+    straight = cli("study", "run", "tiny.yaml", "--runs-dir", "straight")
+    assert straight.code == 0, straight.err
+    train, begun = training.work, set()
+
+    def killed(job, *rest):
+        over = train(job, *rest)
+        if job.id not in begun:
+            begun.add(job.id)
+            raise KeyboardInterrupt
+        return over
+
+    monkeypatch.setattr(training, "work", killed)
+    starts = 1
+    while not (tmp_path / "runs/tiny/cost.json").exists():
+        with contextlib.suppress(KeyboardInterrupt):
+            cli("study", "run", "tiny.yaml")
+        starts += 1
+    assert len(begun) == starts - 2 >= 6
+    for path in (tmp_path / "straight/tiny").glob("*/metrics.parquet"):
+        assert path.read_bytes() == (tmp_path / "runs/tiny" / path.parent.name / path.name).read_bytes()
+    stored = json.loads((tmp_path / "runs/tiny/selection.json").read_text())["compare"]
+    assert stored == json.loads((tmp_path / "straight/tiny/selection.json").read_text())["compare"]
+    assert [len(entry["runs"]) for entry in stored.values()] == [6, 6]
+
+
+NOT_SEARCHED = {
+    "search: {model.activation: [relu, elu]}": "search model.activation: give a dotted config key that",
+    "search: {alpha: 0.1..3}": "search alpha: give a dotted config key",
+    "search: {elu: {alpha: 0.1..3}}": "unknown activation to search 'elu'",
+    "search: {model.optimizer.lr: 3..1}": "lower one first",
+    "search: {gelu: {slope: 0.1..3}}": "unknown parameter of gelu 'slope'",
+    "search: {model.optimizer.lrr: 0.1..3}": "'model.optimizer.lrr'",
+    "trials: 0, search: {model.optimizer.lr: 0.1..1}": "'stages.0.trials'",
+    "set: {}": "nothing to select",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), NOT_SEARCHED.items(), ids=range(len(NOT_SEARCHED)))
+def test_a_mistake_in_the_search_of_a_study_file(cli, tmp_path, text, said):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(f"{STUDY}stages: [{{name: search, {text}}}, {{name: compare, seeds: 5-6}}]")
+    outcome = cli("study", "run", path, "--runs-dir", tmp_path / "runs")
+    assert outcome.code == 2
+    (line,) = outcome.err.splitlines()
+    assert said in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("before", ["", "{name: a, seeds: 1}, "])
+def test_only_the_first_of_two_stages_searches(cli, tmp_path, before):
+    path = tmp_path / "tiny.yaml"
+    search = "{name: b, seeds: 2-3, search: {model.optimizer.lr: 0.1..1}}"
+    path.write_text(f"{STUDY}stages: [{before}{search}]")
+    assert "give 'search' to the first of two stages" in cli("study", "plan", path).err
+
+
+def test_a_search_is_refused_in_shards(cli, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(STUDY + SEARCHES)
+    outcome = cli("study", "run", tmp_path / "tiny.yaml", "--shard", "0/2")
+    assert (outcome.code, "tiny searches, and each batch needs" in outcome.err) == (2, True)

@@ -73,7 +73,7 @@ def factor(number: int) -> int:
 
 def record_search(study: Study, root: Path, outcomes: Iterable[str]) -> None:
     """Record that a decided verdict on what a search has chosen is about to be printed."""
-    if any(outcome in DECIDED for outcome in outcomes):
+    if study.question and any(outcome in DECIDED for outcome in outcomes):
         runs = [run.id for run in study.runs()]
         _add(root, Look(seeds=sorted(study.seeds), runs=runs, question=study.question))
 

@@ -301,6 +301,7 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
         return int(failed > 0)
     with locks.alone(root, locks.WRITING):
         opened = stages.load(study, root, args.stage)
+        study_output.record_look(opened[-1])
         study_output.show(opened[-1])
         if loggers and (line := unlogged([run for one in opened for run in one.runs], root)):
             print(f"\nnote: {line}")

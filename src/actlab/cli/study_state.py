@@ -70,8 +70,12 @@ def in_words(state: State, run: Run) -> str:
 
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
     """Yield a line about each stage that has not opened, and one if it already has finished runs."""
+    _, trials = stages.searched(study, root)
+    asked = study.stages[0].search if study.stages else None
+    if asked and (left := sum(asked.trials - len(found) for side, found in trials if side.space)):
+        yield f"then {left} more trials of stage {study.stages[0].name}, proposed from these results"
     for stage in study.stages[len(ready) :]:
-        points = len(groups(ready[0]))
+        points = len(trials) or len(groups(ready[0]))
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
     if line := stages.unopened(study, root, ready):
         yield line

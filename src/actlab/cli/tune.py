@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import looks, verdict
-from actlab.analysis.points import in_words, plural
 from actlab.analysis.results import check_selection
 from actlab.cli import study_output
-from actlab.engines import stages, tuning
+from actlab.config.keys import check_order, label, plain_unit, same, short, value_key
+from actlab.engines import stages
+from actlab.engines.requests import faults_of_creation
 from actlab.engines.running import Engine, run
-from actlab.engines.tuning import Search, Trial
+from actlab.engines.search import require_optuna, settings, sides
+from actlab.engines.workers import EndedError
 from actlab.errors import ActlabError, Parser
 from actlab.reports.captions import spans
+from actlab.storage.mappings import parse
 from actlab.studies import locks
+from actlab.studies.folders import RunFolder
+from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Selection, Stage, Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation, load
-from actlab.studies.tuning import Side, Tuning, parse_space, plan
+from actlab.studies.seeds import seed_list
+from actlab.studies.spaces import FORMS, Search, Space, parse_space
+from actlab.studies.states import state_of
 
 TRIALS, FRESH = 20, "15"
+FIRST_FRESH = 100  # first fresh seed if only their number is given, unless the search uses higher seeds
+
+Spaces = dict[str, Space]
 
 
 def parser() -> Parser:
@@ -80,6 +89,7 @@ def parser() -> Parser:
         dest="overrides",
         help="override a config key, or a grid key by one value",
     )
+    found.add_argument("--jobs", type=int, metavar="N", help="training processes, as for `actlab study run`")
     found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     return found
 
@@ -96,110 +106,147 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     if args.trials < 1:
         raise ActlabError(f"--trials {args.trials}: give a whole number from 1")
-    tuning.require_optuna()
+    require_optuna()
     seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
     study = load(args.file, args.smoke, [*args.overrides, *seeds], staged=False)
     check_selection(study.select.metric)
+    unit = activation(args.activation)
     reference = study.reference if args.reference is None else activation(args.reference)
-    asked = plan(study, activation(args.activation), reference, parse_space(args.space), args.fresh)
-    starts = [Trial(side, 0, side.first) for side in asked.sides]
-    first = asked.comparison([_point(asked, trial) for trial in starts], [1, 1], ())
-    fault, untunable = tuning.faults_of_creation(asked)
-    if fault:
-        raise ActlabError(f"activation {asked.mine.name} fails: {fault}")
-    root = args.runs_dir / first.name
-    searches = search(asked, args.trials, root)
-    return compare(asked, searches, root, without_untuned=untunable)
-
-
-def search(asked: Tuning, trials: int, root: Path) -> list[Search]:
-    """Train the missing trials of both activations, and print each trial and the best so far.
-
-    Returns:
-        The searches of both activations, in the order of `Tuning.sides`.
-
-    Raises:
-        ActlabError: if a run failed, or if all trials of an activation diverged.
-    """
-    metric = asked.study.select.metric
-    print(f"searching on {metric}, the best of each run, as a median over {_seeds(asked.study.seeds)}")
-    searches = [Search(asked, side) for side in asked.sides]
-    for one in searches:
-        print(f"  {one.side.name}: {_settings(one.side, trials if one.side.space else 1)}")
-    searched = [one for one in searches if one.side.space]
-    for batch in tuning.train(asked, searched, trials, root):
-        for trial in batch:
-            print(f"trial {trial.number + 1}, {_text(trial, metric)}")
-        best = "; ".join(_text(one.best, metric) for one in searched if one.finished)
-        print(f"best so far: {best}", flush=True)
-    for one in searched:
-        print(f"chosen of {one.tried}: {_text(one.best, metric)}")
-        if math.isinf(one.best.value):
-            raise ActlabError(f"all trials of {one.side.name} diverged: search other values")
-    return searches
-
-
-def compare(asked: Tuning, searches: Sequence[Search], root: Path, without_untuned: str | None) -> int:
-    """Train and compare the tuned activation, the same as given and the reference; print table and verdict.
-
-    Args:
-        asked: the search.
-        searches: the finished searches of both activations.
-        root: the study's folder.
-        without_untuned: why the activation cannot be created with its arguments as given; None if it can.
-
-    Returns:
-        1 if runs failed, else 0.
-    """
+    engine = Engine(jobs=args.jobs)
+    planned = plan(study, unit, reference, _spaces(args.space), args.trials, args.fresh)
+    study, untunable = as_given(planned, engine)
+    root = args.runs_dir / study.name
+    search, compared = study.stages
+    assert search.search is not None
+    print(f"searching on {study.select.metric}, the best of each run, as a median over {_seeds(search.seeds)}")
+    for side in sides(study, search.search):
+        print(f"  {side.name}: {settings(side, search.search.trials if side.space else 1)}")
+    if untunable:
+        print(f"without {label(unit)} as given: {untunable}")
+    failed = run(study, root, engine)
+    opened = stages.load(study, root)
+    if len(opened) < len(study.stages):
+        states = [state_of(RunFolder(root, one)) for one in opened[0].runs]
+        reasons = [state.reason for state in states if state.reason]
+        raise ActlabError(next(iter(reasons), "another process trains runs of the search: repeat the command"))
+    with locks.alone(root, locks.DECIDING):
+        study_output.record_look(opened[-1])
+    print(f"compared on fresh {_seeds(compared.seeds)}")
+    study_output.show(opened[-1])
     from actlab.reports import output  # imported lazily: loads templates and figures
 
-    mine, theirs = searches
-    points, tried = [_point(asked, mine.best)], [mine.tried]
-    if asked.untuned is not None and without_untuned:
-        print(f"without {asked.mine.name} as given: {without_untuned}")
-    elif asked.untuned is not None:
-        points.append(asked.point(asked.untuned, mine.best.values))
-        tried.append(mine.tried if asked.reference.space else 1)
-    points.append(_point(asked, theirs.best))
-    tried.append(theirs.tried)
-    study = asked.comparison(points, tried, _notes(asked, searches, len(points) > 2))
-    print(f"comparing on fresh {_seeds(asked.fresh)}")
-    failed = run(study, root, Engine())
-    opened = stages.load(study, root)
-    with locks.alone(root, locks.DECIDING):
-        looks.record_search(study, root, [one.outcome for one in verdict.verdicts(opened[-1])])
-    study_output.show(opened[-1])
     *_, page = output.write(opened, root, html=True)
     print(f"\ntable, figures and page: {page}")
     return int(failed > 0)
 
 
-def _point(asked: Tuning, trial: Trial) -> dict[str, Any]:
-    return asked.point(trial.side.unit(trial.values), trial.values)
+def as_given(study: Study, engine: Engine) -> tuple[Study, str | None]:
+    """Return a study that compares the tuned activation also as given, unless it cannot be created so.
+
+    Returns:
+        The study, and why the activation cannot be created without searched values; None if it can.
+
+    Raises:
+        ActlabError: if it cannot be created with searched values.
+    """
+    stage = study.stages[0]
+    assert stage.search is not None
+    if not stage.search.arguments:
+        return study, None
+    mine = sides(study, stage.search)[0]
+    first = mine.at({key: space.ends[0] for key, space in mine.space.items()})
+    with engine.worker() as worker:
+        try:
+            units = [point[study.compare] for point in (first, mine.point)]
+            fault, untunable = worker.call(faults_of_creation, units)
+        except EndedError as ended:
+            raise ActlabError(f"activation {mine.name} cannot be tried: the process {ended.how}") from ended
+    if fault:
+        raise ActlabError(f"activation {mine.name} fails: {fault}")
+    changed = replace(stage, search=replace(stage.search, as_given=not untunable))
+    return replace(study, stages=(changed, *study.stages[1:])), untunable
 
 
-def _notes(asked: Tuning, searches: Sequence[Search], with_untuned: bool) -> Iterator[str]:
-    """Yield how the settings of the comparison were chosen."""
-    tried = ", ".join(f"{one.side.name} tried {_settings(one.side, one.tried)}" for one in searches)
-    yield (
-        f"Tuned on {_seeds(asked.study.seeds)}, which this table does not use: {tried}. Optuna's TPE sampler "
-        f"proposed them; the median over seeds of the best {asked.study.select.metric} chose one for each."
+def plan(study: Study, unit: Any, reference: Any, spaces: Spaces, trials: int, fresh: str) -> Study:
+    """Return a study of two stages: a search for an activation and for a reference, and their comparison.
+
+    Raises:
+        ActlabError: for a study with several blocks, without activations or with further grid keys of several
+            values, for a key that cannot be searched, or for seeds that the search uses too.
+    """
+    keys = [key for key in study.keys if short(key) == UNIT]
+    if len(study.blocks) > 1 or len(keys) != 1:
+        raise ActlabError(
+            f"{study.name} cannot be tuned: give a study with one grid, one key of which is an activation"
+        )
+    (key,), (block,) = keys, study.blocks
+    shared = {name: space for name, space in spaces.items() if "." in name}
+    own = {name: space for name, space in spaces.items() if "." not in name}
+    for name in shared:
+        if name == key or name.startswith(f"{key}."):
+            raise ActlabError(
+                f"--search {name}: write the name of the activation's argument alone, such as slope"
+            )
+    check_order({*block.settings}, [*block.grid, *shared])
+    for name, values in block.grid.items():
+        if len(values) > 1 and name not in (key, *shared):
+            one, all_ = label(values[0]), ", ".join(map(label, values))
+            raise ActlabError(
+                f"{study.name} has {len(values)} values of {name}: give one with --set {name}={one}, or search "
+                f"them with --search '{name}=[{all_}]'"
+            )
+    if not own and same(unit, reference):
+        raise ActlabError(f"{label(unit)} is also the reference: give another one with --reference")
+    grid = {name: values for name, values in block.grid.items() if name not in shared}
+    grid[key] = [unit] if same(unit, reference) else [unit, reference]
+    search = Search(shared, {value_key(unit): own} if own else {}, trials)
+    stem = study.name.removesuffix(SMOKE_SUFFIX)
+    return replace(
+        study,
+        name=f"{stem}-tuned{SMOKE_SUFFIX * study.smoke}",
+        title=f"{label(unit)} tuned against {label(reference)} in {stem}",
+        blocks=(replace(block, grid=grid),),
+        compare=key,
+        select=Selection(tuple(shared), study.select.metric, study.select.mode),
+        stages=(
+            Stage("search", study.seeds, search=search),
+            Stage("compare", _fresh_seeds(fresh, study.seeds)),
+        ),
+        published={},
+        figures=({"name": "curves", "lines": key, "y": {study.select.metric: None}},),
+        reference=plain_unit(reference),
+        reference_given=True,
+        notes=(),
+        cut="",
+        more_seeds="--fresh {}",
     )
-    if with_untuned:
-        shared = "; config keys as chosen for the tuned activation" if asked.reference.space else ""
-        yield f"{asked.mine.name} without chosen arguments: arguments as given{shared}."
 
 
-def _settings(side: Side, number: int) -> str:
-    """Return a number of settings and the search space in words: ``20 settings (alpha 0.1 to 3)``."""
-    space = ", ".join(f"{key} {part}" for key, part in side.space.items())
-    return plural(number, "setting") + (f" ({space})" if space else "")
+def _spaces(texts: Sequence[str]) -> Spaces:
+    """Return the spaces of ``KEY=VALUES`` by key."""
+    found: dict[str, Space] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise ActlabError(f"--search {text!r}: {FORMS}")
+        if (key := key.strip()) in found:
+            raise ActlabError(f"--search {key} is given twice: give each key once")
+        found[key] = parse_space(key, values)
+    return found
 
 
-def _text(trial: Trial, metric: str) -> str:
-    """Return a trial in words: ``elu, alpha 0.52: val/loss 0.2931``."""
-    value = "diverged" if math.isinf(trial.value) else f"{metric} {trial.value:.4g}"
-    return f"{trial.side.name}, {in_words(trial.values)}: {value}"
+def _fresh_seeds(text: str, used: Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds of the comparison; a number alone counts from `FIRST_FRESH` or above the used seeds."""
+    value = parse(text)
+    seeds = seed_list(value)
+    if isinstance(value, int):
+        first = max(FIRST_FRESH, max(used) + 1)
+        seeds = tuple(range(first, first + len(seeds)))
+    if both := sorted(set(seeds) & set(used)):
+        raise ActlabError(
+            f"--fresh {text}: the search uses seed {both[0]} too; give other seeds or their number"
+        )
+    return seeds
 
 
 def _seeds(seeds: Sequence[int]) -> str:

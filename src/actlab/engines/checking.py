@@ -15,11 +15,12 @@ from typing import Any
 from actlab.analysis import comparison, published
 from actlab.analysis.results import TESTED, Results, check_selection
 from actlab.config.keys import as_list, class_of, get_dotted
+from actlab.engines.search import at_ends
 from actlab.engines.stages import whole
 from actlab.errors import ActlabError
 from actlab.storage import contents
 from actlab.studies.groups import of_each_value
-from actlab.studies.plan import Run, Study
+from actlab.studies.plan import Run, Stage, Study
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
@@ -35,7 +36,7 @@ def check(study: Study) -> list[str]:
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
-    stages = [whole(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
+    stages = [_to_check(study, replace(one, seeds=one.seeds[:1])) for one in study.stages] or [study]
     runs = [run for stage in stages for run in of_each_value(stage.runs())]
     for run in runs:
         with one_line_errors(run.config):
@@ -62,6 +63,12 @@ def check(study: Study) -> list[str]:
     many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
     return [*untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
+
+
+def _to_check(study: Study, stage: Stage) -> Study:
+    """Return the grid of a stage, with the ends of what it searches."""
+    grid = whole(study, stage)
+    return at_ends(grid, stage.search) if stage.search else grid
 
 
 def _may_test(run: Run) -> bool:

@@ -155,6 +155,13 @@ def measure_properties(report: Report, spec: Any) -> None:
         report("measured", found)
 
 
+def faults_of_creation(report: Report, units: Sequence[Any]) -> list[str | None]:
+    """Return why each activation cannot be created; None if it can."""
+    from actlab.engines.activation_trial import fault_of_creation
+
+    return [fault_of_creation(unit) for unit in units]
+
+
 def updates_of(report: Report, run: Run) -> int | None:
     """Return the number of updates per epoch of a run."""
     from actlab import experiments

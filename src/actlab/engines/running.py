@@ -15,13 +15,14 @@ from actlab.analysis import looks
 from actlab.analysis.points import plural
 from actlab.analysis.reading import costs, timed_together
 from actlab.config.keys import canonical, label, priced, short
-from actlab.engines import pool, requests, reuse, stages
+from actlab.engines import pool, requests, reuse, search, stages
 from actlab.engines.jobs import Shard
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.requests import Arranged, Asked
 from actlab.engines.settings import check_jobs
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
+from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError, write_json
 from actlab.studies import locks, stacks
 from actlab.studies.folders import COSTS, RunFolder, finished_in
@@ -84,21 +85,27 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
     """
     check_jobs(engine.jobs)
+    if engine.shard and any(stage.search for stage in study.stages):
+        raise ActlabError(
+            f"--shard: {study.name} searches, and each batch needs the results of all batches before"
+        )
     if engine.wait or engine.cluster:
         locks.check(root)
     with engine.worker() as worker:
         for line in worker.call(requests.check, study):
             print(line)
         if only is not None:
-            return run_stage(stages.until(study, root, only)[-1], root, engine, worker, only)
-        number = failed = 0
-        while number < len(ready := stages.opened(study, root)):
-            names = [stage.name for stage in study.stages] or [""]
-            for stage, name in zip(ready[number:], names[number:], strict=False):  # later stages open later
+            stages.until(study, root, only)
+        failed, said = 0, set[str]()
+        for name, stage in stages.in_turn(study, root):
+            if only in (None, name):
                 failed += run_stage(stage, root, engine, worker, name)
-            number = len(ready)
-    if number < len(study.stages):
-        print(f"stage {study.stages[number].name} starts when all runs of the stages before it have ended")
+            for line in search.lines(*stages.searched(study, root)):
+                if line not in said:
+                    print(line, flush=True)
+                said.add(line)
+    if only is None and (later := study.stages[len(stages.opened(study, root)) :]):
+        print(f"stage {later[0].name} starts when all runs of the stages before it have ended")
     return failed
 
 

@@ -1,6 +1,7 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-The selection is made once, stored in ``selection.json`` and reused by every later start.
+The selection is made once, stored in ``selection.json`` and reused by every later start. The first of two
+stages may search (`actlab.engines.search`); its selection is made again after further trials.
 """
 
 from __future__ import annotations
@@ -8,67 +9,87 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Any
 
 from actlab.analysis import results
 from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
-from actlab.config.keys import canonical
+from actlab.config.keys import canonical, without
+from actlab.engines import search
+from actlab.engines.search import Place, Trials
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_json
 from actlab.studies.folders import finished_in
+from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
+from actlab.studies.spaces import Search
 
 FILE = "selection.json"
 REMEDY = "delete it; the settings of later stages are then selected again"
 
 
-class Selected(TypedDict):
-    """The settings of a grid point in a later stage, and the runs by which they were selected."""
-
-    point: NotRequired[dict[str, Any]]
-    chosen: dict[str, Any]
-    tried: int
-    metric: NotRequired[str]
-    mode: NotRequired[str]
-    seeds: list[int]
-    runs: NotRequired[list[str]]
-
-
-Chosen = dict[str, Selected]  # by canonical grid point
-
-
 def opened(study: Study, root: Path, store: bool = True) -> list[Study]:
     """Return the stages that can be run, each as a separate study; without stages, the study itself.
 
-    The first stage is the whole grid. A later stage has one run for each grid point, at its selected settings,
-    and each seed of the stage. It opens when all runs of the stages before it have ended.
-
-    Args:
-        study: the study as described by its file.
-        root: the study's folder.
-        store: whether to store selections made now.
+    The first stage is the whole grid, or the trials that a search has proposed so far. A later stage has one
+    run for each grid point, at its selected settings, and each seed of the stage. It opens when all runs of the
+    stages before it have ended. ``store`` stores selections made now.
     """
     if not study.stages:
         return [study]
-    stages = [whole(study, study.stages[0])]
-    for stage in study.stages[1:]:
-        chosen = _selected(stages[-1], stage, root, store)
+    first, *others = study.stages
+    if first.search:
+        return _of_search(study, first.search, root, store)
+    stages = [whole(study, first)]
+    for stage in others:
+        known = read(root)
+        chosen = _selected(stages[-1], known.get(stage.name, {}), root)
         if chosen is None:
             break
-        stages.append(_later(study, stages, stage, chosen))
+        if store and chosen != known.get(stage.name):
+            write_json(root / FILE, {**known, stage.name: chosen})
+        later = _later(study, stages, stage, _places(stages[0], chosen))
+        stages.append(replace(later, notes=(*later.notes, *_other_runs(stages[-1], chosen))))
     return stages
 
 
-def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study]:
-    """Return the stages up to the stage ``name``; arguments as for `opened`.
+def _of_search(study: Study, asked: Search, root: Path, store: bool) -> list[Study]:
+    """Return the trials so far as a study, and once all have ended the comparison."""
+    grid, trials = searched(study, root)
+    stages, comparison = [search.study_of(grid, trials)], study.stages[1]
+    known = read(root).get(comparison.name, {})
+    chosen = search.selected(grid, asked, trials, known)
+    if chosen is None:
+        return stages
+    if store and chosen != known:
+        write_json(root / FILE, {comparison.name: chosen})
+    later = _later(study, stages, comparison, search.places(trials, chosen))
+    return [*stages, search.compared(later, grid, trials, chosen)]
 
-    Raises:
-        ActlabError: if the study has no stage of that name, or the stage cannot be run yet.
-    """
+
+def in_turn(study: Study, root: Path) -> Iterator[tuple[str, Study]]:
+    """Yield the name of each stage and the stage, once those before it have ended; a search for each batch."""
+    names, number, known = [stage.name for stage in study.stages] or [""], 0, 0
+    while number < len(ready := opened(study, root)):
+        runs = len(ready[number].runs())
+        if runs > known:
+            yield names[number], ready[number]
+            known = runs
+        else:
+            number, known = number + 1, 0
+
+
+def searched(study: Study, root: Path) -> tuple[Study, Trials]:
+    """Return the grid of a study that searches, and its trials so far; no trials where it does not search."""
+    if not study.stages or not study.stages[0].search:
+        return study, []
+    grid = whole(study, study.stages[0])
+    return grid, search.trials(grid, study.stages[0].search, root)
+
+
+def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study]:
+    """Return the stages up to the stage ``name``; an error if there is none, or if it cannot be run yet."""
     names = [stage.name for stage in study.stages]
     if name not in names:
         remedy = "" if names else f"{study.name} has no stages: leave --stage out."
@@ -84,13 +105,7 @@ def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study
 
 
 def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
-    """Return a message if there are finished runs of a stage that has not opened, as in half of an archive.
-
-    Args:
-        study: the study as described by its file.
-        root: the study's folder.
-        opened: the stages that have opened.
-    """
+    """Return a message if there are finished runs of a stage that has not opened, as in half of an archive."""
     if len(opened) >= len(study.stages):
         return None
     planned = {run.id for stage in opened for run in stage.runs()}
@@ -109,21 +124,12 @@ def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
 
 
 def load(study: Study, root: Path, stage: str | None = None) -> list[Results]:
-    """Load the results of all open stages, or of the stages up to a given one; the last one is shown.
-
-    Args:
-        study: the study.
-        root: the study's folder.
-        stage: name of the last stage; None for all open stages.
-
-    Raises:
-        ActlabError: if the stage is unknown or not open.
-    """
+    """Load the results of all open stages, or of those up to the stage of a name; the last one is shown."""
     ready = opened(study, root) if stage is None else until(study, root, stage)
     first, *others = [results.load(one, root) for one in ready]
     if len(study.stages) > 1:
         chosen = read(root).get(study.stages[1].name, {})
-        first = replace(first, chose=frozenset(_runs_that_chose(first.study, chosen)))
+        first = replace(first, chose=frozenset(_runs_that_chose(whole(study, study.stages[0]), chosen)))
     *before, last = first, *others
     if stage is None and (line := unopened(study, root, ready)):
         last = replace(last, left_out=(*last.left_out, line))
@@ -153,36 +159,34 @@ def _runs_that_chose(first: Study, chosen: Chosen) -> Iterator[str]:
             yield from entry.get("runs", chose)
 
 
-def _later(study: Study, before: Sequence[Study], stage: Stage, chosen: Chosen) -> Study:
-    """Return a later stage as a study: a block for each grid point, with one value for each key.
+def _places(first: Study, selected: Chosen) -> list[Place]:
+    """Return the grid points of a stage after one that trained the whole grid."""
+    found = []
+    for group in groups(first):
+        entry = selected[canonical(group.point)]
+        found.append(Place(_block(group, entry["chosen"]), {**group.point, **entry["chosen"]}, entry))
+    return found
 
-    Args:
-        study: the study as described by its file, without the settings of the first stage.
-        before: the stages before this one.
-        stage: the settings and seeds of the stage.
-        chosen: the selection for the stage.
 
-    Raises:
-        ActlabError: if the stage has a seed of the runs that selected its settings.
-    """
+def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence[Place]) -> Study:
+    """Return a later stage as a study: a block for each grid point, with one value for each key."""
     of_grid, blocks = whole(study, stage), []
-    tried: dict[str, int] = {}
-    chosen_on = set(before[-1].chosen_on)
-    for group in groups(before[0]):
-        entry = chosen[canonical(group.point)]
-        own = of_grid.blocks[_block(group, entry["chosen"])]
-        values = {**group.point, **entry["chosen"]}
-        grid = {key: [values[key]] for key in own.grid}
-        blocks.append(replace(own, grid=grid))
-        tried[canonical(group.point)] = entry["tried"]
-        chosen_on |= set(entry["seeds"])
+    for place in places:
+        own = of_grid.blocks[place.block]
+        keys = dict.fromkeys([*own.grid, *(key for key in place.entry["chosen"] if key in place.values)])
+        blocks.append(replace(own, grid={key: [place.values[key]] for key in keys}))
+    chosen_on = set(before[-1].chosen_on).union(*(place.entry["seeds"] for place in places))
     if both := sorted(chosen_on & {*stage.seeds}):
         raise ActlabError(
             f"stage {stage.name} has seed {both[0]}, which selected its settings in {FILE}: give it seeds "
             f"above {max(chosen_on)}, or delete {FILE} to select again"
         )
-    notes = (*of_grid.notes, *_other_runs(before[-1], chosen))
-    return replace(of_grid, blocks=tuple(blocks), tried=tried, chosen_on=frozenset(chosen_on), notes=notes)
+    return replace(
+        of_grid,
+        blocks=tuple(blocks),
+        tried={canonical(without(p.values, study.select.tune)): p.entry["tried"] for p in places},
+        chosen_on=frozenset(chosen_on),
+    )
 
 
 def _other_runs(before: Study, chosen: Chosen) -> Iterator[str]:
@@ -202,33 +206,25 @@ def _ids(group: Group) -> list[str]:
 
 
 def _block(group: Group, chosen: Mapping[str, Any]) -> int:
-    """Return the index of the block with the chosen setting of a group.
-
-    Raises:
-        DamagedError: if no block has the setting.
-    """
+    """Return the index of the block with the chosen setting of a group."""
     for setting in group.settings:
         if canonical(setting.tuned) == canonical(chosen):
             return setting.runs[0].block
     raise DamagedError(f"{FILE} has chosen {in_words(chosen)}, which the grid does not have: {REMEDY}")
 
 
-def _selected(before: Study, stage: Stage, root: Path, store: bool) -> Chosen | None:
-    """Return the selection for each grid point of a stage; None if a run before the stage has not ended."""
-    stored = read(root)
-    chosen = stored.setdefault(stage.name, {})
-    for group in groups(before):
+def _selected(before: Study, chosen: Chosen, root: Path) -> Chosen | None:
+    """Return the selection at each grid point; None if a run of ``before`` has not ended."""
+    found = groups(before)
+    for group in found:
         _check(chosen.get(canonical(group.point)), group, before.select, root)
-    missing = [group for group in groups(before) if canonical(group.point) not in chosen]
-    if missing:
-        loaded = results.load(before, root)
-        if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):
-            return None
-        for group in missing:
-            chosen[canonical(group.point)] = _entry(loaded, group)
-        if store:
-            write_json(root / FILE, stored)
-    return chosen
+    missing = [group for group in found if canonical(group.point) not in chosen]
+    loaded = results.load(before, root) if missing else None
+    if loaded is None:
+        return chosen
+    if any(run.id not in loaded.results for g in missing for s in g.settings for run in s.runs):
+        return None
+    return {**chosen, **{canonical(group.point): _entry(loaded, group) for group in missing}}
 
 
 def _entry(loaded: Results, group: Group) -> Selected:

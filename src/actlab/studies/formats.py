@@ -74,3 +74,23 @@ class Unmeasured(TypedDict):
 
 
 Cost = Measured | Unmeasured
+
+
+class Selected(TypedDict):
+    """An entry of ``selection.json``: the settings of a grid point in a later stage, and what selected them.
+
+    ``trials`` is the number that a search was asked for; its entries stand under the key of a `Side`, others
+    under that of a grid point.
+    """
+
+    point: NotRequired[Point]
+    chosen: dict[str, Any]
+    tried: int
+    trials: NotRequired[int]
+    metric: NotRequired[str]
+    mode: NotRequired[str]
+    seeds: list[int]
+    runs: NotRequired[list[str]]
+
+
+Chosen = dict[str, Selected]

@@ -34,6 +34,7 @@ from actlab.config.keys import (
 from actlab.config.metrics import directions
 from actlab.errors import ActlabError, unknown
 from actlab.studies.schema import Probe
+from actlab.studies.spaces import Search
 
 SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
@@ -141,6 +142,7 @@ class Stage:
     name: str
     seeds: tuple[int, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    search: Search | None = None
 
 
 def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:

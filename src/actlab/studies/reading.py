@@ -16,9 +16,12 @@ from actlab.config.keys import (
     check_order,
     class_of,
     get_dotted,
+    in_full,
     located,
     mode_of,
+    named,
     plain_unit,
+    same,
     set_dotted,
     short,
     value_key,
@@ -31,6 +34,7 @@ from actlab.storage.resources import config_file, is_file
 from actlab.studies import schema
 from actlab.studies.plan import SMOKE_SUFFIX, UNIT, Block, Keep, Selection, Stage, Study, other_length
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
+from actlab.studies.spaces import Search, Space, parse_space
 
 SMOKE = {SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4}
 ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
@@ -75,8 +79,11 @@ def load(
     keys = dict.fromkeys(key for block in blocks for key in block.grid)
     if units and not any(short(key) == UNIT for key in keys):
         raise ActlabError(f"{path} compares no activations: no grid key ends in {UNIT!r}")
+    searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
+    searched = [key for search in searches.values() for key in search.keys]
     select = _selection(file, path, blocks, keys)
-    _check_settings(file, blocks)
+    select = replace(select, tune=(*select.tune, *searched))
+    _check_settings(file, blocks, searched)
     _check_names(file.figures, path)
     _check_stages(file, path, keys)
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
@@ -90,7 +97,12 @@ def load(
         compare=file.compare,
         select=select,
         stages=tuple(
-            Stage(s.name, seeds[s.name], {k: v for k, v in s.set.items() if k not in (*changes, *brief)})
+            Stage(
+                s.name,
+                seeds[s.name],
+                {k: v for k, v in s.set.items() if k not in (*changes, *brief)},
+                searches.get(s.name),
+            )
             for s in file.stages
         ),
         table=tuple(schema.given(column) for column in file.table),
@@ -139,10 +151,10 @@ def _selection(file: schema.File, path: Path, blocks: Sequence[Block], keys: Col
     return select
 
 
-def _check_settings(file: schema.File, blocks: Iterable[Block]) -> None:
+def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Iterable[str]) -> None:
     """Reject settings that later ones would overwrite, and infinite or nan values."""
     for stage, block in itertools.product([{}, *(stage.set for stage in file.stages)], blocks):
-        check_order({**block.settings, **stage}, block.grid)
+        check_order({**block.settings, **stage}, [*block.grid, *searched])
         for key, value in {**block.settings, **stage, **block.grid}.items():
             _check_finite(key, value)
 
@@ -245,11 +257,38 @@ def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
         raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
     if "digest" in names:
         raise ActlabError(f"a stage of {path} has the name 'digest', reserved in selection.json: rename it")
-    if file.stages and not file.select.tune:
+    searching = [stage.name for stage in file.stages if stage.search]
+    if searching and (searching != names[:1] or len(names) != 2 or file.select.tune):
+        raise ActlabError(
+            f"stage {searching[-1]} of {path} searches: give 'search' to the first of two stages, and no 'tune'"
+        )
+    if file.stages and not searching and not file.select.tune:
         raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
     for stage in file.stages:
         if taken := sorted(stage.set.keys() & keys):
             raise ActlabError(f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one")
+
+
+def _search(stage: schema.Stage, blocks: Sequence[Block], smoke: bool) -> Search:
+    """Return what a stage searches."""
+    grid = [(key, values) for block in blocks for key, values in block.grid.items()]
+    units = [unit for key, values in grid if short(key) == UNIT for unit in values]
+    keys: dict[str, Space] = {}
+    arguments: dict[str, dict[str, Space]] = {}
+    for name, asked in stage.search.items():
+        if isinstance(asked, Mapping):
+            unit = named(name, units)
+            if not any(same(unit, one) for one in units):
+                raise unknown("activation to search", name, [in_full(one) for one in units])
+            arguments[value_key(unit)] = {key: parse_space(key, value) for key, value in asked.items()}
+        elif "." not in name or any(key == name or name.startswith(f"{key}.") for key, _ in grid):
+            raise ActlabError(
+                f"search {name}: give a dotted config key that is not in the grid, or an activation of the "
+                "grid with its arguments, such as {alpha: 0.1..3}"
+            )
+        else:
+            keys[name] = parse_space(name, asked)
+    return Search(keys, arguments, min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials, stage.as_given)
 
 
 def _keep(file: schema.File, select: Selection, path: Path) -> Keep:

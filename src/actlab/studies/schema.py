@@ -67,6 +67,17 @@ class Stage(Part):
     set: dict[str, Any] = Field(
         default={}, description="dotted config keys set in every run of the stage; `--set` takes precedence"
     )
+    search: dict[str, Any] = Field(
+        default={},
+        description="search instead of training the grid, in the first of two stages: dotted config key → "
+        "LOW..HIGH or a list; activation of the grid → its arguments, likewise",
+    )
+    trials: int = Field(
+        default=20, ge=1, le=10_000, description="settings that the search tries at each grid point"
+    )
+    as_given: bool = Field(
+        default=False, description="compare an activation whose arguments are searched also with those given"
+    )
 
 
 class Probe(Part):

@@ -1,0 +1,282 @@
+"""A stage that searches: trials that Optuna proposes in batches, from the results of the batches before.
+
+Nothing is stored but the runs: a start that resumes proposes the same trials again, whose runs it finds.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actlab.analysis import results
+from actlab.analysis.points import in_words, plural
+from actlab.config.keys import canonical, short, value_key
+from actlab.errors import ActlabError
+from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
+from actlab.studies.formats import Chosen, Selected
+from actlab.studies.groups import groups
+from actlab.studies.plan import UNIT, Keep, Study
+from actlab.studies.spaces import Choices, Search, Space
+from actlab.studies.states import state_of
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+
+BATCH = 5  # trials of a side that are proposed, then trained, at once
+
+
+class Side(NamedTuple):
+    """A grid point at which something is searched, or nothing.
+
+    Args:
+        point: the grid point; its activation has its arguments as given.
+        block: index of its block.
+        space: the space by config key, and by argument of the activation.
+        name: the grid point in words, without keys that have one value in the grid.
+    """
+
+    point: dict[str, Any]
+    block: int
+    space: dict[str, Space]
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The key of what is selected."""
+        return canonical({**self.point, "searched": [*self.space]})
+
+    def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the grid point with searched values: config keys, and arguments of the activation."""
+        own = {key: value for key, value in values.items() if "." not in key}
+        found = {**self.point, **{key: value for key, value in values.items() if key not in own}}
+        for key in (key for key in self.point if short(key) == UNIT and own):
+            given = self.point[key]
+            found[key] = {**(given if isinstance(given, Mapping) else {"name": given}), **own}
+        return found
+
+
+class Trial(NamedTuple):
+    """A setting that was or will be trained.
+
+    Args:
+        number: counted from 0 for each side.
+        values: of the search space.
+        value: median over seeds of the best value of the selection metric; infinite if that diverged, None
+            before the runs have ended.
+    """
+
+    number: int
+    values: dict[str, Any]
+    value: float | None = None
+
+
+Trials = list[tuple[Side, list[Trial]]]
+
+
+class Place(NamedTuple):
+    """A grid point of a later stage: index of its block, value of each key, and how these were selected."""
+
+    block: int
+    values: dict[str, Any]
+    entry: Selected
+
+
+def sides(study: Study, search: Search) -> list[Side]:
+    """Return what is searched at each grid point."""
+    found = []
+    several = {key for block in study.blocks for key, values in block.grid.items() if len(values) > 1}
+    for group in groups(study):
+        point, block = group.point, group.settings[0].runs[0].block
+        units = {key: value for key, value in point.items() if short(key) == UNIT}
+        name = in_words({k: v for k, v in point.items() if k in several or k in units}, next(iter(units), ""))
+        own = [search.arguments[key] for key in map(value_key, units.values()) if key in search.arguments]
+        found += [Side(point, block, {**arguments, **search.keys}, name) for arguments in own]
+        if not own or search.as_given:
+            found.append(Side(point, block, {**search.keys}, name + " as given" * bool(own)))
+    return found
+
+
+def study_of(study: Study, found: Trials) -> Study:
+    """Return the study that trains trials: grid points with searched values."""
+    blocks = []
+    for side, trials in found:
+        own = study.blocks[side.block]
+        for trial in trials:
+            point = side.at(trial.values)
+            keys = dict.fromkeys([*own.grid, *(key for key in trial.values if key in point)])
+            blocks.append(replace(own, grid={key: [point[key]] for key in keys}))
+    select = replace(study.select, tune=())
+    plain: dict[str, Any] = {"probes": (), "published": {}, "figures": (), "keep": Keep(), "reference": ""}
+    return replace(study, blocks=tuple(blocks), select=select, **plain)
+
+
+def at_ends(study: Study, search: Search) -> Study:
+    """Return a study with the first and the last value of each space, for checks."""
+    found = []
+    for side in sides(study, search):
+        ends = [{key: space.ends[n] for key, space in side.space.items()} for n in (0, -1)]
+        found.append((side, [Trial(0, values) for values in ends]))
+    return study_of(study, found)
+
+
+def trials(study: Study, search: Search, root: Path) -> Trials:
+    """Return the trials of each side so far, and the next batch.
+
+    Raises:
+        ActlabError: without Optuna.
+    """
+    return [(side, _trials(study, search, side, root)) for side in sides(study, search)]
+
+
+def _trials(study: Study, search: Search, side: Side, root: Path) -> list[Trial]:
+    if not side.space:
+        return []
+    require_optuna()
+    import optuna
+
+    asked = optuna.create_study(direction="maximize" if study.select.mode == "max" else "minimize")
+    spaces = {key: _distribution(space) for key, space in side.space.items()}
+    found: list[Trial] = []
+    while len(found) < search.trials and all(trial.value is not None for trial in found):
+        asked.sampler = _sampler(len(found))
+        for one in [asked.ask(spaces) for _ in range(min(BATCH, search.trials - len(found)))]:
+            trial = Trial(one.number, {key: s.rounded(one.params[key]) for key, s in side.space.items()})
+            found.append(trial._replace(value=_value(study_of(study, [(side, [trial])]), root)))
+            if (value := found[-1].value) is not None:
+                asked.tell(one.number, value)
+    return found
+
+
+def _value(study: Study, root: Path) -> float | None:
+    """Return the value of the only setting of a study; None before its runs have ended."""
+    if not all(state_of(RunFolder(root, run)).kind in (FINISHED, DIVERGED) for run in study.runs()):
+        return None
+    loaded = results.load(study, root)
+    (group,) = loaded.groups
+    return loaded.scores(group.settings)[0]
+
+
+def best_of(study: Study, trials: Iterable[Trial]) -> Trial | None:
+    """Return the best of the trials that have ended, the first one of equal ones; None without any."""
+    sign = -1 if study.select.mode == "max" else 1
+    ended = [trial for trial in trials if trial.value is not None]
+    return min(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
+
+
+def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chosen | None:
+    """Return the best trial of each side; before all have ended what is known of as many, else None.
+
+    Raises:
+        ActlabError: if all trials of a side diverged.
+    """
+    if any(trial.value is None for _, trials in found for trial in trials):
+        same = all(s.key in known and known[s.key].get("trials") == search.trials for s, _ in found)
+        return known if same else None
+    chosen: Chosen = {}
+    for side, trials in found:
+        best = best_of(study, trials) or Trial(0, {})
+        if math.isinf(best.value or 0.0):
+            raise ActlabError(f"all trials of {side.name} diverged: search other values")
+        chosen[side.key] = {
+            "point": side.point,
+            "chosen": best.values,
+            "tried": len({canonical(trial.values) for trial in trials}) or 1,
+            "trials": search.trials,
+            "metric": study.select.metric,
+            "mode": study.select.mode,
+            "seeds": [*study.seeds],
+            "runs": [run.id for run in study_of(study, [(side, trials)]).runs()] if trials else [],
+        }
+    return chosen
+
+
+def places(found: Trials, chosen: Chosen) -> list[Place]:
+    """Return the grid points of the next stage."""
+    entries = [(side, chosen[side.key]) for side, _ in found]
+    return [Place(side.block, side.at(entry["chosen"]), entry) for side, entry in entries]
+
+
+def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
+    """Return the stage after a search with what its tables say of the search.
+
+    Its `Study.question` is the digest of what is compared, its code, data and settings that are not searched.
+    """
+    asked = study_of(grid, [(side, [Trial(0, {})]) for side, _ in found])
+    runs = replace(asked, seeds=(0,)).runs()
+    tried = [f"{side.name} tried {settings(side, chosen[side.key]['tried'])}" for side, _ in found]
+    seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
+    note = (
+        f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. Optuna's TPE sampler "
+        f"proposed them; the median over seeds of the best {grid.select.metric} chose one for each."
+    )
+    question = sha256(canonical([run.identity for run in runs]).encode()).hexdigest()
+    return replace(study, notes=(*study.notes, note), question=question)
+
+
+def settings(side: Side, number: int) -> str:
+    """Return a number of settings and the search space in words: ``20 settings (alpha 0.1 to 3)``."""
+    space = ", ".join(f"{key} {part}" for key, part in side.space.items())
+    return plural(number, "setting") + (f" ({space})" if space else "")
+
+
+def lines(study: Study, found: Trials) -> Iterator[str]:
+    """Yield a line for each trial that has ended, and one for the best of each side."""
+    for side, trials in found:
+        for trial in trials:
+            if trial.value is not None:
+                yield f"trial {trial.number + 1}, {_text(study, side, trial)}"
+    best = [(side, best_of(study, trials)) for side, trials in found]
+    said = [_text(study, side, trial) for side, trial in best if trial is not None]
+    if said:
+        yield f"best so far: {'; '.join(said)}"
+
+
+def _text(study: Study, side: Side, trial: Trial) -> str:
+    """Return a trial that has ended in words: ``elu, alpha 0.52: val/loss 0.2931``."""
+    value = trial.value or 0.0
+    said = "diverged" if math.isinf(value) else f"{study.select.metric} {value:.4g}"
+    return f"{side.name}, {in_words(trial.values)}: {said}"
+
+
+def require_optuna() -> None:
+    """Import Optuna, and let it print warnings only.
+
+    Raises:
+        ActlabError: if it is not installed.
+    """
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "optuna":
+            raise
+        raise ActlabError(
+            "a search requires the package optuna, which is not installed. Install the extra `tune`: "
+            "pip install 'actlab[tune]'."
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def _sampler(trials: int) -> BaseSampler:
+    """Return the sampler of a batch, seeded by the number of trials before it."""
+    from optuna.exceptions import ExperimentalWarning
+    from optuna.samplers import TPESampler
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # Optuna 4: constant_liar
+        return TPESampler(seed=trials, constant_liar=True)
+
+
+def _distribution(space: Space) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(space, Choices):
+        return CategoricalDistribution(space.values)
+    if space.whole:
+        return IntDistribution(int(space.low), int(space.high), log=space.log)
+    return FloatDistribution(space.low, space.high, log=space.log)
