@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -115,25 +114,25 @@ def parse(text: str | IO[str], loader: type[_Loader] = _Loader) -> Any:
         node = reader.get_single_node()
         if node is None:
             return None
-        _size(node, {}, 0)
+        _check_size(node)
         return reader.construct_document(node)
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error
 
 
-def _size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """Return the number of values below a node; repeated aliases count each time."""
-    if depth > DEEPEST or known.get(id(node)) == 0:
-        raise ValueError(f"values are nested deeper than {DEEPEST} levels")
-    if id(node) not in known:
-        known[id(node)] = 0  # marks a node in progress: an alias to a parent would never end
-        items = () if isinstance(node, yaml.ScalarNode) else node.value
-        inner = itertools.chain.from_iterable(i if isinstance(i, tuple) else (i,) for i in items)
-        known[id(node)] = 1 + sum(_size(n, known, depth + 1) for n in inner)
-    if known[id(node)] > MOST_VALUES:
-        raise ValueError(f"more than {MOST_VALUES:,} values")
-    return known[id(node)]
+def _check_size(root: yaml.Node) -> None:
+    """Raise a ValueError for values nested too deep or too many; an alias counts as its values."""
+    waiting, seen = [(root, 0)], 0
+    while waiting:
+        node, depth = waiting.pop()
+        seen += 1
+        if depth > DEEPEST:
+            raise ValueError(f"values are nested deeper than {DEEPEST} levels")
+        if seen > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
+        for item in () if isinstance(node, yaml.ScalarNode) else node.value:
+            waiting += [(inner, depth + 1) for inner in (item if isinstance(item, tuple) else (item,))]
 
 
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
