@@ -161,15 +161,9 @@ class Sums:
         self.moving += (layer.weight > 0).sum(0)
         self.samples += len(layer.a)
 
-    def plain(self) -> theory.Moments:
-        """Return the moments with equal weights, as those of a single unit."""
-        return self._moments(self.pairs.unsqueeze(0))
-
-    def moments(self) -> theory.Moments:
-        """Return the moments of every unit."""
-        return self._moments(self.weighted)
-
-    def _moments(self, triangles: Tensor) -> theory.Moments:
+    def moments(self, plain: bool = False) -> theory.Moments:
+        """Return the moments of every unit, or with equal weights, as those of a single unit."""
+        triangles = self.pairs.unsqueeze(0) if plain else self.weighted
         size = self.gradient.shape[1]
         rows, columns = torch.triu_indices(size, size, device=triangles.device)
         full = triangles.new_empty(len(triangles), size, size)
@@ -188,7 +182,7 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
     both = torch.cat((g, g0.unsqueeze(-1)), -1), torch.cat((update, of_bias.unsqueeze(-1)), -1)
     number, moved = len(sums.squares), sums.moving > 0
     weight = sums.moments().c[moved] * sums.samples
-    correlation = correlations(sums.plain(), sums.samples)
+    correlation = correlations(sums.moments(plain=True), sums.samples)
     return {
         **{("k_distance", f",quantile={q}"): quantile(k, q) for q in QUANTILES},
         ("shift_of_gradient", ""): quantile(theory.bias_shift(of.mean, g, g0).abs()),

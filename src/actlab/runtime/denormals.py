@@ -19,10 +19,7 @@ def flush_denormals() -> None:
     """
     torch.set_flush_denormal(True)
     # A thread keeps the setting of the moment when it was started, as in a notebook that has used torch before.
-    if sys.platform == "linux" and (pause := getattr(_openmp(), "omp_pause_resource_all", None)):
-        pause(_HARD)
-
-
-def _openmp() -> ctypes.CDLL:
-    """Return a library through which the OpenMP library of torch is found, also if others are loaded."""
-    return ctypes.CDLL(torch._C.__file__)
+    if sys.platform == "linux":
+        openmp = ctypes.CDLL(torch._C.__file__)  # through it torch's is found, also if others are loaded
+        if pause := getattr(openmp, "omp_pause_resource_all", None):
+            pause(_HARD)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 
 import torch
-from torch import Tensor
 
 from actlab.errors import unknown
 
@@ -54,11 +53,8 @@ def measured() -> dict[str, tuple[float, float]]:
                 start = time.perf_counter()
                 product = left @ right
                 seconds[route] = min(seconds[route], time.perf_counter() - start)
-                errors.setdefault(route, _error(product, exact))
+                error = (product - exact).abs().max() / exact.abs().max()
+                errors.setdefault(route, float(error))
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
     return {route: (errors[route], seconds[route]) for route in _SETTINGS}
-
-
-def _error(product: Tensor, exact: Tensor) -> float:
-    return float((product - exact).abs().max() / exact.abs().max())

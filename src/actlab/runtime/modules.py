@@ -1,15 +1,14 @@
-"""Helpers for any module: its own attributes, evaluation mode, and batches safe from in-place changes."""
+"""Helpers for any module: its own attributes, and evaluation mode for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-Found = TypeVar("Found")
 _BARE = vars(nn.Module()).keys()  # attributes of every module
 
 
@@ -29,22 +28,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:  # `train` would also change submodules that a network keeps in evaluation mode
             part.training = True
-
-
-class Lending:
-    """Evaluates a function on a batch before training on this batch, without changing the batch.
-
-    The function receives copies until it leaves a copy unchanged, normally at the first batch.
-    """
-
-    def __init__(self) -> None:
-        self._copies = True
-
-    def __call__(self, look: Callable[[tuple[Tensor, ...]], Found], batch: tuple[Tensor, ...]) -> Found:
-        """Return ``look(batch)``."""
-        if not self._copies:
-            return look(batch)
-        lent = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
-        found = look(lent)
-        self._copies = any(isinstance(part, Tensor) and part._version for part in lent)
-        return found

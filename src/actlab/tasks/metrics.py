@@ -69,11 +69,6 @@ class Metrics:
             yield name, metric if metric.device == device else metric.to(device)
 
 
-def is_number(result: Any) -> bool:
-    """Return whether a result is one number, which can be logged."""
-    return isinstance(result, Tensor) and result.dim() == 0
-
-
 def as_plain(result: Any) -> Any:
     """Return a result as nested lists of numbers; mappings keep their keys."""
     if isinstance(result, Tensor):

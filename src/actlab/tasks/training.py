@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytorch_lightning as pl
@@ -21,9 +20,9 @@ from actlab.networks import Dropout
 from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
-from actlab.runtime.modules import Lending, evaluating
+from actlab.runtime.modules import evaluating
 from actlab.tasks import building, complete, resuming
-from actlab.tasks.metrics import as_plain, is_number, log_table
+from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
 
@@ -52,7 +51,7 @@ class Training(pl.LightningModule, ABC):
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
-        self._means, self._lend = Means(), Lending()
+        self._means = Means()
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
@@ -104,9 +103,10 @@ class Training(pl.LightningModule, ABC):
             self.moving.move(self.current_epoch, self.global_step)
         with own_generators(self.stream.unit_seed()):  # networks and losses may draw without saying so
             if self._has_clean_pass:
+                # A network may change its inputs in place.
+                given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
                 with evaluating(self):
-                    clean = self._lend(partial(self.measured, shared=False), batch)["loss"]
-                self._add("train/clean_loss", clean)
+                    self._add("train/clean_loss", self.measured(given, shared=False)["loss"])
             found = self.measured(batch, shared=False)
         means = {name: self._add(f"train/{name}", found[name]) for name in self.members[0].trained}
         loss, weight = means["loss"]
@@ -194,7 +194,11 @@ class Training(pl.LightningModule, ABC):
             return {}
         found = [member.metrics.take(split, self.device) for member in self.members]
         results = {f"{split}/{name}": [of_run[name] for of_run in found] for name in found[0]}
-        numbers = {name: torch.stack(of_runs) for name, of_runs in results.items() if is_number(of_runs[0])}
+        numbers = {
+            name: torch.stack(of_runs)
+            for name, of_runs in results.items()
+            if isinstance(of_runs[0], Tensor) and of_runs[0].dim() == 0
+        }
         if not self.trainer.sanity_checking:
             others = {name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers}
             self.matrices |= others
