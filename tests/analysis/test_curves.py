@@ -18,12 +18,10 @@ LOSS = Column("val/loss")
 
 def test_a_curve_is_the_median_and_range_over_seeds(full: results.Results) -> None:
     curve = over_epochs(full, full.groups[0], LOSS)
-    assert curve is not None
     assert curve.x.tolist() == [1, 2, 3]
     assert curve.band.median.tolist() == pytest.approx([1, 0.205, 0.5])
     assert (curve.band.low[1], curve.band.high[1], curve.n) == pytest.approx((0.2, 0.21, 2))
     fixed = over_epochs(full, full.groups[0], LOSS, {LR: 0.01})
-    assert fixed is not None
     assert fixed.band.median[1] == pytest.approx(0.405)
     assert over_epochs(full, full.groups[0], LOSS, {LR: 7}) is None
 
@@ -35,7 +33,6 @@ def test_a_curve_is_infinite_from_where_most_runs_diverged(tmp_path: Path) -> No
         write(tmp_path, run, {"val/loss": values}, status)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert curve is not None
     assert curve.band.median.tolist() == [1, math.inf, math.inf]
     assert curve.band.low.tolist() == [1, 2, 3]
 
@@ -46,13 +43,11 @@ def test_a_run_that_diverged_before_it_recorded_anything_is_the_worst_from_the_s
         write(tmp_path, run, {} if run.seed else {"val/loss": [3.0, 2.0]}, DIVERGED if run.seed else FINISHED)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert curve is not None
     assert (curve.n, curve.x.tolist()) == (3, [1, 2])
     assert curve.band.median.tolist() == [math.inf, math.inf]
     assert curve.band.low.tolist() == [3, 2]
     accuracy = Column("val/loss", mode="max")
     turned = over_epochs(loaded, loaded.groups[0], accuracy)
-    assert turned is not None
     assert turned.band.median.tolist() == [-math.inf, -math.inf]
 
 
@@ -63,7 +58,6 @@ def test_a_group_of_which_all_diverged_at_once_is_infinite_where_others_were_mea
         write(tmp_path, run, {} if bad else {"val/loss": [3.0, 2.0]}, DIVERGED if bad else FINISHED)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[1], LOSS)
-    assert curve is not None
     assert (curve.n, curve.x.tolist(), curve.band.median.tolist()) == (2, [1, 2], [math.inf] * 2)
     assert over_epochs(loaded, loaded.groups[1], Column("val/none")) is None
 
@@ -76,7 +70,6 @@ def test_a_group_of_which_all_diverged_later_is_infinite_to_the_end(tmp_path: Pa
         write(tmp_path, run, {"val/loss": values}, status)
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[1], LOSS)
-    assert curve is not None
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([1, 2, 3, 4], [1, 0.9, math.inf, math.inf])
 
 
@@ -86,7 +79,6 @@ def test_a_recorded_nan_is_the_worst_value_and_cuts_no_epoch(tmp_path: Path) -> 
         write(tmp_path, run, {"val/loss": [1.0, math.nan if run.seed == 2 else 2.0 + run.seed]})
     loaded = results.load(plan, tmp_path)
     curve = over_epochs(loaded, loaded.groups[0], LOSS)
-    assert curve is not None
     assert (curve.band.median.tolist(), curve.band.high.tolist()) == ([1, 3], [1, math.inf])
 
 
@@ -108,7 +100,6 @@ def across(loaded: results.Results, condition: str = "", key: str = "noise") -> 
 
 def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(tmp_path: Path) -> None:
     curve = across(noisy(tmp_path))
-    assert curve is not None
     assert curve.x.tolist() == [0, 0.5, 1]
     assert curve.band.median.tolist() == pytest.approx([0.1, 0.6, 1.1])
     assert curve.band.low.tolist() == pytest.approx([0, 0.5, 1])
@@ -118,7 +109,6 @@ def test_a_curve_over_conditions_is_the_median_over_seeds_at_each_number(tmp_pat
 
 def test_a_diverged_run_is_the_worst_at_every_condition(tmp_path: Path) -> None:
     curve = across(noisy(tmp_path, diverge=2))
-    assert curve is not None
     assert curve.n == 3
     assert curve.band.median.tolist() == pytest.approx([0.1, 0.6, 1.1])
     assert curve.band.high.tolist() == [math.inf] * 3
@@ -130,26 +120,21 @@ def test_runs_that_diverged_at_once_are_the_worst_at_every_condition(tmp_path: P
         write(tmp_path, run, {} if run.seed else {"test/error": [0.5]}, DIVERGED if run.seed else FINISHED)
     probe(tmp_path, plan.runs()[0], "noise", {("test/error", f"noise={n}"): 0.1 for n in (0, 1)})
     curve = across(results.load(plan, tmp_path))
-    assert curve is not None
     assert (curve.n, curve.band.median.tolist()) == (3, [math.inf] * 2)
     loaded = results.load(plan, tmp_path)
     along = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=1"))
-    assert along is not None
     assert (along.n, along.band.median.tolist()) == (3, [math.inf])
 
 
 def test_a_run_without_the_probe_is_left_out(tmp_path: Path) -> None:
     curve = across(noisy(tmp_path, skip=2))
-    assert curve is not None
     assert (curve.n, curve.band.high[0]) == (2, pytest.approx(0.1))
 
 
 def test_the_other_parts_of_a_condition_are_chosen(tmp_path: Path) -> None:
     curve = across(noisy(tmp_path, seeds=1), "layer=2")
-    assert curve is not None
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([0, 0.5, 1], [0, 1, 2])
     layers = across(noisy(tmp_path, seeds=1), "noise=0.5", "layer")
-    assert layers is not None
     assert (layers.x.tolist(), layers.band.median.tolist()) == ([2], [1])
 
 
@@ -176,5 +161,4 @@ def test_an_axis_needs_numbers_that_were_measured(
 def test_a_curve_over_epochs_may_be_of_one_condition(tmp_path: Path) -> None:
     loaded = noisy(tmp_path, seeds=1)
     curve = over_epochs(loaded, loaded.groups[0], Column("noise/test/error", condition="noise=0.5,layer=2"))
-    assert curve is not None
     assert (curve.x.tolist(), curve.band.median.tolist()) == ([3], [1])

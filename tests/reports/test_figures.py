@@ -55,7 +55,6 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
     assert relu.ours.x.tolist() == [1, 2, 3, 4]
     assert relu.ours.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
     assert relu.ours.band.low[-1] == pytest.approx(0.4)
-    assert relu.published is not None
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     assert lines["relu", "train/loss"].published is None
     assert lines["elu", "val/loss"].published is None
@@ -280,7 +279,6 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     assert relu.ours.x.tolist() == [0, 1, 2]
     assert relu.ours.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
     assert relu.ours.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
-    assert relu.published is not None
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     assert [lines["relu", m].of_training for m in ("noise/test/error", "noise/train/error")] == [False, True]
     assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
@@ -418,7 +416,6 @@ def test_panels_and_curves_may_be_called_by_numbers_or_na(tmp_path: Path) -> Non
     found = read_curves({"file": str(tmp_path / "some.csv"), "names": {"relu": "NA"}}, "f")
     found.check("1", "2")
     curve = found.get("1", "relu", "2")
-    assert curve is not None
     assert (list(curve.x), list(curve.values), curve.name) == ([3.0], [0.5], ("1", "NA", "2"))
 
 
@@ -464,7 +461,6 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written: An
     dotted = [line for line in drawn.get_lines() if line.get_marker() == "o"]
     assert [len(np.asarray(line.get_xdata())) for line in dotted] == [1] * len(dotted) != []
     relu = next(line for line in plot.panels[0].lines if line.label == "relu" and line.published)
-    assert relu.published is not None
     shown = [y for x, y in zip(*relu.published[:2], strict=True) if 0.4 <= x <= 4]
     assert limits(plot.panels[0])[1] >= max(shown)  # what the caption calls dotted can be seen
 

@@ -129,9 +129,8 @@ def test_the_page_draws_what_the_figures_draw(written: Any) -> None:
 def test_diverged_runs_are_gaps_and_are_counted(written: Any) -> None:
     page = Page(page_of(written(diverge=lambda r: r.point["model.activation"] == "elu")))
     lines = page.figures[0]["panels"][1]["lines"]
-    assert {line["label"]: line["median"][-1] for line in lines}[
-        "elu"
-    ] is not None  # recorded before it diverged
+    last = {line["label"]: line["median"][-1] for line in lines}
+    assert last["elu"] is not None  # recorded before it diverged
     assert "2, 2 diverged" in page.text("td")
     assert "8 of which diverged" in page.text()
 
@@ -153,7 +152,6 @@ def test_text_of_users_stays_text(written: Any) -> None:
 def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -> None:
     loaded = written(skip=lambda r: r.point["model.activation"] == "elu" and r.point["model.lr"] < 1e-3)
     heat = heat_map(loaded)
-    assert heat is not None
     assert (heat["metric"], heat["tuned"], heat["settings"]) == ("val/loss", "lr", ["0.001", "0.0001"])
     relu, elu = (next(r for r in heat["rows"] if r["label"] == f"{unit}, 0") for unit in ("relu", "elu"))
     assert [(c["text"], c["shade"], c["chosen"]) for c in relu["cells"]] == [
@@ -166,13 +164,12 @@ def test_the_map_of_settings_has_every_one_and_frames_the_chosen(written: Any) -
 
 
 def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard(written: Any) -> None:
-    def tuned_alone(text: str) -> str:
-        text = text.replace("tune: [model.lr]", "tune: [model.activation, model.dropout, model.lr]")
-        text = text.replace("      - {title: dropped, where: {model.dropout: 0.5}", "      - {title: dropped")
-        return text.replace(", where: {model.dropout: 0.0}", "").replace(
-            "where: {model.activation: relu, ", "where: {"
-        )
-
+    tuned_alone = {
+        "tune: [model.lr]": "tune: [model.activation, model.dropout, model.lr]",
+        "      - {title: dropped, where: {model.dropout: 0.5}": "      - {title: dropped",
+        ", where: {model.dropout: 0.0}": "",
+        "where: {model.activation: relu, ": "where: {",
+    }
     loaded = written(edit=tuned_alone)
     page = Page(page_of(loaded))
     assert page.text("caption").startswith("Median over seeds of the best val/loss reached.")
@@ -198,6 +195,12 @@ def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[
 def leave(runs: Path, table: dict[str, Any]) -> None:
     (runs / table["study"]).mkdir(parents=True)
     (runs / table["study"] / "table.json").write_text(json.dumps(table))
+
+
+def index_of(cli: Any, runs: Path) -> Page:
+    outcome = cli("report", "--runs-dir", runs)
+    assert outcome.code == 0, outcome.err
+    return Page(runs / study.INDEX)
 
 
 def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
@@ -234,8 +237,7 @@ def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: 
         for row, unit in zip(table["rows"], units, strict=True):
             row["point"] = {"model.activation": unit}
         leave(tmp_path / "runs", table)
-    assert cli("report", "--runs-dir", tmp_path / "runs").code == 0
-    scores = Page(tmp_path / "runs" / study.INDEX).scores()
+    scores = index_of(cli, tmp_path / "runs").scores()
     for words in ("U 100 % 2 10.00 rank 1 10.00 rank 1", "elu 50 % 2", "soi(p=1, q=2) 0 % 2"):
         assert words in scores
     assert "./other.py:V - 0" in scores
@@ -247,8 +249,7 @@ def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: 
     for row, diverged in zip(table["rows"], (False, True, False), strict=True):
         row["columns"][0]["diverged"] = diverged
     leave(tmp_path, table)
-    assert cli("report", "--runs-dir", tmp_path).code == 0
-    scores = Page(tmp_path / study.INDEX).scores()
+    scores = index_of(cli, tmp_path).scores()
     assert "relu 25 % 1 diverged rank 2.5" in scores
     assert "elu 25 % 1 ∞ rank 2.5" in scores
 
@@ -267,8 +268,7 @@ def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any,
         rates["rows"] += [{**row, "point": {**row["point"], "lr": rate}} for row in more]
     leave(tmp_path, rates)
     leave(tmp_path, table_of("one", {"gelu": 0.4, "relu": 0.3}))
-    assert cli("report", "--runs-dir", tmp_path).code == 0
-    page = Page(tmp_path / study.INDEX)
+    page = index_of(cli, tmp_path)
     scores = page.scores()
     assert "25 epochs, not 250" in page.text("tbody")
     assert "gelu 50 % 5" in scores
@@ -291,11 +291,8 @@ def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(wr
 def test_figures_are_drawn_again_after_a_probe_was_evaluated(written: Any) -> None:
     """What they show may be in no table."""
 
-    def probed(text: str) -> str:
-        probe = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
-        return text.replace("figures:\n", f"{probe}figures:\n")
-
-    loaded = written(edit=probed)
+    asked = "probes: [{name: noise, class_path: actlab.probes.InputNoise}]\n"
+    loaded = written(edit={"figures:\n": f"{asked}figures:\n"})
     output.write([loaded], loaded.root)
     curves = loaded.root / "curves.csv"
     curves.write_text("old")
@@ -410,13 +407,11 @@ def test_a_page_fits_its_window(written: Any, opened: Any, width: int, scheme: A
 
 def test_samples_are_ranked_among_themselves_alone(cli: Any, tmp_path: Path) -> None:
     leave(tmp_path, {**table_of("a", {"gelu": 0.1, "relu": 0.2}), "samples": True})
-    cli("report", "--runs-dir", tmp_path)
-    page = Page(tmp_path / study.INDEX)
+    page = index_of(cli, tmp_path)
     assert "gelu 100 % 1 10.00 rank 1" in page.scores()
     assert "on samples" in page.text("tbody")
     assert "not ranked" not in page.text("tbody")
     leave(tmp_path, table_of("b", {"gelu": 0.4, "relu": 0.3}))
-    cli("report", "--runs-dir", tmp_path)
-    page = Page(tmp_path / study.INDEX)
+    page = index_of(cli, tmp_path)
     assert "gelu 0 % 1 40.00 rank 2" in page.scores()
     assert "on samples, not ranked" in page.text("tbody")
