@@ -2,7 +2,7 @@
 
 import ast
 import os
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,11 +35,14 @@ ALLOWED = {
 }
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    found = []
     for path in SOURCES:
         module = ".".join(path.relative_to(ROOT / "actlab").with_suffix("").parts)
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        yield from ((module, node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+        found += [(module, node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return found
 
 
 def writes(call: ast.Call) -> bool:

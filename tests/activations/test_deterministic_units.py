@@ -16,18 +16,22 @@ from actlab.errors import ActlabError
 
 RANGE = np.concatenate([np.linspace(-40, 40, 1601), [1e-30, -1e-30, 1e-5, -1e-5]])  # holds 0
 KINKED = {
-    "relu": [0],
-    "leaky_relu": [0],
-    "prelu": [0],
-    "rrelu": [0],
-    "srelu": [-1],
-    "elu": [0],
-    "adaptive_dropout": [0],
+    "srelu": -1,
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "rrelu", "elu", "adaptive_dropout"), 0),
 }
 
 
 def lu(distribution: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: x * distribution(x)
+
+
+def inner(x: np.ndarray) -> np.ndarray:
+    """What the tanh form of GELU takes the tanh of."""
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
+def inner_slope(x: np.ndarray) -> np.ndarray:
+    return math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
 
 
 # evaluation mode: (value, derivative), written with scipy
@@ -48,15 +52,8 @@ ORACLES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x: expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x)),
     ),
     "gelu_tanh": (
-        lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-        lambda x: (
-            0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-            + 0.5
-            * x
-            * (1 - np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)) ** 2)
-            * math.sqrt(2 / math.pi)
-            * (1 + 3 * 0.044715 * x**2)
-        ),
+        lambda x: 0.5 * x * (1 + np.tanh(inner(x))),
+        lambda x: 0.5 * (1 + np.tanh(inner(x)) + x * (1 - np.tanh(inner(x)) ** 2) * inner_slope(x)),
     ),
     "cauchy_lu": (lu(stats.cauchy.cdf), lambda x: stats.cauchy.cdf(x) + x * stats.cauchy.pdf(x)),
     "laplace_lu": (lu(stats.laplace.cdf), lambda x: stats.laplace.cdf(x) + x * stats.laplace.pdf(x)),

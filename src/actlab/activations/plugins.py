@@ -81,11 +81,7 @@ def resolve(name: str) -> Any:
 
 
 def absolute(name: str) -> str:
-    """Return ``name`` with a file path made absolute, so that it is valid in any working directory.
-
-    >>> absolute("/units/../my_unit.py:Unit"), absolute("torch.nn:ReLU")
-    ('/my_unit.py:Unit', 'torch.nn:ReLU')
-    """
+    """Return ``name`` with a file path made absolute, so that it is valid in any working directory."""
     source, colon, attribute = name.rpartition(":")
     return f"{Path(source).resolve()}{colon}{attribute}" if source.endswith(".py") else name
 
@@ -136,7 +132,9 @@ def module_from(label: str, target: Any, params: Mapping[str, Any]) -> nn.Module
         what = "a class" if isinstance(target, type) else f"of type {type(target).__name__}"
         raise ActlabError(f"{label} is {what}, neither an nn.Module class nor a function")
     missing = _check_params(label, target, params)
-    if not isinstance(target, type) and (missing is None or _accepts_input(target, missing)):
+    # the only missing parameter of a function is its input, unless its type says otherwise
+    plain = missing and len(missing) == 1 and _hints(target).get(missing[0]) not in (bool, int, float, str)
+    if not isinstance(target, type) and (missing is None or plain):
         return _wrap_function(label, target, params, missing)
     if missing:
         example = f"{{name: {label}, {missing[0]}: …}}"
@@ -174,11 +172,6 @@ def _check_params(label: str, target: Callable[..., Any], params: Mapping[str, A
             )
     required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return [p.name for p in required if p.default is p.empty and p.name not in params]
-
-
-def _accepts_input(function: Any, missing: list[str]) -> bool:
-    """Whether the only missing parameter of a function can be its input tensor."""
-    return len(missing) == 1 and _hints(function).get(missing[0]) not in (bool, int, float, str)
 
 
 def _hints(target: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -222,7 +223,7 @@ def is_elementwise(module: nn.Module) -> bool:
 
 
 def _holds_tensors(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+    return any(True for _ in chain(module.parameters(), module.buffers()))
 
 
 def _draws_uniform(module: nn.Module) -> bool:

@@ -1,16 +1,8 @@
 """Random streams: the numbers of a run depend on (run seed, purpose, position), never on a global state.
 
-Initial weights, data order, masks and noise each have their own stream, so a run draws the same numbers alone,
-as a member of a stack, on any device and after any resume.
-
-There are two sources here and a third in `actlab.random.positions`, for the samples of a batch:
-
-- `generator`: a fresh ``torch.Generator`` for one purpose and position (initial weights, a data order).
-- `Uniform`: uniform numbers for the masks of one site of a network. By default they come from torch's own
-  generator. With a `Stream` attached they are a counter-based hash of (seed, site, step, element). One call
-  serves all R members of a stack; it costs as much as ``torch.rand``, or a tenth of that after `compile_masks`.
-
-Shapes: ``R`` runs in a stack.
+A run draws the same numbers alone, as a member of a stack of ``R`` runs, on any device and after any resume.
+With a `Stream` attached, the numbers of a site are a counter-based hash of (seed, site, step, element); one
+call serves all R runs and costs as much as ``torch.rand``, or a tenth of that after `compile_masks`.
 """
 
 from __future__ import annotations
@@ -40,7 +32,7 @@ class Stream:
         self.position: tuple[int, ...] = (0,)
         self.slice = 0
         self.part = 0, 1  # size of the batch before this process's part, and size of the part
-        self.moves = 0  # number of calls of `move`
+        self.moves = 0
         self.steps = False  # True: each move is a training step, in which repeated draws at a site differ
         self.sites = 0
         self._base = key_words([seed_for(seed, "mask") for seed in self.seeds])
