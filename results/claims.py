@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from actlab.analysis.differences import LEVEL, Difference, paired_difference
+from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.power import pairs_to_detect
-from actlab.analysis.statistics import equivalent, holm, p_text, rounding
+from actlab.analysis.statistics import LEVEL, equivalent, holm, p_text, rounding
 
 HERE = Path(__file__).parent
 SYMBOLS = {"lower": "<", "not_worse": "≤", "equal": "="}

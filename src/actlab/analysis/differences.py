@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actlab.analysis.statistics import EXACT, FEWEST, FLOATS, Array, paired_differences, parts, rounding
-
-LEVEL = 0.05
+from actlab.analysis.statistics import EXACT, FEWEST, FLOATS, LEVEL, Array, paired_differences, parts, rounding
 
 
 class Difference(NamedTuple):
@@ -36,13 +34,10 @@ class Difference(NamedTuple):
         return self._replace(low=None, high=None, p=None)
 
 
-def paired_difference(
-    a: Sequence[float], b: Sequence[float], level: float = LEVEL, seed: int = 0
-) -> Difference:
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     """Return mean and median of ``a - b``, and p-value and interval of the mean from the sign-flip test.
 
-    The test is exact over all sign patterns up to `EXACT` pairs; for more pairs it uses random patterns. The
-    interval has coverage 1 - ``level``.
+    The test is exact over all sign patterns up to `EXACT` pairs; for more pairs it uses random patterns.
 
     >>> paired_difference([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
     Difference(mean=3.5, low=1.0, high=6.0, median=3.5, p=0.03125, pairs=6)
@@ -58,7 +53,7 @@ def paired_difference(
         return Difference(mean, None, None, middle, None, d.size)
     scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
     off = np.maximum(rounding(a, b) / scale, FLOATS)
-    low, high, p = _invert_test(tuple(d / scale), tuple(off), level, seed)
+    low, high, p = _invert_test(tuple(d / scale), tuple(off))
     return Difference(mean, scale * low, scale * high, middle, p, d.size)
 
 
@@ -71,30 +66,28 @@ def _median(d: Array) -> float | None:
 
 
 @lru_cache(maxsize=4096)  # every table is written several times; 20 pairs take a tenth of a second
-def _invert_test(
-    d: tuple[float, ...], off: tuple[float, ...], level: float, seed: int
-) -> tuple[float, float, float]:
-    """Return the ends of the interval of shifts with p ≥ ``level``, and the p-value of shift 0."""
-    low, high, always, total = _spans(np.array(d), np.array(off), seed)
+def _invert_test(d: tuple[float, ...], off: tuple[float, ...]) -> tuple[float, float, float]:
+    """Return the ends of the interval of shifts with p ≥ `LEVEL`, and the p-value of shift 0."""
+    low, high, always, total = _spans(np.array(d), np.array(off))
     p = (always + int(((low <= 0) & (high >= 0)).sum())) / total
-    needed = math.ceil(level * total) - always  # number of spans that must contain a shift with p >= level
+    needed = math.ceil(LEVEL * total) - always  # number of spans that must contain a shift with p >= LEVEL
     if needed <= 0:
         return -math.inf, math.inf, p
     smallest, largest = np.partition(low, needed - 1), np.partition(high, high.size - needed)
     return float(smallest[needed - 1]), float(largest[high.size - needed]), p
 
 
-def _spans(d: Array, off: Array, seed: int) -> tuple[Array, Array, int, int]:
+def _spans(d: Array, off: Array) -> tuple[Array, Array, int, int]:
     """Return lower and upper ends of the spans from the mean of each subset to the mean of the rest.
 
     Also returns the number of patterns that count for every shift, which flip nothing or everything (and, among
     random patterns, the observed one), and the number of all patterns.
     """
-    sums, sizes = parts(d, seed)
+    sums, sizes = parts(d)
     proper = (sizes > 0) & (sizes < d.size)
     total = sums.size + (d.size > EXACT)
     always = total - int(proper.sum())
-    sums, sizes, apart = sums[proper], sizes[proper], parts(off, seed)[0][proper]
+    sums, sizes, apart = sums[proper], sizes[proper], parts(off)[0][proper]
     one = _snap_to_zero(sums / sizes, apart / sizes)
     other = _snap_to_zero((d.sum() - sums) / (d.size - sizes), (off.sum() - apart) / (d.size - sizes))
     mean = _snap_to_zero(d.mean(), off.mean())

@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-from actlab.analysis.statistics import pairs_needed
+from actlab.analysis.statistics import LEVEL, pairs_needed
 
 POWER = 0.8  # chance that a true difference is found
-LEVEL = 0.05
 MOST_PAIRS = 100_000
 
 
@@ -24,7 +23,7 @@ def fewest_pairs(hypotheses: int = 1) -> int:
     >>> fewest_pairs(), fewest_pairs(12)
     (9, 12)
     """
-    return pairs_needed(hypotheses, LEVEL) + 3
+    return pairs_needed(hypotheses) + 3
 
 
 def power(pairs: int, effect: float, hypotheses: int = 1) -> float:

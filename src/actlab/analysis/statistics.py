@@ -18,6 +18,7 @@ Array = npt.NDArray[np.float64]
 Alternative = Literal["two-sided", "less", "greater"]
 
 FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
+LEVEL = 0.05  # of tests; intervals cover at least the rest
 FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
 
 EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
@@ -28,9 +29,8 @@ _BATCH = 5_000  # patterns per matmul, which converts them to float; limits the 
 class Interval(NamedTuple):
     """The interval of a median between two order statistics.
 
-    ``kind`` is ``interval`` if ``coverage``, the probability that it contains the true median, reaches the
-    requested confidence. With too few values for that, ``kind`` is ``range``: from the smallest to the largest
-    value.
+    ``kind`` is ``interval`` if ``coverage``, the probability that it contains the true median, reaches
+    95 %. With too few values for that, ``kind`` is ``range``: from the smallest to the largest value.
     """
 
     low: float
@@ -67,27 +67,27 @@ def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
     return float(listed.mean()), float(listed.std(ddof=1))
 
 
-def median_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
+def median_interval(values: Iterable[float]) -> Interval:
     """Return the distribution-free interval of a median between two order statistics.
 
-    It is the narrowest symmetric one that reaches ``confidence``, which at 95 % needs `FEWEST` values, else the
-    range. Values may be ``inf``.
+    It is the narrowest symmetric one that covers 95 %, which needs `FEWEST` values, else the range. Values may
+    be ``inf``.
 
     >>> median_interval([3, 1, 2])
     Interval(low=1.0, high=3.0, kind='range', coverage=0.75)
     >>> median_interval(range(1, 10))
     Interval(low=2.0, high=8.0, kind='interval', coverage=0.9609375)
     """
-    band = median_band(np.fromiter(values, float)[:, None], confidence)
+    band = median_band(np.fromiter(values, float)[:, None])
     return Interval(float(band.low[0]), float(band.high[0]), band.kind, band.coverage)
 
 
-def median_band(values: Array, confidence: float = 0.95) -> Band:
+def median_band(values: Array) -> Band:
     """Return the median of n runs at E positions, shape ``[n, E]``, and its interval at each position alone."""
     n = len(values)
-    k, sorted_values = order_statistic(n, confidence), np.sort(values, axis=0)
+    k, sorted_values = order_statistic(n), np.sort(values, axis=0)
     covered = coverage(n, k)
-    kind: Literal["interval", "range"] = "interval" if covered >= confidence else "range"
+    kind: Literal["interval", "range"] = "interval" if covered >= 1 - LEVEL else "range"
     return Band(np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered)
 
 
@@ -102,19 +102,18 @@ def coverage(n: int, k: int) -> float:
     return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
 
 
-def order_statistic(n: int, confidence: float = 0.95) -> int:
-    """Return the largest k whose `coverage` reaches ``confidence``, or 1 if no k does.
+def order_statistic(n: int) -> int:
+    """Return the largest k whose `coverage` reaches 95 %, or 1 if no k does.
 
     >>> [order_statistic(n) for n in (5, 6, 8, 9, 11, 12, 20)]
     [1, 1, 1, 2, 2, 3, 6]
     """
-    return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= confidence), default=1)
+    return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
 
 
 def sign_flip_p(
     differences: Iterable[float],
     alternative: Alternative = "two-sided",
-    seed: int = 0,
     tie: float | Array = 0.0,
 ) -> float | None:
     """Return the p-value of the sign-flip permutation test: are paired differences symmetric about 0?
@@ -137,8 +136,8 @@ def sign_flip_p(
     d, off = d / scale, np.broadcast_to(np.maximum(np.divide(tie, scale), FLOATS), d.shape)
     if alternative == "less":
         d = -d
-    observed, sums = float(d.sum()), flipped_sums(d, seed)
-    apart = off.sum() - flipped_sums(off, seed)  # twice the rounding error of the flipped differences
+    observed, sums = float(d.sum()), flipped_sums(d)
+    apart = off.sum() - flipped_sums(off)  # twice the rounding error of the flipped differences
     if alternative == "two-sided":
         # A sum of opposite sign is compared through its mirrored pattern, which flips the complement.
         apart = np.where(sums * observed < 0, 2 * off.sum() - apart, apart)
@@ -231,13 +230,13 @@ def p_text(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
 
 
-def pairs_needed(hypotheses: int = 1, level: float = 0.05) -> int:
+def pairs_needed(hypotheses: int = 1) -> int:
     """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction.
 
     >>> pairs_needed(), pairs_needed(hypotheses=12)
     (6, 9)
     """
-    return math.floor(math.log2(2 * max(1, hypotheses) / level)) + 1
+    return math.floor(math.log2(2 * max(1, hypotheses) / LEVEL)) + 1
 
 
 def equivalent(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
@@ -253,20 +252,20 @@ def equivalent(differences: Iterable[float], margin: float, tie: float | Array =
     return None if above is None or below is None else max(above, below)
 
 
-def flipped_sums(d: Array, seed: int) -> Array:
+def flipped_sums(d: Array) -> Array:
     """Return the sum of the differences under all sign patterns, or random ones if d.size > EXACT."""
     if d.size > EXACT:
-        return np.asarray(d.sum() - 2 * _random_subset_sums(d, seed), float)
+        return np.asarray(d.sum() - 2 * _random_subset_sums(d), float)
     sums = np.zeros(1)
     for value in d:
         sums = np.concatenate([sums + value, sums - value])
     return sums
 
 
-def parts(d: Array, seed: int) -> tuple[Array, Array]:
+def parts(d: Array) -> tuple[Array, Array]:
     """Return sum and size of all subsets of the differences, or of random ones if d.size > EXACT."""
     if d.size > EXACT:
-        return _random_subset_sums(d, seed), _random_subset_sizes(d.size, seed)
+        return _random_subset_sums(d), _random_subset_sizes(d.size)
     sums, sizes = np.zeros(1), np.zeros(1)
     for value in d:
         sums = np.concatenate([sums, sums + value])
@@ -275,16 +274,16 @@ def parts(d: Array, seed: int) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
-def drawn(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
+def drawn(n: int) -> npt.NDArray[np.bool_]:
     """Return random sign patterns for n differences, one per row; True marks a flipped difference."""
-    return np.asarray(np.random.default_rng(seed).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
+    return np.asarray(np.random.default_rng(0).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
-def _random_subset_sums(d: Array, seed: int) -> Array:
-    turned = drawn(d.size, seed)
+def _random_subset_sums(d: Array) -> Array:
+    turned = drawn(d.size)
     return np.concatenate([turned[i : i + _BATCH] @ d for i in range(0, _DRAWS, _BATCH)])
 
 
 @lru_cache(maxsize=1)
-def _random_subset_sizes(n: int, seed: int) -> Array:
-    return _random_subset_sums(np.ones(n), seed)
+def _random_subset_sizes(n: int) -> Array:
+    return _random_subset_sums(np.ones(n))

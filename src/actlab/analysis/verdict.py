@@ -19,9 +19,9 @@ from actlab.analysis.columns import Column, place
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.looks import factor
 from actlab.analysis.points import plural, short_names
-from actlab.analysis.power import LEVEL, MOST_PAIRS, detectable, pairs_to_detect
+from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import p_text, pairs_needed
+from actlab.analysis.statistics import LEVEL, p_text, pairs_needed
 
 Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged", "too few pairs"]
 _LISTED = 8  # most differences listed before there is a verdict
@@ -58,7 +58,7 @@ def verdicts(results: Results) -> list[Verdict]:
 
 def outcome(cell: Cell, strictness: int) -> Outcome:
     """Return the verdict on a planned comparison; ``strictness`` is `comparison.strictness` of the table."""
-    if cell.paired.pairs < pairs_needed(strictness, LEVEL):
+    if cell.paired.pairs < pairs_needed(strictness):
         return "too few pairs"
     if cell.paired.mean is None or cell.p_holm is None:
         return "diverged"
@@ -107,7 +107,7 @@ def lines(results: Results) -> list[str]:
 
 
 def _lacking(results: Results, verdicts: list[Verdict]) -> str:
-    needed = pairs_needed(comparison.strictness(results), LEVEL)
+    needed = pairs_needed(comparison.strictness(results))
     pairs = sorted({one.pairs for one in verdicts})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
     begun = [one for one in verdicts if one.pairs]
