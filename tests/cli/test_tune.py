@@ -130,18 +130,18 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune,
 def test_a_search_that_was_killed_proposes_the_same(tune, tmp_path, monkeypatch, without_page, at):
     words = ("--search", "alpha=0.1..3", "--trials", "4", "--reference", "gelu")
     monkeypatch.setattr(search, "BATCH", 2)
-    begun, run_stage = [], running.run_stage
+    begun, run_stage = [], running.Start.run
 
-    def killed(study, *rest):
-        begun.append(study)
+    def killed(self, name):
+        begun.append(name)
         if len(begun) == at:
             raise KeyboardInterrupt
-        return run_stage(study, *rest)
+        return run_stage(self, name)
 
     straight = trials_of(tune(*words, "--runs-dir", "straight"))
     assert len({settings for settings, _ in straight["elu"]}) == 4
     with monkeypatch.context() as patch:
-        patch.setattr(running, "run_stage", killed)
+        patch.setattr(running.Start, "run", killed)
         with pytest.raises(KeyboardInterrupt):
             tune(*words)
     outcome = tune(*words)
@@ -300,7 +300,9 @@ def test_the_seeds_of_trials_are_those_of_the_first_stage_or_given(tune, tmp_pat
     grid = "[relu, gelu]\n  model.network.dropout: [0.0]"
     (tmp_path / "tiny.yaml").write_text(STUDY.replace("[relu, gelu]", grid) + STAGES)
     trained: list[list[int]] = []
-    monkeypatch.setattr(running, "run_stage", lambda study, *rest: trained.append([*study.seeds]) or killed())
+    monkeypatch.setattr(
+        running.Start, "run", lambda self, name: trained.append([*self.study.seeds]) or killed()
+    )
     for words in ([], ["--seeds", "3"], ["--set", "seeds=3"], ["--seeds", "1-2"]):
         said(*words)
     assert trained == [[0], [0, 1, 2], [0, 1, 2], [1, 2]]

@@ -61,18 +61,9 @@ def pack(
     settings: Settings | None = None,
     shard: Shard | None = None,
 ) -> Packing:
-    """Group runs into jobs.
+    """Group the runs of a study into jobs; form new stacks, of at most ``max_stack`` runs, only if ``stacked``.
 
-    Args:
-        runs: runs of one study.
-        root: the study's folder; verdicts of trials are kept there in ``trials.json``.
-        max_stack: largest number of runs in one stack.
-        stacked: whether to form new stacks.
-        settings: numbers of processes and of threads in each; by default one process.
-        shard: the share of the jobs to return; by default all.
-
-    Raises:
-        ActlabError: if a member of a stack that has begun is no longer a run of the study.
+    ``settings`` are by default those of one process. Only the jobs of ``shard`` are returned, by default all.
     """
     settings = settings or Settings()
     folders = {run.id: RunFolder(root, run) for run in runs}
@@ -104,11 +95,7 @@ def _is_over_or_alone(folder: RunFolder) -> bool:
 
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
-    """Return the jobs of the stacks that have begun, or of the parts into which they were split.
-
-    Raises:
-        ActlabError: if one contains an unfinished run and a run that is not among ``runs``.
-    """
+    """Return the jobs of the stacks that have begun, or of the parts into which they were split."""
     by_id, found = {run.id: run for run in runs}, stacks.begun(root)
     split = [one.members for one in found if one.parts]
     groups = [(one, group) for one in found for group in one.parts or [one.members] if group not in split]
@@ -199,13 +186,7 @@ def reason_against(experiment: Experiment) -> str | None:
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
-    """Return the size of stacks that keeps all processes busy, also if there are few groups.
-
-    Args:
-        members: number of runs in a group.
-        size: largest number of runs in a stack.
-        jobs: number of processes.
-        groups: number of groups.
+    """Return the size of stacks that keeps all processes busy, also if there are few groups of runs.
 
     >>> for_all(15, 15, jobs=2, groups=1), for_all(45, 15, jobs=2, groups=1), for_all(15, 15, jobs=2, groups=6)
     (8, 12, 15)

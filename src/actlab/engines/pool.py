@@ -30,15 +30,10 @@ MOST_DEATHS = 3  # by signals, of the workers that train one job
 
 
 class Pool:
-    """Trains jobs in worker processes.
+    """Trains jobs in worker processes, which hold the locks of their runs if ``locked``.
 
-    Args:
-        found: how runs are trained.
-        root: the study's folder.
-        progress: called for each run after each epoch.
-        logger: creates a logger for a run, in the worker.
-        locked: whether workers hold the locks of the runs that they train; see `actlab.engines.training.work`.
-        stalled: least seconds without progress after which a worker is ended.
+    ``progress`` is called for each run after each epoch. A worker without progress for at least ``stalled``
+    seconds is ended.
     """
 
     def __init__(
@@ -59,14 +54,7 @@ class Pool:
         self.left: list[Job] = []
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
-        """Train jobs, the longest first.
-
-        Returns:
-            The jobs that other starts of the study are training.
-
-        Raises:
-            ActlabError: if the input is invalid or files cannot be written.
-        """
+        """Train jobs, the longest first; return those that other starts of the study are training."""
         self.left = longest_first(jobs)
         self.held = []
         number, settings = min(self.found.settings.jobs, len(jobs)), self.found.settings
@@ -140,13 +128,7 @@ def train_here(
 
 
 def freed(jobs: Sequence[Job], root: Path, progress: Progress) -> list[Job]:
-    """Wait until a job that other processes train is over or free; return the jobs that are not over.
-
-    Args:
-        jobs: jobs of one study, each of which another process was training.
-        root: the study's folder.
-        progress: called for each run with the progress that its folder shows.
-    """
+    """Wait until a job that other processes train is over or free; return the jobs that are not over."""
     while True:
         signals.check()
         show(jobs, root, progress)

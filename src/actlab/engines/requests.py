@@ -76,18 +76,7 @@ def try_units(report: Report, runs: Sequence[Run], known: dict[str, str], hints:
 
 
 def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path, asked: Asked) -> Arranged:
-    """Decide how runs will be trained; try stacks before forming them.
-
-    Args:
-        report: unused.
-        runs: runs of the study, without those that cannot be trained.
-        todo: the unfinished runs among them.
-        root: the study's folder.
-        asked: what the user asks.
-
-    Raises:
-        ActlabError: if the runs use different devices.
-    """
+    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; try stacks before forming them."""
     from actlab import experiments
     from actlab.engines import packing, settings
 
@@ -107,17 +96,10 @@ def arrange(report: Report, runs: Sequence[Run], todo: Sequence[Run], root: Path
 def train(
     report: Report, job: Job, root: Path, apart: Settings | None, logger: LoggerFactory | None, locked: bool
 ) -> bool:
-    """Train a job; return whether it is over, False if another start is training it.
+    """Train a job; report ``("progress", run id, completed fraction)`` after each epoch.
 
-    Reports ``("progress", run id, completed fraction)`` after each epoch.
-
-    Args:
-        report: sends messages.
-        job: the job.
-        root: the study's folder.
-        apart: settings of the process that trains a run on several devices; None for a single device.
-        logger: creates a logger for a run.
-        locked: see `actlab.engines.training.work`.
+    ``apart`` are settings of the process that trains a run on several devices. Returns whether the job is over:
+    False if another start is training it.
     """
     from actlab.engines import multi_device, training
 

@@ -70,16 +70,10 @@ class Engine(NamedTuple):
 
 
 def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> int:
-    """Train every unfinished run of a study, stage by stage, and evaluate its probes.
+    """Train every unfinished run of a study in its folder ``root``, stage by stage, and evaluate its probes.
 
-    Args:
-        study: the study to run.
-        root: the study's folder.
-        engine: how runs are executed.
-        only: name of a single stage to run, at the settings selected for it; by default all stages are run.
-
-    Returns:
-        Number of runs and evaluations that failed.
+    ``only`` names a single stage to run, at the settings selected for it. Returns the number of runs and
+    evaluations that failed.
 
     Raises:
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
@@ -99,7 +93,7 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
         failed, said = 0, set[str]()
         for name, stage in stages.in_turn(study, root):
             if only in (None, name):
-                failed += run_stage(stage, root, engine, worker, name)
+                failed += Start(stage, root, engine, worker).run(name)
             for line in search.lines(*stages.searched(study, root)):
                 if line not in said:
                     print(line, flush=True)
@@ -109,54 +103,141 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
     return failed
 
 
-def run_stage(study: Study, root: Path, engine: Engine, worker: Worker | Inline, name: str = "") -> int:
-    """Train the unfinished runs of one stage and evaluate its probes.
+class Start:
+    """One start of a stage, or of a study without stages.
 
     Args:
-        study: the stage as a study, or a study without stages.
+        study: the stage as a study.
         root: the study's folder.
         engine: how runs are executed.
         worker: tries, measures and evaluates.
-        name: of the stage, for the printed line; empty without stages.
-
-    Returns:
-        Number of runs and evaluations that failed.
     """
-    runs = study.runs()
-    _tidy(runs, root)
-    todo = unfinished(runs, root)
-    if todo and engine.shard is None:
-        with locks.alone(root, locks.DECIDING):
-            looks.record(study, root)
-            taken = reuse.take(todo, root)
-        for other, number in taken.items():
-            print(f"{plural(number, 'run')} copied from {root.parent / other}")
-        todo = unfinished(todo, root)
-    where = f"{study.name}, stage {name}" if name else study.name
-    print(f"{where}: {len(runs)} runs, {len(runs) - len(todo)} finished, {len(todo)} to run, in {root}")
-    if line := ignored(runs, root):
-        print(line)
-    failed = train(study, todo, root, engine, worker) if todo else 0
-    _tidy(runs, root)
-    if engine.shard is None:
-        failed += measure(study, root, worker)
-    if study.probes:
-        with phase("evaluating probes"):
-            failed += evaluate(study, runs, root, engine, worker)
-    return failed
 
+    def __init__(self, study: Study, root: Path, engine: Engine, worker: Worker | Inline) -> None:
+        self.study, self.root, self.engine, self.worker = study, root, engine, worker
+        self.folders = [RunFolder(root, run) for run in study.runs()]
 
-def _tidy(runs: Sequence[Run], root: Path) -> None:
-    """Delete what runs that have finished no longer need, also what a killed process left."""
-    finished = [run for run in runs if RunFolder(root, run).finished]
-    for run in finished:
-        RunFolder(root, run).tidy()
-    stacks.end(root, (run.id for run in finished))
+    def run(self, name: str) -> int:
+        """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
+        self._tidy()
+        todo = self._unfinished()
+        if todo and self.engine.shard is None:
+            with locks.alone(self.root, locks.DECIDING):
+                looks.record(self.study, self.root)
+                taken = reuse.take([folder.run for folder in todo], self.root)
+            for other, number in taken.items():
+                print(f"{plural(number, 'run')} copied from {self.root.parent / other}")
+            todo = self._unfinished()
+        where = f"{self.study.name}, stage {name}" if name else self.study.name
+        number = len(self.folders)
+        print(f"{where}: {number} runs, {number - len(todo)} finished, {len(todo)} to run, in {self.root}")
+        if line := ignored(self.study.runs(), self.root):
+            print(line)
+        failed = self.train(todo) if todo else 0
+        self._tidy()
+        if self.engine.shard is None:
+            failed += self.measure()
+        if self.study.probes:
+            with phase("evaluating probes"):
+                failed += self.evaluate()
+        return failed
 
+    def _tidy(self) -> None:
+        """Delete what runs that have finished no longer need, also what a killed process left."""
+        finished = [folder for folder in self.folders if folder.finished]
+        for folder in finished:
+            folder.tidy()
+        stacks.end(self.root, (folder.run.id for folder in finished))
 
-def unfinished(runs: Sequence[Run], root: Path) -> list[Run]:
-    """Return the runs that have neither reached their last epoch nor diverged."""
-    return [run for run in runs if not RunFolder(root, run).finished]
+    def _unfinished(self) -> list[RunFolder]:
+        return [folder for folder in self.folders if not folder.finished]
+
+    def train(self, todo: Sequence[RunFolder]) -> int:
+        """Train runs, in stacks where possible; return how many runs failed."""
+        for folder in todo:
+            folder.try_again()
+        with phase("trying each activation on a few samples"):
+            faults = faults_of([folder.run for folder in todo], self.worker, self.engine.hints)
+        for folder in (folder for folder in todo if folder.run.id in faults):
+            folder.fail(faults[folder.run.id])
+        for fault, number in Counter(faults.values()).items():
+            print(f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out")
+        todo = [folder for folder in todo if folder.run.id not in faults]
+        if not todo:
+            return len(faults)
+        with phase("trying stacks against runs alone"):
+            found = self.arranged([folder.run for folder in self.folders if folder.run.id not in faults], todo)
+        for line in found.said:
+            print(line)
+        sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
+        some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
+        stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
+        workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
+        print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
+        with Display([folder.run for folder in todo], self.root, self.study.select) as display:
+            busy = self._trained(found, found.jobs, display)
+            while busy and (self.engine.wait or self.engine.cluster):
+                busy = self._trained(found, pool.freed(busy, self.root, display), display)
+        if busy:
+            number = sum(len(job.runs) for job in busy)
+            print(
+                f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; "
+                "start the study again when it has ended, or wait for it with --wait"
+            )
+        states = {folder.run.id: state_of(folder) for folder in todo}
+        failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
+        for name, failure in failed.items():
+            print(f"{name} failed: {failure}")
+        return len(faults) + len(failed)
+
+    def arranged(self, runs: Sequence[Run], todo: Sequence[RunFolder]) -> Arranged:
+        """Return how the runs are trained; without stacks if trying one has ended the worker."""
+        engine = self.engine
+        jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
+        asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
+        unfinished = [folder.run for folder in todo]
+        with nullcontext() if engine.shard else locks.alone(self.root, locks.DECIDING):
+            try:
+                found: Arranged = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+            except EndedError as ended:
+                print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
+                asked = asked._replace(stacked=False)
+                found = self.worker.call(requests.arrange, runs, unfinished, self.root, asked)
+        return found
+
+    def _trained(self, found: Arranged, jobs: Sequence[Job], progress: Progress) -> list[Job]:
+        """Train jobs; return those that other starts are training."""
+        engine, locked = self.engine, self.engine.shard is None
+        if engine.cluster is not None:
+            return engine.cluster.train(found, jobs, self.root, progress, engine.logger)
+        if found.settings.jobs == 0:
+            return pool.train_here(found, jobs, self.root, progress, engine.logger, locked)
+        return Pool(found, self.root, progress, engine.logger, locked, engine.stalled).train(jobs)
+
+    def measure(self) -> int:
+        """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
+        with locks.alone(self.root, locks.MEASURING):
+            if not (unknown := uncosted(self.study, self.root)):
+                return 0
+            tuned = [key for key in self.study.select.tune if short(key) == "lr"]
+            with phase("measuring the time and memory of an update"):
+                rounds = 1 if self.study.smoke else None
+                measured = measure_costs(self.worker, unknown, self.study, tuned, rounds)
+            write_json(self.root / COSTS, [*_costs(self.root), *measured])
+        return int(not measured)
+
+    def evaluate(self) -> int:
+        """Evaluate probes; return the number of evaluations that failed."""
+        runs, shard = self.study.runs(), self.engine.shard
+        mine = runs if shard is None else runs[shard.part :: shard.of]
+        asked = (mine, self.root, self.study.probes, self.engine.wait, shard is None)
+        try:
+            return int(self.worker.call(requests.evaluate, *asked))
+        except EndedError as ended:
+            print(
+                f"the process that evaluated probes {ended.how}; start the study again for the remaining probes"
+            )
+            return 1
 
 
 def uncosted(study: Study, root: Path) -> list[Run]:
@@ -171,9 +252,8 @@ def uncosted(study: Study, root: Path) -> list[Run]:
     alike: dict[str, set[str]] = {}
     for number, group in enumerate(groups(study)):
         for setting in group.settings:
-            alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set()).update(
-                r.id for r in setting.runs
-            )
+            priced_alike = alike.setdefault(f"{number} {canonical(priced(setting.tuned))}", set())
+            priced_alike.update(run.id for run in setting.runs)
     wanted = [runs for runs in alike.values() if runs & finished.keys()]
     known = not wanted or any(all(runs & timed for runs in wanted) for timed in together)
     return [] if known else list(finished.values())
@@ -187,82 +267,34 @@ def _costs(root: Path) -> list[Cost]:
         return []
 
 
-def unlike(runs: Sequence[Run], root: Path) -> list[str]:
-    """Return the ids of finished runs that share a name with ``runs``, but not settings, data or code."""
-    names = {run.id for run in runs}
-    alike = {name.rpartition("-")[0] for name in names}
-    return [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
+def measure_costs(
+    worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
+) -> list[dict[str, Any]]:
+    """Return the costs of grid points, none if measuring them ends the worker; see `cost.measure`."""
+    try:
+        found: list[dict[str, Any]] = worker.call(
+            requests.measure, runs, study.compare, study.reference, tuned, rounds
+        )
+    except EndedError as ended:
+        print(f"costs were not measured: the process that measured them {ended.how}")
+        return []
+    return found
 
 
 def ignored(runs: Sequence[Run], root: Path) -> str:
     """Return a line about finished runs that share names with ``runs`` but differ; empty without any."""
-    if not (number := len(unlike(runs, root))):
-        return ""
-    return f"{number} finished runs in {root} have other settings, data or code; they are ignored"
-
-
-def train(study: Study, todo: Sequence[Run], root: Path, engine: Engine, worker: Worker | Inline) -> int:
-    """Train runs, in stacks where possible; return how many runs failed."""
-    for run in todo:
-        RunFolder(root, run).try_again()
-    with phase("trying each activation on a few samples"):
-        faults = faults_of(todo, worker, engine.hints)
-    for run in (run for run in todo if run.id in faults):
-        RunFolder(root, run).fail(faults[run.id])
-    for fault, number in Counter(faults.values()).items():
-        print(f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out")
-    todo = [run for run in todo if run.id not in faults]
-    if not todo:
-        return len(faults)
-    runs = [run for run in study.runs() if run.id not in faults]
-    with phase("trying stacks against runs alone"):
-        found = arranged(worker, runs, todo, root, engine)
-    for line in found.said:
-        print(line)
-    sizes = [len(job.runs) for job in found.jobs if len(job.runs) > 1]
-    some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
-    stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
-    workplace = f", {found.settings.jobs} processes" if found.settings.jobs > 1 else ""
-    print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
-    with Display(todo, root, study.select) as display:
-        busy = _trained(found, found.jobs, root, display, engine)
-        while busy and (engine.wait or engine.cluster):
-            busy = _trained(found, pool.freed(busy, root, display), root, display, engine)
-    if busy:
-        number = sum(len(job.runs) for job in busy)
-        print(
-            f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; start "
-            "the study again when it has ended, or wait for it with --wait"
-        )
-    states = {run.id: state_of(RunFolder(root, run)) for run in todo}
-    failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
-    for name, failure in failed.items():
-        print(f"{name} failed: {failure}")
-    return len(faults) + len(failed)
-
-
-def _trained(found: Arranged, jobs: Sequence[Job], root: Path, progress: Progress, engine: Engine) -> list[Job]:
-    """Train jobs; return those that other starts are training."""
-    if engine.cluster is not None:
-        return engine.cluster.train(found, jobs, root, progress, engine.logger)
-    if found.settings.jobs == 0:
-        return pool.train_here(found, jobs, root, progress, engine.logger, engine.shard is None)
-    return Pool(found, root, progress, engine.logger, engine.shard is None, engine.stalled).train(jobs)
+    names = {run.id for run in runs}
+    alike = {name.rpartition("-")[0] for name in names}
+    unlike = [name for name in finished_in(root) if name not in names and name.rpartition("-")[0] in alike]
+    said = f"{len(unlike)} finished runs in {root} have other settings, data or code; they are ignored"
+    return said if unlike else ""
 
 
 def faults_of(runs: Sequence[Run], worker: Worker | Inline, hints: bool = True) -> dict[str, str]:
     """Try each activation, and build one run for each value of each grid key, before training.
 
-    Args:
-        runs: runs of one study.
-        worker: builds and tries them.
-        hints: whether to print hints about declarations, state and time.
-
-    Returns:
-        Faults by run id, for activations that can be built but not trained, or that end their process.
-
-    Raises:
-        ActlabError: if a config is invalid.
+    Returns faults by run id, for activations that can be built but not trained, or that end their process.
+    ``hints`` prints hints about declarations, state and time. Raises `ActlabError` for an invalid config.
     """
     ended: dict[str, str] = {}
     tried: list[tuple[str, str]] = []
@@ -280,58 +312,3 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline, hints: bool = True) 
 def untried(name: str, ended: EndedError) -> str:
     """Return the fault of an activation whose code has ended the process that tried it."""
     return f"{name} cannot be tried: the process {ended.how}. An activation must return, not exit or crash"
-
-
-def arranged(
-    worker: Worker | Inline, runs: Sequence[Run], todo: Sequence[Run], root: Path, engine: Engine
-) -> Arranged:
-    """Return how the runs are trained; without stacks if trying one has ended the worker."""
-    jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-    asked = Asked(engine.stacked, engine.max_stack, jobs, engine.shard)
-    with nullcontext() if engine.shard else locks.alone(root, locks.DECIDING):
-        try:
-            found: Arranged = worker.call(requests.arrange, runs, todo, root, asked)
-        except EndedError as ended:
-            print(f"one by one instead of stacked: the process that tried stacks {ended.how}")
-            found = worker.call(requests.arrange, runs, todo, root, asked._replace(stacked=False))
-    return found
-
-
-def measure(study: Study, root: Path, worker: Worker | Inline) -> int:
-    """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
-    with locks.alone(root, locks.MEASURING):
-        if not (unknown := uncosted(study, root)):
-            return 0
-        tuned = [key for key in study.select.tune if short(key) == "lr"]
-        with phase("measuring the time and memory of an update"):
-            measured = measure_costs(worker, unknown, study, tuned, 1 if study.smoke else None)
-        write_json(root / COSTS, [*_costs(root), *measured])
-    return int(not measured)
-
-
-def measure_costs(
-    worker: Worker | Inline, runs: Sequence[Run], study: Study, tuned: Sequence[str], rounds: int | None
-) -> list[dict[str, Any]]:
-    """Return the costs of grid points, none if measuring them ends the worker; see `cost.measure`."""
-    try:
-        found: list[dict[str, Any]] = worker.call(
-            requests.measure, runs, study.compare, study.reference, tuned, rounds
-        )
-    except EndedError as ended:
-        print(f"costs were not measured: the process that measured them {ended.how}")
-        return []
-    return found
-
-
-def evaluate(study: Study, runs: Sequence[Run], root: Path, engine: Engine, worker: Worker | Inline) -> int:
-    """Evaluate probes; return the number of evaluations that failed."""
-    if engine.shard is not None:
-        runs = runs[engine.shard.part :: engine.shard.of]
-    try:
-        failed: int = worker.call(
-            requests.evaluate, runs, root, study.probes, engine.wait, engine.shard is None
-        )
-    except EndedError as ended:
-        print(f"the process that evaluated probes {ended.how}; start the study again for the remaining probes")
-        return 1
-    return failed

@@ -17,15 +17,7 @@ def train(
 ) -> None:
     """Train one run to completion, resuming from its last checkpoint; a diverged run is recorded as such.
 
-    Args:
-        run: a run of a study.
-        root: the study's folder.
-        progress: called after each epoch.
-        logger: creates a logger for the run; none by default.
-        number: number of torch's threads; 0 chooses it by the batch size.
-
-    Raises:
-        ActlabError: if the config or dataset is invalid.
+    ``number`` is that of torch's threads; 0 chooses it by the batch size.
     """
     folder = RunFolder(root, run)
     if rank() == 0:

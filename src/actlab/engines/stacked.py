@@ -34,32 +34,16 @@ from actlab.tasks.metrics import log_table
 
 
 class StackRecorder(Recorder):
-    """Records each member of a stack. A member that diverges is closed at once; the others continue.
-
-    Args:
-        job: the stack.
-        folders: one folder per run.
-        checkpoint: file of the stack's checkpoint.
-        progress: called for each run after each epoch.
-
-    Attributes:
-        loggers: the loggers by index of the run.
-    """
+    """Records each member of a stack. A member that diverges is closed at once; the others continue."""
 
     engine = "stacked"
 
-    def __init__(
-        self,
-        job: Job,
-        folders: Sequence[RunFolder],
-        checkpoint: Path,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, job: Job, folders: Sequence[RunFolder], checkpoint: Path, progress: Progress) -> None:
         super().__init__(
             folders, checkpoint, progress, f"delete {checkpoint.parent}; its runs start from scratch"
         )
         self.job = job
-        self.loggers: dict[int, Logger] = {}
+        self.loggers: dict[int, Logger] = {}  # by index of the run
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         task = stacked_in(trainer)
@@ -117,14 +101,7 @@ def state_of(network: StackedNetwork, r: int) -> dict[str, Tensor]:
 
 
 def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None) -> None:
-    """Train one stack to completion, resuming from its last checkpoint.
-
-    Args:
-        job: a stack.
-        root: the study's folder.
-        progress: called for each member after each epoch.
-        logger: creates a logger for a run; none by default.
-    """
+    """Train one stack to completion, resuming from its last checkpoint."""
     keep_freed()
     folders = [RunFolder(root, run) for run in job.runs]
     unfinished = [r for r, folder in enumerate(folders) if not folder.finished]

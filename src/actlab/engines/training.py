@@ -21,20 +21,9 @@ from actlab.studies.locks import holding
 def work(
     job: Job, root: Path, progress: Progress, logger: LoggerFactory | None = None, locked: bool = True
 ) -> bool:
-    """Train a job unless another process is training one of its runs.
+    """Train a job unless another process is training one of its runs; return whether the job is over.
 
-    Args:
-        job: the job; a run that has finished, or failed in this start of the study, is left as it is.
-        root: the study's folder.
-        progress: called for each run after each epoch.
-        logger: creates a logger for a run; none by default.
-        locked: whether to hold the locks of the runs; a shard does not need them.
-
-    Returns:
-        Whether the job is over; False if another process is training it.
-
-    Raises:
-        ActlabError: if the input is invalid, files cannot be written, or third-party files have changed.
+    A run that has finished, or failed in this start of the study, is left as it is. A shard needs no locks.
     """
     with holding(root, job.names if locked else ()) as held:
         if held and not job.is_over(root):
@@ -44,11 +33,7 @@ def work(
 
 
 def check_sources(job: Job) -> None:
-    """Check that third-party files have not changed since the runs were planned; run ids contain their digests.
-
-    Raises:
-        ActlabError: if a file has changed.
-    """
+    """Check that third-party files have not changed since the runs were planned; ids contain their digests."""
     known: dict[str, str | None] = {}
     for run in job.runs:
         now = identity.sources_of(run.config, known)
@@ -63,9 +48,6 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
 
     A stack that runs out of memory is split into two halves. A stack that fails for another reason is trained
     run by run.
-
-    Raises:
-        ActlabError: if the input is invalid or files cannot be written.
     """
     parts: list[Job] = []
     try:
