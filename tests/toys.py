@@ -1,5 +1,6 @@
 """Small tasks and data of a user's own, for tests: sequences with padding, and an augmentation."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -7,15 +8,32 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.base import SeededBatches, TensorDataModule, TensorDataset
 from actlab.networks import Dropout, initialise
-from actlab.random.positions import normal_at, uniform_at
+from actlab.random.positions import Position, normal_at, uniform_at
 from actlab.stacking import StackedTask
 from actlab.tasks import Quantity, Task, takes_run_axis
 
 N, T, D, K = 48, 5, 6, 3
+SIZE, BATCH = 50, 8  # of numbered samples
 OFF = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
 QUIET: dict[str, Any] = {"accelerator": "cpu", "num_sanity_val_steps": 0, **dict.fromkeys(OFF, False)}
+
+
+def positions_of(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Position]:
+    """The positions of an epoch's batches of the numbered samples."""
+    sampler = SeededBatches(SIZE, BATCH, seed, **options)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def batches_of(seed: Any = 3, epoch: int = 0, **options: Any) -> list[torch.Tensor]:
+    """Their indices."""
+    return [position.index for position in positions_of(seed, epoch, **options)]
+
+
+def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 def fitted(task, data, folder, *callbacks, resumed=None, **options):

@@ -1,37 +1,20 @@
 """Datasets of tensors, and samplers that say which samples a batch holds."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler, Subset
 
 from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset, as_it_is
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position, normal_at
-
-SIZE, BATCH = 50, 8
-
-
-def positions(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Position]:
-    sampler = SeededBatches(SIZE, BATCH, seed, **options)
-    sampler.set_epoch(epoch)
-    return list(sampler)
-
-
-def batches(seed: Any = 3, epoch: int = 0, **options: Any) -> list[Tensor]:
-    return [position.index for position in positions(seed, epoch, **options)]
+from toys import BATCH, SIZE, batches_of, positions_of, same
 
 
 def at(index: Any, seeds: tuple[int, ...] = (3,), epoch: int = 0) -> Position:
     return Position(seeds, epoch, torch.as_tensor(index))
-
-
-def same(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 def test_batch_is_gathered_for_any_shape_of_index() -> None:
@@ -92,38 +75,38 @@ def test_a_stock_loader_and_a_subset_give_samples_augmented_as_in_the_first_epoc
 
 
 def test_order_is_a_function_of_seed_and_epoch_alone() -> None:
-    once = batches(epoch=2)
+    once = batches_of(epoch=2)
     torch.manual_seed(12345)
-    assert same(once, batches(epoch=2))
-    assert not same(once, batches(epoch=1))
-    assert not same(once, batches(seed=4, epoch=2))
+    assert same(once, batches_of(epoch=2))
+    assert not same(once, batches_of(epoch=1))
+    assert not same(once, batches_of(seed=4, epoch=2))
     expected = torch.randperm(SIZE, generator=generator(3, "order", 2))
     assert torch.equal(torch.cat(once), expected[: SIZE // BATCH * BATCH])
 
 
 def test_position_has_the_seeds_and_the_epoch() -> None:
-    assert all(position[:2] == ((3,), 2) for position in positions(3, 2))
-    assert all(position[:2] == ((7, 3, 7), 2) for position in positions([7, 3, 7], 2, rank=1, world_size=2))
+    assert all(position[:2] == ((3,), 2) for position in positions_of(3, 2))
+    assert all(position[:2] == ((7, 3, 7), 2) for position in positions_of([7, 3, 7], 2, rank=1, world_size=2))
 
 
 def test_last_partial_batch_is_dropped() -> None:
-    assert [len(b) for b in batches()] == [BATCH] * 6
-    assert len(set(torch.cat(batches()).tolist())) == 6 * BATCH
+    assert [len(b) for b in batches_of()] == [BATCH] * 6
+    assert len(set(torch.cat(batches_of()).tolist())) == 6 * BATCH
     assert len(SeededBatches(SIZE, BATCH, 0)) == 6
 
 
 @pytest.mark.parametrize("seed", [3, [3, 4, 5]])
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ranks_hold_contiguous_slices_of_the_global_batch(seed: Any, world_size: int) -> None:
-    ranks = [batches(seed, epoch=1, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert same([torch.cat(slices, dim=-1) for slices in zip(*ranks, strict=True)], batches(seed, epoch=1))
+    ranks = [batches_of(seed, epoch=1, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert same([torch.cat(slices, dim=-1) for slices in zip(*ranks, strict=True)], batches_of(seed, epoch=1))
 
 
 def test_member_of_a_stack_gets_the_batches_it_has_alone() -> None:
-    stacked = batches([7, 3, 7], epoch=4)
+    stacked = batches_of([7, 3, 7], epoch=4)
     assert stacked[0].shape == (3, BATCH)
     for member, seed in enumerate((7, 3, 7)):
-        assert same([batch[member] for batch in stacked], batches(seed, epoch=4))
+        assert same([batch[member] for batch in stacked], batches_of(seed, epoch=4))
 
 
 @pytest.mark.parametrize(("drop_last", "sizes"), [(False, [20, 20, 10]), (True, [20, 20])])

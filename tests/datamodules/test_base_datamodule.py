@@ -1,6 +1,5 @@
 """The datamodule of numbered samples: under a Trainer, by hand, on devices, with parts of any class."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,22 +12,11 @@ from torch.utils.data import DataLoader
 
 from actlab.callbacks import TestEveryEpoch
 from actlab.datamodules import MNISTDataModule
-from actlab.datamodules.base import Batch, Samples, SeededBatches, TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, Samples, TensorDataModule, TensorDataset
 from actlab.errors import ActlabError
 from actlab.experiments import build
 from actlab.random.positions import Position
-
-SIZE, BATCH = 50, 8
-
-
-def batches(seed: Any, epoch: int = 0, **options: Any) -> list[Tensor]:
-    sampler = SeededBatches(SIZE, BATCH, seed, **options)
-    sampler.set_epoch(epoch)
-    return [position.index for position in sampler]
-
-
-def same(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    return len(first) == len(second) and all(map(torch.equal, first, second))
+from toys import BATCH, QUIET, SIZE, batches_of, same
 
 
 class Numbers(TensorDataModule):
@@ -68,15 +56,7 @@ class Witness(pl.LightningModule):
 
 
 def trainer(folder: Any, **options: Any) -> pl.Trainer:
-    names = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    off: dict[str, Any] = dict.fromkeys(names, False)
-    return pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        num_sanity_val_steps=0,
-        **off,
-        **options,
-    )
+    return pl.Trainer(default_root_dir=folder, **QUIET, **options)
 
 
 @pytest.fixture
@@ -93,7 +73,7 @@ def test_trainer_sees_a_new_order_each_epoch_and_the_same_after_a_resume(tmp_pat
     whole, first, second = Witness(), Witness(), Witness()
     trainer(tmp_path, max_epochs=3).fit(whole, datamodule=Numbers(BATCH, 20, 3))
     for epoch in range(3):
-        assert same(whole.seen[epoch], batches(3, epoch))
+        assert same(whole.seen[epoch], batches_of(3, epoch))
     assert torch.equal(torch.cat(whole.evaluated[:3]), torch.arange(SIZE))
 
     checkpoint = tmp_path / "first.ckpt"
@@ -111,7 +91,7 @@ def test_trainer_gets_stacked_batches_and_whole_test_and_prediction_sets(tmp_pat
     data.seed = [3, 4]
     run = trainer(tmp_path, max_epochs=1)
     run.fit(witness, datamodule=data)
-    assert same(witness.seen[0], batches([3, 4], 0))
+    assert same(witness.seen[0], batches_of([3, 4], 0))
     witness.evaluated.clear()
     run.test(witness, datamodule=data, verbose=False)
     assert torch.equal(torch.cat(witness.evaluated), torch.arange(SIZE))
@@ -246,7 +226,7 @@ def test_what_a_config_says_of_the_sampler_holds() -> None:
 def test_own_data_slices_each_batch_whatever_lightnings_sampler(sampler: bool) -> None:
     ranks = [loader_on(rank, Ours, "train", use_distributed_sampler=sampler) for rank in (0, 1)]
     for rank, loader in enumerate(ranks):
-        assert same([batch[1] for batch in loader], batches(0, rank=rank, world_size=2))
+        assert same([batch[1] for batch in loader], batches_of(0, rank=rank, world_size=2))
     for part in ("val", "test"):
         ranks = [loader_on(rank, Ours, part, use_distributed_sampler=sampler) for rank in (0, 1)]
         assert [sorted(labels(loader))[:3] for loader in ranks] == [[0, 1, 2], [10, 11, 12]]
@@ -283,7 +263,7 @@ class OtherSource(Numbers):
 def test_samples_of_any_class_serve(tmp_path: Any) -> None:
     witness, data = Witness(), OtherSource(BATCH, 20, 3)
     trainer(tmp_path, max_epochs=1).fit(witness, datamodule=data)
-    assert same(witness.seen[0], batches(3))
+    assert same(witness.seen[0], batches_of(3))
     for x, y in data.train_dataloader():
         assert torch.equal(x[:, 0], y.float() ** 2)
 

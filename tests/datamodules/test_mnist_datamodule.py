@@ -14,6 +14,7 @@ from actlab.datamodules import images as image_module
 from actlab.datamodules.base import TensorDataset
 from hub_folders import SIZES, HubFolder, collected, floats, labels_of
 from text_files import refusal
+from toys import QUIET
 
 AUGMENTED = {"preprocessing": ["scale", "zca"], "crop": 4, "noise": 0.15}
 # What both are: MNIST greyscale, CIFAR in colour.
@@ -183,9 +184,7 @@ class Perceptron(pl.LightningModule):
 def test_trainer_learns_digits(tmp_path: Path) -> None:
     warnings.filterwarnings("ignore", ".*does not have many workers.*")  # as the command line does
     warnings.filterwarnings("ignore", ".*log_every_n_steps.*")
-    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    options: dict[str, Any] = dict.fromkeys(off, False)
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, **options)
+    trainer = pl.Trainer(max_epochs=3, default_root_dir=tmp_path, **QUIET)
     data, perceptron = MNISTDataModule(sample=True), Perceptron()
     trainer.fit(perceptron, datamodule=data)
     trainer.test(perceptron, datamodule=data, verbose=False)

@@ -1,7 +1,6 @@
 """TIMIT's parts, windows and batches, alone and in stacks; its cache; a fit."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +21,7 @@ from actlab.random.positions import Position
 from actlab.stacking import StackedTask
 from actlab.tasks import FrameTask
 from corpora import write_corpus, write_nltk_layout
-
-SILENT: dict[str, Any] = dict.fromkeys(
-    ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
-)
+from toys import QUIET
 
 
 @pytest.fixture(scope="module")
@@ -225,14 +221,7 @@ def task(seed, dropout=0.3):
 
 
 def fitted(model, data, tmp_path, epochs=2, **options):
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        default_root_dir=tmp_path,
-        num_sanity_val_steps=0,
-        **options,
-        **SILENT,
-    )
+    trainer = pl.Trainer(max_epochs=epochs, default_root_dir=tmp_path, **options, **QUIET)
     trainer.fit(model, datamodule=data)
     return {name: value.clone() for name, value in trainer.callback_metrics.items()}
 
