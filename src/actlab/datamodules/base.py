@@ -288,7 +288,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         if self.train is None or self.train.device != device:
             self.load(device)
         for samples in (self.train, self.val, self.test):
-            if samples is not None:
+            if isinstance(samples, Samples):
                 samples.seed = self.seed if isinstance(self.seed, int) else self.seed[0]
 
     def train_dataloader(self) -> DataLoader[Any] | SlicedLoader:
