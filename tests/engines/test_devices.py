@@ -97,12 +97,6 @@ def called_before(first, kind):
     return both
 
 
-def test_stacks_are_as_large_as_the_user_says(tmp_path):
-    runs = load(tmp_path, overrides=["seeds=8"]).runs()
-    sizes = {len(job.runs) for job in packing.pack(runs, tmp_path, max_stack=3).jobs}
-    assert 1 < max(sizes) <= 3
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps or trims")
 @pytest.mark.slow  # two processes that train, for what only speed depends on
 def test_freed_memory_is_kept_for_the_next_update(programs):

@@ -42,8 +42,7 @@ def test_kinks_plateaus_and_masks_are_no_faults(spec):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["Right", "RightCentred", "steps", "single", "Single", "Bernoulli", "FromZero"],
+    "name", ["Right", "RightCentred", "steps", "single", "Single", "Bernoulli", "FromZero"]
 )
 def test_right_gradients_are_right(file, name):
     assert share(f"{file}:{name}") == pytest.approx(0, abs=0.005)
@@ -52,17 +51,10 @@ def test_right_gradients_are_right(file, name):
 @pytest.mark.parametrize(
     ("name", "least"),
     [
-        ("Twice", 0.9),
-        ("TwiceAndKept", 0.9),
-        ("TwiceInTraining", 0.9),
         ("TwiceForNegative", 0.1),
-        ("TwiceCentred", 0.9),
-        ("WrongSlope", 0.9),
-        ("StraightThrough", 0.3),
-        ("DeclaredStraightThrough", 0.3),
-        ("undeclared_function", 0.9),
-        ("stopped", 0.9),
-        ("SingleTwice", 0.9),
+        *((name, 0.3) for name in ("StraightThrough", "DeclaredStraightThrough")),
+        *((name, 0.9) for name in ("Twice", "TwiceAndKept", "TwiceInTraining", "TwiceCentred", "WrongSlope")),
+        *((name, 0.9) for name in ("undeclared_function", "stopped", "SingleTwice")),
     ],
 )
 def test_wrong_gradients_are_wrong(file, name, least):
@@ -76,12 +68,8 @@ def test_a_gradient_that_cannot_be_compared_is_no_fault(file):
 @pytest.mark.parametrize(
     ("name", "accepted"),
     [
-        ("DeclaredStraightThrough", True),
-        ("DeclaredInside", True),
-        ("declared_function", True),
-        ("Undeclared", False),
-        ("StraightThrough", False),
-        ("undeclared_function", False),
+        *((name, True) for name in ("DeclaredStraightThrough", "DeclaredInside", "declared_function")),
+        *((name, False) for name in ("Undeclared", "StraightThrough", "undeclared_function")),
     ],
 )
 def test_a_declared_surrogate_is_accepted(file, name, accepted):

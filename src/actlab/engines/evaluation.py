@@ -18,7 +18,7 @@ from actlab import experiments
 from actlab.config.signatures import find, parameters
 from actlab.engines import compatibility
 from actlab.engines.jobs import even_parts
-from actlab.engines.recording import best_of, checkpoint_name
+from actlab.engines.recording import best_of
 from actlab.errors import ActlabError, RunError, described, one_line, unknown
 from actlab.experiments import Experiment
 from actlab.probes import Measured
@@ -142,8 +142,9 @@ class _Evaluation:
         for at in self.probe.places:
             moments = dict[int, tuple[float, int]]()  # by index of the run
             for r, run in enumerate(runs):
+                folder = RunFolder(self.root, run)
                 try:
-                    moment = _load(built[r], RunFolder(self.root, run), at)
+                    moment = _load(built[r], folder, at)
                 except DamagedError as error:
                     damaged.add(r)
                     self.say(f"probe {self.probe.name} failed on {run.id}: {error}")
@@ -151,7 +152,9 @@ class _Evaluation:
                 if moment is not None:
                     moments[r] = moment
                 else:
-                    lost = f"{run.id} kept no checkpoint {_name(at)!r}; train the run again to get it"
+                    lost = (
+                        f"{run.id} kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
+                    )
                     self.say(f"probe {self.probe.name}: {lost}")
             for found in _evaluated(self.evaluate, [built[r] for r in moments]) if moments else ():
                 values = found.values.flatten().tolist()
@@ -230,7 +233,7 @@ def together(tasks: Sequence[pl.LightningModule]) -> StackedTask | Apart:
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:
     """Load the weights of a checkpoint; return its numbers of epochs and updates, None if not kept."""
-    path, keep = folder.kept(_name(at)), folder.run.keep
+    path, keep = folder.kept(at), folder.run.keep
     if not path.exists():
         return None
     checkpoint = checkpoints.read(path, remedy=folder.remedy)
@@ -243,7 +246,3 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(epoch), int(checkpoint["global_step"])
-
-
-def _name(at: str | int) -> str:
-    return checkpoint_name(at) if isinstance(at, int) else at

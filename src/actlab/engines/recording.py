@@ -173,11 +173,11 @@ class Recorder(Checkpoint):
     def _keep(self, r: int, trainer: pl.Trainer, epoch: int, rows: list[Row]) -> None:
         """Write the checkpoints that the study keeps after ``epoch`` epochs."""
         run = self.folders[r].run
-        names = [checkpoint_name(epoch)] if epoch in run.keep.epochs else []
-        for name in names + ["best"] * self._improved(r, run.keep, rows):
+        places: list[str | int] = [epoch] if epoch in run.keep.epochs else []
+        for at in places + ["best"] * self._improved(r, run.keep, rows):
             state, config = self._state(r, trainer)
             if trainer.is_global_zero:
-                write_weights(state, epoch, trainer.global_step, self.folders[r].kept(name), config)
+                write_weights(state, epoch, trainer.global_step, self.folders[r].kept(at), config)
 
     def _improved(self, r: int, keep: Keep, rows: list[Row]) -> bool:
         values = [lowered(row.value, keep) for row in rows if keep.best is not None and row.name == keep.best]
@@ -263,11 +263,6 @@ def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
             if not row.condition:
                 values.setdefault(row.name, []).append(row.value)
         log_summary(values, diverged)
-
-
-def checkpoint_name(epoch: int) -> str:
-    """Return the file name, without suffix, of the checkpoint kept after ``epoch`` epochs."""
-    return f"epoch={epoch}"
 
 
 def diverged(rows: list[Row]) -> bool:

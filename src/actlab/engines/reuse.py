@@ -49,8 +49,8 @@ def _complete(folder: RunFolder) -> bool:
     try:
         found = folder.result()
         series.read(folder.metrics)
-        names = ("last", *(f"epoch={epoch}" for epoch in keep.epochs)) if found["last_good_epoch"] else ()
-        return found["seed"] == folder.run.seed and not any(damaged_part(folder.kept(name)) for name in names)
+        kept: tuple[str | int, ...] = ("last", *keep.epochs) if found["last_good_epoch"] else ()
+        return found["seed"] == folder.run.seed and not any(damaged_part(folder.kept(at)) for at in kept)
     except (ActlabError, KeyError):
         return False
 

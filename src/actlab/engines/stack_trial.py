@@ -46,7 +46,7 @@ class TrialError(Exception):
     """A trial that failed and so has no verdict; the message says how."""
 
 
-class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch's metrics are logged
+class _Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch's metrics are logged
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
@@ -57,26 +57,22 @@ class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch
         self._begun = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the initial weights."""
         self._begun = time.monotonic()
-        self.states.append(states(pl_module))
+        self.states.append(_states(pl_module))
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int) -> None:
-        """Record the batch; raise a TimeoutError if the updates take more than `PATIENCE` seconds."""
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
         self.batches.append([part.clone() if isinstance(part, Tensor) else part for part in batch])
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, module: pl.LightningModule, _: Any) -> None:
-        """Record the gradients."""
         assert isinstance(module, Training)
         learnt = {name for name, _ in module.members[0].named_parameters()}
-        with gradients_as_weights(module):
-            every = states(module)
+        with _gradients_as_weights(module):
+            every = _states(module)
         self.gradients.append([{n: g for n, g in one.items() if n in learnt} for one in every])
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the metrics of the epoch."""
         found = pl_module.latest if isinstance(pl_module, StackedTask) else trainer.callback_metrics
         columns = {name: torch.as_tensor(value).flatten().tolist() for name, value in found.items()}
         assert isinstance(pl_module, Training)
@@ -84,11 +80,10 @@ class Watch(Checkpoint):  # Lightning calls checkpoint callbacks after the epoch
         self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the final weights."""
-        self.states.append(states(pl_module))
+        self.states.append(_states(pl_module))
 
 
-def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
+def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
     """Return a copy of the weights of each run, under the names in its own task."""
     if isinstance(module, StackedTask):
         every = [state_of(module.network, r) for r in range(len(module.members))]
@@ -98,7 +93,7 @@ def states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 
 
 @contextmanager
-def gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
+def _gradients_as_weights(module: pl.LightningModule) -> Iterator[None]:
     """Replace the values of a module's parameters by their gradients within a ``with`` block."""
     held = [(p, p.data) for p in module.parameters()]
     for parameter, data in held:
@@ -128,7 +123,7 @@ def difference(runs: Sequence[Run]) -> str | None:
 def _compare(runs: Sequence[Run], precision: Any, close: float, recorded_alone: bool = False) -> str | None:
     """Return the first difference in one precision: in batches, gradients, weights or metrics."""
     short = [_shortened(run, precision) for run in runs]
-    alone, together = [Watch() for _ in short], Watch()
+    alone, together = [_Watch() for _ in short], _Watch()
     for run, watch in zip(short, alone, strict=True):
         if fault := _fault_of([run], watch):
             raise TrialError(f"a trial of {run.id} alone failed: {fault}")
@@ -149,7 +144,7 @@ def _shortened(run: Run, precision: Any) -> Run:
     return replace(run, config=config)
 
 
-def _fault_of(runs: Sequence[Run], watch: Watch) -> str | None:
+def _fault_of(runs: Sequence[Run], watch: _Watch) -> str | None:
     """Train one run, or several as a stack; return the error that was raised, in words."""
     with TemporaryDirectory() as folder, quiet():
         try:
@@ -166,7 +161,7 @@ def _fault_of(runs: Sequence[Run], watch: Watch) -> str | None:
     return None
 
 
-def _compare_weights(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+def _compare_weights(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
     """Return the first difference in the batches, gradients or weights of a member."""
     if len(alone.batches) != len(together.batches):
         return f"an epoch has {len(together.batches)} batches, not {len(alone.batches)}"
@@ -190,7 +185,7 @@ def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[st
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
-def _compare_metrics(alone: Watch, together: Watch, r: int, close: float) -> str | None:
+def _compare_metrics(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
     """Return the first difference in the metrics of a member."""
     for (one,), both in zip(alone.recorded, together.recorded, strict=True):
         if missing := one.keys() ^ both[r].keys():

@@ -116,8 +116,9 @@ class RunFolder:
         """What to do about damaged files of the run, for error messages."""
         return f"delete {self.path} and run the study again"
 
-    def kept(self, name: str) -> Path:
-        """Return the path of the checkpoint ``last``, ``best`` or ``epoch=5``."""
+    def kept(self, at: str | int) -> Path:
+        """Return the path of the checkpoint ``last``, ``best`` or after some epochs."""
+        name = f"epoch={at}" if isinstance(at, int) else at
         return self.path / "checkpoints" / f"{name}.ckpt"
 
     @property
