@@ -228,7 +228,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
         set_dotted({}, key, value)
     if empty := [key for key, values in grid.items() if not values]:
         raise ActlabError(f"the grid has no value for {empty[0]!r}: give a value or a list of values")
-    return Block(grid, block.base, settings, block.name)
+    return replace(block, grid=grid, settings=settings)
 
 
 def _with_activations(block: Block, units: Sequence[Any]) -> Block:
@@ -247,7 +247,7 @@ def _with_activations(block: Block, units: Sequence[Any]) -> Block:
         for unit in units if short(key) == UNIT else ():
             known.setdefault(value_key(unit), unit)
         grid[key] = [plain_unit(value) if short(key) == UNIT else value for value in known.values()]
-    return Block(grid, block.base, block.settings, block.name)
+    return replace(block, grid=grid)
 
 
 def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:

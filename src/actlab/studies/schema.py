@@ -18,6 +18,10 @@ Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]  
 Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
 At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 Place = int | Literal["last", "best"]
+Mode = Annotated[
+    Literal["min", "max"] | None,
+    Field(description="whether low or high values are better; default: `max` for an accuracy, else `min`"),
+]
 _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
     "description": "how many, a range such as 5-19, or a list",
     "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}],
@@ -35,10 +39,7 @@ class Select(Part):
 
     tune: list[str] | str = Field(default=[], description="grid keys to select rather than compare")
     metric: str = Field(default="val/loss", description="a validation metric; its best value in a run counts")
-    mode: Literal["min", "max"] | None = Field(
-        default=None,
-        description="whether low or high values are better; default: max for an accuracy, else min",
-    )
+    mode: Mode = None
 
 
 class Block(Part):
@@ -105,10 +106,7 @@ class Column(Part):
     )
     condition: str = Field(default="", description="such as noise=0.5")
     percent: bool = Field(default=False, description="print the value times 100")
-    mode: Literal["min", "max"] | None = Field(
-        default=None,
-        description="whether low or high values are better; default: `max` for an accuracy, else `min`",
-    )
+    mode: Mode = None
     ranked: bool = Field(default=True, description="false: the column does not rank activations")
     chance: FiniteFloat | int | None = Field(
         default=None, description="value of guessing, such as 0.9; activations no better are not ranked"
