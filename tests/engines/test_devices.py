@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from actlab.engines import packing
 from actlab.stacking import StackedTask
 from actlab.studies import stacks
 from tiny_study import TWO, KilledError, execute, kill_after, load, metrics, result
