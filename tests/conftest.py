@@ -212,11 +212,13 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     from actlab.__main__ import main
     from actlab.engines.workers import Inline
 
+    # Here, not in `run`, which the fuzz gives little memory: these import torch.
+    monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
+    monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
+
     def run(*words: object) -> Outcome:
         # Without the words of pytest, which LightningCLI would compare with ours.
         monkeypatch.setattr(sys, "argv", ["actlab"])
-        monkeypatch.setattr("actlab.engines.cost.ROUNDS", 3)  # times of tests say nothing
-        monkeypatch.setattr("actlab.cli.study.Worker", Inline)  # quicker than a process for each plan
         capsys.readouterr()
         try:
             code = main([*map(str, words), *in_this_process(words)])
