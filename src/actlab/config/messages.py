@@ -106,6 +106,8 @@ def _mistake_in_object(
     path, arguments = value["class_path"], value.get("init_args") or {}
     if beside := [key for key in value if key not in SPEC]:
         return ActlabError(f"{where}.{beside[0]} is next to class_path: put it under init_args")
+    if not isinstance(path, str):
+        return ActlabError(f"{where}.class_path {path!r}: give the import path of a class, as text")
     try:
         owner = find(path, tuple(classes_in(wanted)), where)
     except ActlabError as error:
