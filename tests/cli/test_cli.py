@@ -558,6 +558,7 @@ def test_a_resolved_config_runs_again(fit, cli, tmp_path):
         (["study", "run", "gelu_mnist_clasifier"], "'gelu_mnist_classifier'"),
         (["study", "run"], "FILE"),
         (["study", "walk", "demo"], "walk"),
+        (["study", "rn", "demo"], "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new"),
         (["study", "run", "demo", "--set", "nonsense"], "key=value"),
         (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
         (["activations", "--plot", "units.docx"], "units.docx"),

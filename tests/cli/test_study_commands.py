@@ -60,6 +60,13 @@ def study(*options):
     return reading.load("tiny.yaml", overrides=options)
 
 
+def write_stages(choose, compare):
+    """Give the study two stages, of some seeds."""
+    stages = f"stages: [{{name: choose, seeds: {choose}}}, {{name: compare, seeds: {compare}}}]\n"
+    text = TINY.replace("seeds: 2\n", f"select: {{tune: [model.activation]}}\n{stages}")
+    Path("tiny.yaml").write_text(text.replace("  model.act", "  data.batch_size: [500]\n  model.act"))
+
+
 def unfinish(folder, epochs=0, kept=True):
     """Make a finished run an unfinished one, as a kill leaves it."""
     (folder.path / "result.json").unlink()
@@ -191,12 +198,7 @@ def test_status_names_damaged_results_and_runs_of_other_settings(cli, root):
 
 
 def test_status_of_stages_stores_no_selection(cli, root):
-    stages = (
-        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-4}]\n"
-    )
-    Path("tiny.yaml").write_text(
-        TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")
-    )
+    write_stages("2", "2-4")
     first = cli("study", "run", "tiny.yaml", "--stage", "choose")
     assert first.code == 0, first.err
     (root / "selection.json").unlink()
@@ -348,18 +350,7 @@ def test_runs_of_forgotten_options_are_not_deleted(cli, root):
 
 
 def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
-    stages = (
-        "select: {tune: [model.activation]}\nstages: [{name: choose, seeds: 9}, {name: compare, seeds: [9]}]\n"
-    )
-    Path("tiny.yaml").write_text(
-        TINY.replace("seeds: 2\n", stages).replace("  model.act", "  data.batch_size: [500]\n  model.act")
-    )
+    write_stages("9", "[9]")
     outcome = cli("study", "clean", "tiny.yaml", "--others")
     assert outcome.code == 2
     assert "the runs of stage compare are not known before it opens" in outcome.err
-
-
-def test_an_unknown_command_is_named_with_the_nearest(cli):
-    outcome = cli("study", "rn", "demo")
-    assert outcome.code == 2
-    assert "unknown command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new" in outcome.err

@@ -15,11 +15,6 @@ from actlab.storage.mappings import read_mapping
 from actlab.storage.resources import names_in, resource
 
 SHELLS = ("bash", "zsh", "fish")
-EXAMPLES = (
-    "actlab completion bash > ~/.local/share/bash-completion/completions/actlab",
-    "actlab completion zsh > ~/.zfunc/_actlab      # with ~/.zfunc in fpath",
-    "actlab completion fish > ~/.config/fish/completions/actlab.fish",
-)
 # Common Trainer arguments, in addition to those that configs set.
 _TRAINER = (
     *("accelerator", "accumulate_grad_batches", "default_root_dir", "devices", "fast_dev_run"),
@@ -38,7 +33,11 @@ def parser() -> Parser:
     found = Parser(
         prog="actlab completion",
         description="Print a shell script that completes commands, options and names.",
-        examples=EXAMPLES,
+        examples=[
+            "actlab completion bash > ~/.local/share/bash-completion/completions/actlab",
+            "actlab completion zsh > ~/.zfunc/_actlab      # with ~/.zfunc in fpath",
+            "actlab completion fish > ~/.config/fish/completions/actlab.fish",
+        ],
     )
     found.add_argument("shell", choices=SHELLS)
     return found
@@ -50,16 +49,15 @@ def everything() -> ArgumentParser:
     from actlab.cli.data import DATA
 
     top = ArgumentParser(prog="actlab")
-    commands = top.add_subparsers()
-    own = {name: module for name, module in COMMANDS.items() if name not in FITS}
-    parts = dict.fromkeys(FITS, _fit()) | {name: import_module(module).parser() for name, module in own.items()}
+    commands, fit = top.add_subparsers(), _fit()
     offered = {
         "FILE": _words_or_files("studies", names_in("configs/studies"), "*.yaml"),
         "CONFIG": _words_or_files("configs", names_in("configs"), "*.yaml"),
         "NAME": _words_or_files("units", names(), "*.py"),
         "DIR": shtab.DIRECTORY,
     }
-    for name, part in parts.items():
+    for name, module in COMMANDS.items():
+        part = fit if name in FITS else import_module(module).parser()
         whole = commands.add_parser(name, parents=[part], add_help=False, help=part.description)
         for action in _actions(whole):
             if name == "data" and action.dest == "name":

@@ -247,35 +247,18 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
         clean(study, root, chosen, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
         study_output.dashboards(stages.load(study, root, args.stage)[-1], args.entity, args.project)
-    else:
-        _show(study, root, args)
-    return 0
-
-
-def _show(study: Study, root: Path, args: Namespace) -> None:
-    """Run ``show`` or ``report``."""
-    opened = stages.load(study, root, args.stage)
-    if args.command == "report":
-        folder, paper = study_output.folder_of(study, root, args.stage), study_output.paper_of(args)
+    elif args.command == "report":
+        opened, folder = stages.load(study, root, args.stage), study_output.folder_of(study, root, args.stage)
+        paper = study_output.paper_of(args)
         study_output.report(opened, folder, args.html)
         if paper:
             study_output.draw_for_paper(opened[-1], folder, paper)
-        return
-    study_output.show(opened[-1], args.form)
-    if line := ignored([run for one in opened for run in one.runs], root):
-        print(f"note: {line}", file=sys.stderr)
-
-
-def _cluster(args: Namespace) -> AbstractContextManager[Cluster | None]:
-    """Return the context of the cluster that the arguments name; of None without one."""
-    given = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
-    if args.cluster is not None:
-        from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
-
-        return connected(Options(args.cluster, **given))
-    if given:
-        raise ActlabError(f"--{next(iter(given))} is an option of --cluster: give --cluster too")
-    return nullcontext()
+    else:
+        opened = stages.load(study, root, args.stage)
+        study_output.show(opened[-1], args.form)
+        if line := ignored([run for one in opened for run in one.runs], root):
+            print(f"note: {line}", file=sys.stderr)
+    return 0
 
 
 def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str]) -> int:
@@ -285,7 +268,15 @@ def run_and_show(study: Study, root: Path, args: Namespace, argv: Sequence[str])
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, study, root)
-    with _cluster(args) as cluster:
+    reserved = {name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None}
+    machines: AbstractContextManager[Cluster | None] = nullcontext()
+    if args.cluster is not None:
+        from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
+
+        machines = connected(Options(args.cluster, **reserved))
+    elif reserved:
+        raise ActlabError(f"--{next(iter(reserved))} is an option of --cluster: give --cluster too")
+    with machines as cluster:
         engine = Engine(
             args.engine == "auto",
             args.max_stack,

@@ -44,28 +44,33 @@ def show_plan(study: Study, root: Path, timed: bool, only: str | None = None) ->
     for line in () if only else unopened(study, root, ready):
         print(line)
     if todo and timed:
-        print(costs(ready[-1], todo))
+        from actlab.engines.workers import Worker
+
+        try:
+            with Worker() as helper:
+                timing = estimates.measure(ready[-1], todo, helper, rounds=8)
+        except estimates.NoEstimateError as reason:
+            print(reason)
+            return
+        said = f"for updates only ({timing.updates} updates per epoch, timed just now)"
+        print(f"about {duration(timing.of(todo))} one by one, {said}")
 
 
 def states_of(runs: Iterable[Run], root: Path) -> States:
     """Return the states of runs by id; an unfinished run that a process holds is running."""
     found = {run.id: state_of(RunFolder(root, run)) for run in runs}
-    return {
-        name: state._replace(kind=RUNNING)
-        if state.kind in (STARTED, WAITING) and is_held(root, name)
-        else state
-        for name, state in found.items()
-    }
+    for name, state in found.items():
+        if state.kind in (STARTED, WAITING) and is_held(root, name):
+            found[name] = state._replace(kind=RUNNING)
+    return found
 
 
 def in_words(state: State, run: Run) -> str:
     """Return the state of a run: ``finished``, ``failed``, ``running, epoch 9 of 25`` or ``to run``."""
-    of = f" of {run.epochs}" if run.epochs else ""
-    if state.kind == RUNNING:
-        return f"running, epoch {state.epochs}{of}"
-    if state.kind == STARTED:
-        return f"epoch {state.epochs}{of}"
-    return "to run" if state.kind == WAITING else state.kind
+    if state.kind not in (RUNNING, STARTED):
+        return "to run" if state.kind == WAITING else state.kind
+    epoch = f"epoch {state.epochs} of {run.epochs}" if run.epochs else f"epoch {state.epochs}"
+    return f"running, {epoch}" if state.kind == RUNNING else epoch
 
 
 def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
@@ -79,19 +84,6 @@ def unopened(study: Study, root: Path, ready: Sequence[Study]) -> Iterator[str]:
         yield f"then stage {stage.name}: {points} grid points at selected settings × {len(stage.seeds)} seeds"
     if line := stages.unopened(study, root, ready):
         yield line
-
-
-def costs(study: Study, todo: Sequence[Run]) -> str:
-    """Time updates and return an estimate of the remaining time as text."""
-    from actlab.engines.workers import Worker
-
-    try:
-        with Worker() as helper:
-            timing = estimates.measure(study, todo, helper, rounds=8)
-    except estimates.NoEstimateError as reason:
-        return str(reason)
-    said = f"for updates only ({timing.updates} updates per epoch, timed just now)"
-    return f"about {duration(timing.of(todo))} one by one, {said}"
 
 
 def show_status(study: Study, root: Path, again: str, only: str | None = None) -> None:
