@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise bad_input(error) or mistake_in(given or {}) or innermost(error) from error
+        raise bad_input(error) or (mistake_in(given) if given else None) or innermost(error) from error
     except ActlabError:
         raise
     except Exception as error:
@@ -91,7 +92,7 @@ def _is_accepted(value: Any, wanted: Any) -> bool:
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=wanted)
-        parser.parse_object({"value": value})
+        parser.parse_object({"value": copy.deepcopy(value)})  # which it changes
     except ArgumentError:
         return False
     except ValueError:  # an annotation that the parser ignores
@@ -108,14 +109,16 @@ def _mistake_in_object(
         return ActlabError(f"{where}.{beside[0]} is next to class_path: put it under init_args")
     if not isinstance(path, str):
         return ActlabError(f"{where}.class_path {path!r}: give the import path of a class, as text")
+    if not isinstance(arguments, Mapping):
+        return ActlabError(f"{where}.init_args {arguments!r}: give a mapping of names to values")
     try:
         owner = find(path, tuple(classes_in(wanted)), where)
     except ActlabError as error:
         return error
-    factories = [get_args(option)[0] for option in kinds(wanted) if is_callable(option) and get_args(option)]
     known = [*(parameters(owner) or ())]
-    for taken in factories:  # whoever calls the factory passes its first arguments
-        passed += tuple(known[: len(taken)])
+    for option in filter(is_callable, kinds(wanted)):  # whoever calls a factory passes its first arguments
+        taken = next(iter(get_args(option)), None)
+        passed += tuple(known[: len(taken)]) if isinstance(taken, list) else ()
     return _mistake_in_arguments(arguments, owner, path, where, passed)
 
 
@@ -129,7 +132,10 @@ def _mistake_in_arguments(
         if name in passed:
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in known:
-            return unknown("config key", name, known.keys() - {*passed}, f"In {path}.", where)
+            while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
+                inner, value = next(iter(value.items()))
+                name = f"{name}.{inner}"
+            return unknown("config key", str(name), known.keys() - {*passed}, f"In {path}.", where)
         if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
             return error
     needed = [name for name, taken in known.items() if taken.required and name not in (*given, *passed)]

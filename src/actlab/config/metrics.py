@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -21,17 +21,14 @@ _PACKAGE = "torchmetrics"  # other classes are not imported to plan a study
 def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return ``min`` or ``max`` for each metric that gives a number; "" if its class does not say."""
     found: dict[str, str] = {}
-    for name, metric in (item for config in configs for item in _metrics(config)):
+    for name, value in (item for config in configs for item in _given(config).items()):
+        of_torchmetrics = str(class_of(value)).partition(".")[0] == _PACKAGE
+        metric = _built(name, json.dumps(value, default=str)) if of_torchmetrics else None
         if metric is None or gives_number(metric):
             better = getattr(metric, "higher_is_better", None)
             mode = "" if better is None else "max" if better else "min"
             found[name] = mode if found.get(name, mode) == mode else ""
     return found
-
-
-def recorded(config: Mapping[str, Any]) -> list[str]:
-    """Return the names of a config's metrics whose results are numbers, and so columns of tables."""
-    return [name for name, metric in _metrics(config) if metric is None or gives_number(metric)]
 
 
 def gives_number(metric: Any) -> bool:
@@ -54,13 +51,6 @@ def check(config: Mapping[str, Any]) -> None:
 def _given(config: Mapping[str, Any]) -> Mapping[str, Any]:
     found = get_dotted(dict(config), KEY)
     return found if isinstance(found, Mapping) else {}
-
-
-def _metrics(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each metric of a config and the metric; None for a class of another package."""
-    for name, value in _given(config).items():
-        known = str(class_of(value)).partition(".")[0] == _PACKAGE
-        yield str(name), _built(str(name), json.dumps(value, default=str)) if known else None
 
 
 @cache

@@ -148,7 +148,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         return None
     splits = ["val", *(split for path in callbacks for split in getattr(locate(path), "splits", ()))]
     splits = [split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0]
-    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *metrics.recorded(config)]
+    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *metrics.directions([config])]
     found = {f"{split}/{name}" for split in splits for name in names} | {"train/loss"}
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
     found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
