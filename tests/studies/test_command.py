@@ -222,7 +222,7 @@ def test_smoke_lies_apart(study, tmp_path):
             ["ActlabError", "csv, tensorboard, wandb or an", "CSVLogger"],
         ),
         (["--set", "trainer.max_epohcs=1"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
-        (["--set", "model.optimzer.lr=1"], ["'model.optimzer'", "'model.optimizer'"]),
+        (["--set", "model.optimzer.lr=1"], ["'model.optimzer.lr'", "'model.optimizer.lr'"]),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_trained(study, tmp_path, words, parts):
