@@ -1,6 +1,7 @@
 """Several starts of a study share its folder, as the tasks of a cluster's array job do."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -184,3 +185,38 @@ def test_several_hosts_train_each_run_once_and_finish_the_work_of_a_killed_one(
         pd.testing.assert_frame_equal(pd.read_parquet(other), pd.read_parquet(file), check_exact=True)
     measured = read_json(tmp_path / "runs/mine/cost.json", list[dict], "")
     assert len(measured) == len(read_json(tmp_path / "straight/mine/cost.json", list[dict], ""))
+
+
+PAGE = Path(__file__).parents[2] / "docs/guide/cluster.md"
+
+
+@pytest.mark.slow  # three processes
+@pytest.mark.parametrize("recipe", ["--wait", "--shard"])
+def test_the_recipes_for_slurm_train_each_run_once(folder, runs, tmp_path, cli, recipe):
+    """As the page says them, on a machine where `srun` only runs its words."""
+    blocks = PAGE.read_text().split("```sh\n")[1:]
+    text = next(block for block in blocks if "srun" in block and recipe in block).partition("```")[0]
+    text = text.replace("gelu_mnist_classifier --set data.dataset=/shared/mnist", "mine.yaml")
+    text = text.replace("/16", "/3").replace("source", "#").replace("/shared", str(tmp_path))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, does in (("srun", 'exec "$@"'), ("actlab", f'exec {sys.executable} -m actlab "$@"')):
+        (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+        (programs / name).chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    tasks = [
+        subprocess.Popen(
+            ["bash", "-c", text],
+            env={**os.environ, "PATH": path, "SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for task in range(3)
+    ]
+    outputs = [task.communicate(timeout=280)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0] * 3, outputs
+    assert "12 of 12 runs finished" in cli("study", "run", "mine.yaml").out
+    assert {path.parent.name for path in folder.glob("*/result.json")} == set(runs)
+    trained = sum(int(number) for text in outputs for number in re.findall(r"training (\d+) runs?", text))
+    assert trained == len(runs) or recipe == "--wait"
