@@ -10,7 +10,6 @@ COMMANDS = {
     "data": "actlab.cli.data",
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
-    "completion": "actlab.cli.completion",
 }
 RESUMED = {  # how the commands that train are resumed after Ctrl-C
     "fit": "--ckpt_path last resumes",
@@ -28,7 +27,6 @@ usage: actlab COMMAND …
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch | check         the data:         actlab data check timit FOLDER
   activations                       what there is:    actlab activations --plot activations.png
-  completion bash | zsh | fish      a script by which the shell completes commands and names
 
 Each has --help. Files that ship with actlab may be named without their path.
 """

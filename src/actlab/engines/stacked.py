@@ -108,13 +108,13 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     for r in unfinished:
         folders[r].open()
     checkpoint = job.checkpoint(root)
+    stacks.begin(checkpoint.parent, job.names, job.threads)  # a record of parts belongs to it
     recorder = StackRecorder(job, folders, checkpoint, progress)
     trainer, task, data = assemble(job.runs, recorder, checkpoint.parent)
     writer = trainer.strategy.checkpoint_io
     assert isinstance(writer, AtomicCheckpointIO)
     assert isinstance(task, StackedTask)
     writer.remedy = recorder.remedy
-    stacks.begin(checkpoint.parent, job.names, job.threads)
     if not checkpoint.exists() and (found := _continued(job, root, recorder, task)):
         writer.save_checkpoint(found, checkpoint)
     resume = checkpoint if checkpoint.exists() else None
