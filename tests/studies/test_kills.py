@@ -27,7 +27,9 @@ grid: {model.activation: [relu, soi], model.optimizer.lr: [1.0e-2, 1.0e-3]}
 seeds: 3
 select: {tune: [model.optimizer.lr]}
 """
-PROBES = "probes: [{name: noise, class_path: actlab.probes.InputNoise, at: [last, 2]}]\n"
+PROBES = """\
+probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: [last, 2]}]
+"""
 STAGES = "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-3}]\n"
 SEARCH = """\
 stages:
