@@ -40,7 +40,7 @@ SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
 _LENGTHS = {EPOCHS: "epochs", "trainer.max_steps": "updates", "trainer.max_time": "of time"}
 # Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need as much
 # time per update and run as stacks of 15 (benchmarks/stacks.py).
-MOST_RUNS, MAX_STACK = 100_000, 15
+MOST_RUNS, MAX_STACK = 10_000, 15
 _LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
 BLOCK = "block"  # key of the block's name in a grid point

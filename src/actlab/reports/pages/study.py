@@ -89,7 +89,7 @@ def config(study: Study) -> str:
         "reference": study.reference,
         "seeds": study.seeds,
         "select": study.select,
-        "stages": study.stages,
+        "stages": [{k: v for k, v in vars(stage).items() if v is not None} for stage in study.stages],
         "blocks": blocks,
         "probes": study.probes,
         "table": study.table,
