@@ -1,7 +1,8 @@
 """Exceptions for bad input, which the command line prints as one line, and helpers for their messages."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -40,6 +41,20 @@ def unknown(kind: str, value: str, allowed: Iterable[str], remedy: str = "", pla
     return ActlabError(
         f"unknown {kind} {_shorten(before + value + after)!r}{hint}{listing}{' ' + remedy if remedy else ''}"
     )
+
+
+@contextmanager
+def needing(package: str, extra: str, wants: str) -> Iterator[None]:
+    """Name the ``extra`` of actlab that installs a ``package``, an import name, where ``wants`` lacks it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ActlabError(
+            f"{wants} requires the package {package.replace('_', '-')}, which is not installed. Install the "
+            f"extra `{extra}`: pip install 'actlab[{extra}]'."
+        ) from error
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:

@@ -14,7 +14,7 @@ from actlab.analysis.points import printer
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import pairs_needed
 from actlab.engines import stages
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, needing
 from actlab.studies.plan import Study
 
 if TYPE_CHECKING:
@@ -124,15 +124,8 @@ def dashboards(shown: Results, entity: str, project: str) -> None:
     from actlab.reports import table_files
     from actlab.reports.wandb import default_entity, mode
 
-    try:
+    with needing("wandb_workspaces", "workspaces", "`actlab study wandb`"):
         from actlab.reports import workspaces
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "wandb_workspaces":
-            raise
-        raise ActlabError(
-            "`actlab study wandb` requires the package wandb-workspaces, which is not installed. Install the "
-            "extra `workspaces`: pip install 'actlab[workspaces]'."
-        ) from error
 
     study = shown.study
     print(workspaces.description(study, entity, project))

@@ -23,7 +23,7 @@ from actlab import engines
 from actlab.engines import pool
 from actlab.engines.jobs import longest_first
 from actlab.engines.pool import MOST_DEATHS
-from actlab.errors import ActlabError, described, one_line
+from actlab.errors import ActlabError, described, needing, one_line
 from actlab.runtime import signals
 from actlab.storage.files import regular, write_atomically
 from actlab.studies import locks
@@ -96,14 +96,8 @@ def connected(options: Options) -> Iterator[Cluster]:
 
 
 def _ray() -> Any:
-    try:
+    with needing("ray", "cluster", "--cluster"):
         import ray
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise ActlabError(
-            "--cluster requires Ray, which is not installed: pip install 'actlab[cluster]'"
-        ) from error
     return ray
 
 

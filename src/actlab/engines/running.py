@@ -90,16 +90,17 @@ def run(study: Study, root: Path, engine: Engine, only: str | None = None) -> in
             print(line)
         if only is not None:
             stages.until(study, root, only)
-        failed, said = 0, set[str]()
-        for name, stage in stages.in_turn(study, root):
-            if only in (None, name):
-                failed += Start(stage, root, engine, worker).run(name)
-            for line in search.lines(*stages.searched(study, root)):
+        failed, said, names = 0, set[str](), [stage.name for stage in study.stages] or [""]
+        for reached, stage in stages.in_turn(study, root):
+            if only in (None, reached):
+                failed += Start(stage, root, engine, worker).run(reached)
+            for line in search.lines(*stages.searched(study, root)) if reached == names[0] else ():
                 if line not in said:
                     print(line, flush=True)
                 said.add(line)
-    if only is None and (later := study.stages[len(stages.opened(study, root)) :]):
-        print(f"stage {later[0].name} starts when all runs of the stages before it have ended")
+    if only is None and reached != names[-1]:
+        later = names[names.index(reached) + 1]
+        print(f"stage {later} starts when all runs of the stages before it have ended")
     return failed
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from actlab.analysis import results
 from actlab.analysis.points import in_words, plural
 from actlab.config.keys import canonical, short, value_key
-from actlab.errors import ActlabError
+from actlab.errors import ActlabError, needing
 from actlab.studies.folders import DIVERGED, FINISHED, RunFolder
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import groups
@@ -245,20 +245,9 @@ def _text(study: Study, side: Side, trial: Trial) -> str:
 
 
 def require_optuna() -> None:
-    """Import Optuna, and let it print warnings only.
-
-    Raises:
-        ActlabError: if it is not installed.
-    """
-    try:
+    """Import Optuna, and let it print warnings only."""
+    with needing("optuna", "tune", "a search"):
         import optuna
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "optuna":
-            raise
-        raise ActlabError(
-            "a search requires the package optuna, which is not installed. Install the extra `tune`: "
-            "pip install 'actlab[tune]'."
-        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
