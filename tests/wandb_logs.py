@@ -12,10 +12,12 @@ def records(data: bytes) -> Iterator[bytes]:
     """The records of a transaction log: a file header of 7 bytes, then LevelDB's log format."""
     at, whole = 7, b""
     while at + 7 <= len(data):
-        if (left := -at % 32768) < 7:  # a block's tail too short for a record's header is padding
+        if 0 < (left := -at % 32768) < 7:  # a block's tail too short for a record's header is padding
             at += left
             continue
         length, kind = struct.unpack_from("<HB", data, at + 4)  # after the checksum
+        if at + 7 + length > len(data):  # still being written
+            return
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # full, or last part
