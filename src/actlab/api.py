@@ -182,8 +182,10 @@ class StudyResults:
 
         Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its median
         (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``… difference`` (mean paired
-        difference to the reference) and ``… p`` (sign-flip test with Holm's correction); ``time`` and
-        ``memory`` of an update relative to the reference. Errors are fractions.
+        difference to the reference) with ``… difference low`` and ``… difference high``, ``… better`` (the
+        probability of being better than the reference), ``… p`` (before correction) and ``… p corrected`` (by
+        Holm, and for looks); ``time`` and ``memory`` of an update relative to the reference. Errors are
+        fractions.
         """
         from actlab.analysis import comparison
         from actlab.analysis.points import short_names
@@ -200,8 +202,12 @@ class StudyResults:
                     name: cell.median,
                     f"{name} low": interval and interval.low,
                     f"{name} high": interval and interval.high,
-                    f"{name} difference": cell.paired.mean,
-                    f"{name} p": cell.p_holm,
+                    f"{name} difference": cell.difference.mean,
+                    f"{name} difference low": cell.difference.low,
+                    f"{name} difference high": cell.difference.high,
+                    f"{name} better": cell.better and cell.better.probability,
+                    f"{name} p": cell.p,
+                    f"{name} p corrected": cell.p_holm,
                 }
             cost = row.cost or {}
             line |= {"time": cost.get("relative_to_reference"), "memory": cost.get("bytes_relative")}

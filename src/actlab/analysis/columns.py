@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from actlab.analysis.statistics import sampling_error
 from actlab.config.keys import mode_of
 from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
@@ -42,6 +43,8 @@ class Column:
     ranked: bool = True
     # the value of random guessing, such as an error of 0.9 with ten classes; None if unknown
     chance: float | None = None
+    # number of samples that a share was measured on, where runs did not record it
+    samples: int | None = None
     # largest difference to the reference that counts as equivalent, fixed before the runs
     margin: float | None = None
     relative: bool = False  # whether the margin is a fraction of the reference's median
@@ -68,6 +71,12 @@ class Column:
         return is_epoch(self.at)
 
     @property
+    def is_share(self) -> bool:
+        """Whether the value is a share of samples, read in one epoch: an error or accuracy."""
+        at_once = not self.is_epoch and not str(self.at).startswith("mean")
+        return at_once and self.metric.rpartition("/")[2] in ("error", "accuracy")
+
+    @property
     def in_percent(self) -> bool:
         """Whether the value is printed times 100; an epoch never is."""
         return self.percent and not self.is_epoch
@@ -84,12 +93,14 @@ class Column:
         """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
         return self.ranked and "test" in self.metric.split("/")
 
-    def guesses(self, value: float) -> bool:
-        """Return whether a value is no better than chance, in float32, the precision of recorded values."""
+    def guesses(self, value: float, samples: int | None = None) -> bool:
+        """Return whether a value is not better than chance by two sampling errors of a share of ``samples``."""
         if self.chance is None:
             return False
+        # Recorded values are float32.
         ours, chance = np.float32(value), np.float32(self.chance)
-        return bool(ours <= chance if self.mode == "max" else ours >= chance)
+        apart = 2 * (sampling_error(self.chance, samples) or 0.0)
+        return bool(ours - apart <= chance if self.mode == "max" else ours + apart >= chance)
 
     @property
     def worst(self) -> float:
@@ -145,7 +156,7 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
         raise ActlabError(f"'at: {at}': {where.metric} is not a validation metric: give one, such as val/loss")
     mode = entry.get("mode") or mode_of(metric, study.modes)
     margin, relative = _margin(entry.get("margin"), metric)
-    own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance") if key in entry}
+    own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
     return Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
 
 

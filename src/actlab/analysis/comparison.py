@@ -1,4 +1,8 @@
-"""The table of a study: groups at their selected settings, published values, tests against the reference."""
+"""The table of a study: groups at their selected settings, published values, tests against the reference.
+
+The comparisons of the primary column with the reference form one family of hypotheses, all others a second one;
+p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
+"""
 
 from __future__ import annotations
 
@@ -6,39 +10,37 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.differences import Difference, equivalent, paired_difference, paired_differences
 from actlab.analysis.looks import factor
 from actlab.analysis.published import Published, published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
-    FEWEST,
     Interval,
-    equivalent,
     holm,
     mean_and_sd,
     median,
     median_interval,
-    paired_differences,
-    rounding,
-    wilcoxon_p,
+    sampling_error,
 )
+from actlab.analysis.winning import Better, better
 from actlab.config.keys import canonical, in_full, priced, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 
+Family = Literal["primary", "secondary", ""]
+
 
 @dataclass(frozen=True)
 class Cell:
     """One table column of one group, at the group's selected setting.
 
-    ``tuned_on`` is set where the column selected the setting of the group or of its reference: the values are
-    then the best of several, and a test on them would be biased. P-values after correction cover all planned
-    tests of the table, and earlier looks.
+    A comparison with the reference has p-values and intervals when all planned runs of both sides have ended.
+    It has none where the values are the best of several (``biased``): no fair sample of what they measure.
     """
 
     column: Column
@@ -46,17 +48,31 @@ class Cell:
     median: float | None  # of the values; None without any
     interval: Interval | None
     published: Published | None  # None if the paper gives none
-    paired: Difference  # differences to the reference over the seeds that both have, with p-value and interval
-    p_wilcoxon: float | None = None  # over the same pairs; None with fewer than `FEWEST`, or if ``tuned_on``
-    planned: bool = False  # whether the table plans a test: there is a reference, and ``tuned_on`` is False
-    tuned_on: bool = False
-    p_holm: float | None = None
+    difference: Difference  # over the seeds that the reference has, too
+    better: Better | None  # probability of being better than the reference; None without values of both
+    family: Family = ""  # empty: not tested against the reference, or not ranked and so not corrected
+    biased: bool = False
+    missing: int = 0  # planned runs of both sides that have not ended
+    by_probability: bool = False  # whether a run of either side diverged: the probability decides, not the mean
+    p_holm: float | None = None  # ``p`` corrected over its family, and for earlier looks
     diverged: bool = False  # whether any run did; if none, an infinite value was measured
-    # to the reference, by pair; infinite where one run of the pair diverged
-    differences: tuple[float, ...] = ()
+    differences: tuple[float, ...] = ()  # by pair; infinite where one run of the pair diverged
     margin: float | None = None  # of equivalence, in the unit of the values
-    # two one-sided tests against the margin, corrected over all cells with a margin
-    p_equivalent: float | None = None
+    p_equivalent: float | None = None  # two one-sided tests against the margin
+    p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
+    samples: int | None = None  # number of samples that a share such as an error was measured on, if known
+    at_chance: bool = False  # whether the median is not better than chance by two sampling errors
+    reference_at_chance: bool = False
+
+    @property
+    def p(self) -> float | None:
+        """The p-value that decides: of the mean difference, or of the probability where a run diverged."""
+        return self.better.p if self.by_probability and self.better else self.difference.p
+
+    @property
+    def sampling_error(self) -> float | None:
+        """The standard error that the median has from the test set alone, if it is a share of samples."""
+        return sampling_error(self.median, self.samples)
 
     @property
     def beyond_published(self) -> float | None:
@@ -97,28 +113,26 @@ def rows(results: Results) -> list[TableRow]:
     """Return the table of a study: one row per group, in the order of the study's file."""
     check_reference(results)
     plain = [_row(results, group) for group in results.groups]
-    corrected = iter(holm([cell.paired.p for row in plain for cell in row.cells if cell.planned]))
-    margins = [cell.p_equivalent for row in plain for cell in row.cells if cell.planned and cell.column.margin]
-    matching = iter(holm(margins))
-
-    def at_this_look(p: float | None) -> float | None:
-        return None if p is None else min(1.0, p * factor(results.looks))
-
-    def with_holm(cell: Cell) -> Cell:
-        p_equivalent = at_this_look(next(matching)) if cell.column.margin else None
-        return replace(cell, p_holm=at_this_look(next(corrected)), p_equivalent=p_equivalent)
-
-    return [replace(row, cells=tuple(with_holm(c) if c.planned else c for c in row.cells)) for row in plain]
+    corrected: dict[int, Cell] = {}
+    for family in ("primary", "secondary"):
+        cells = [cell for row in plain for cell in row.cells if cell.family == family]
+        with_margin = [cell for cell in cells if cell.column.margin]
+        both = [holm([cell.p for cell in cells]), holm([cell.p_equivalent for cell in with_margin])]
+        ps, matching = ([p and min(1.0, p * factor(results.looks)) for p in found] for found in both)
+        of_margin = {id(cell): p for cell, p in zip(with_margin, matching, strict=True)}
+        for cell, p in zip(cells, ps, strict=True):
+            corrected[id(cell)] = replace(cell, p_holm=p, p_equivalent_holm=of_margin.get(id(cell)))
+    return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
 
 
-def hypotheses(results: Results) -> int:
-    """Return the number of planned comparisons with the reference, whether or not their runs have finished."""
-    return sum(cell.planned for row in rows(results) for cell in row.cells)
+def hypotheses(results: Results, family: Family = "primary") -> int:
+    """Return the number of comparisons in a family, whether or not their runs have finished."""
+    return sum(cell.family == family for row in rows(results) for cell in row.cells)
 
 
-def strictness(results: Results) -> int:
-    """Return by how much the smallest p-value of the table is multiplied: comparisons, and earlier looks."""
-    return hypotheses(results) * factor(results.looks)
+def strictness(results: Results, family: Family, looks: int = 0) -> int:
+    """Return by how much the smallest p-value of a family is multiplied, after so many looks more."""
+    return max(1, hypotheses(results, family)) * factor(results.looks + looks)
 
 
 def _row(results: Results, group: Group) -> TableRow:
@@ -189,24 +203,47 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     others = results.values(chosen, column) if chosen else {}
     seeds = [seed for seed in values if seed in others]
     mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
-    paired, tuned_on = paired_difference(mine, theirs), _tuned_on(results, group, reference, column)
-    differences, margin = paired_differences(mine, theirs), _margin(column, theirs)
-    tested = margin is not None and len(mine) >= FEWEST and not tuned_on
+    biased, missing = _biased(results, group, reference, column), _missing(results, group, reference)
+    tested = not biased and not missing
+    paired, won = paired_difference(mine, theirs), better(mine, theirs, column.mode) if seeds else None
+    differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
+    middle, samples = median(values.values()) if values else None, results.samples(column)
     return Cell(
         column,
         values,
-        median=median(values.values()) if values else None,
+        median=middle,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        paired=paired.untested if tuned_on else paired,
-        p_wilcoxon=wilcoxon_p(mine, theirs) if len(mine) >= FEWEST and not tuned_on else None,
-        planned=reference is not None and not tuned_on,
-        tuned_on=tuned_on,
+        difference=paired if tested else paired.untested,
+        better=won if tested or won is None else won.untested,
+        family=_family(results, group, column) if reference and not biased else "",
+        biased=biased,
+        missing=missing,
+        by_probability=not all(map(math.isfinite, (*mine, *theirs))),
         diverged=setting is not None and any(results.has_diverged(run) for run in setting.runs),
-        differences=tuple(differences.tolist()),
+        differences=differences,
         margin=margin,
-        p_equivalent=equivalent(differences, margin, rounding(mine, theirs)) if tested and margin else None,
+        p_equivalent=equivalent(differences, margin) if tested and margin else None,
+        samples=samples,
+        at_chance=middle is not None and column.guesses(middle, samples),
+        reference_at_chance=bool(others) and column.guesses(median(others.values()), samples),
     )
+
+
+def _family(results: Results, group: Group, column: Column) -> Family:
+    """Return the family of a comparison: the user's activations, if any, in the primary column are primary."""
+    study = results.study
+    if not column.ranked:
+        return ""
+    own = [g for g in results.groups if study.is_own(study.compare, g.point.get(study.compare))]
+    asked = not own or any(found is group for found in own)
+    return "primary" if asked and column == results.primary else "secondary"
+
+
+def _missing(results: Results, group: Group, reference: Group | None) -> int:
+    """Return how many planned runs of a comparison have not ended, those that select a setting too."""
+    both = (run for one in (group, reference) if one for setting in one.settings for run in setting.runs)
+    return sum(run.id not in results.results for run in both)
 
 
 def _margin(column: Column, theirs: Sequence[float]) -> float | None:
@@ -222,18 +259,18 @@ def _tried(results: Results, group: Group) -> int:
     return results.study.tried.get(canonical(group.point), len(group.settings))
 
 
-def _tuned_on(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
-    """Return whether a column is the metric that selected the setting of a group or of its reference.
+def _biased(results: Results, group: Group, reference: Group | None, column: Column) -> bool:
+    """Return whether the values of a column are the best of several.
 
-    The epoch of the best value is a different quantity: no setting is selected for being early. In a later
-    stage with other seeds than those of the selection, no column counts as the one that selected.
+    The best value that a test metric reached always is. Where a side tried several settings, so is every
+    validation metric, not only the one that chose; unless other seeds chose, in an earlier stage.
     """
-    study = results.study
-    chose = (column.metric, column.condition) == (study.select.metric, "") and not column.is_epoch
+    study, split = results.study, column.metric.split("/")
     fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
-    if reference is None or not chose or fresh:
-        return False
-    return max(_tried(results, group), _tried(results, reference)) > 1
+    if reference is None or (column.at == "best" and "test" in split):
+        return reference is not None
+    several = max(_tried(results, group), _tried(results, reference)) > 1
+    return several and not fresh and "val" in split
 
 
 def _reference(results: Results, group: Group) -> Group | None:

@@ -1,32 +1,110 @@
-"""The mean paired difference and the confidence interval from its sign-flip test; pure functions.
-
-For a shift δ, the test counts the sign patterns that bring the sum of dᵢ - δ at least as far from 0 as the
-observed sum. Flipping the signs of a subset F does so exactly when δ lies between the mean of F and the mean of
-the rest. Each of these spans contains the mean of all differences, so p decreases on both sides of this mean.
-The shifts with p ≥ 0.05 therefore form an interval, and its ends are means of subsets.
-"""
+"""The mean paired difference, its sign-flip test and interval, and equivalence; pure functions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from actlab.analysis.statistics import EXACT, FEWEST, FLOATS, LEVEL, Array, paired_differences, parts, rounding
+from actlab.analysis.statistics import FEWEST, FLOATS, LEVEL, Array
+
+Side = Literal["both", "above", "below"]
+
+EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
+_DRAWS = 100_000
+_BATCH = 5_000  # patterns per matmul, which converts them to float; limits the memory
+
+
+class Flips:
+    """The sign-flip permutation test of paired differences: are they symmetric about 0, or about a shift?
+
+    Flipping the signs of a subset F of the differences turns their sum A + B into B - A, where A is the sum
+    over F and B that over the rest. Under a shift δ of every difference, A = S - δ·|F|. All 2^n subsets are
+    counted up to n = `EXACT`, else 100,000 random ones and the observed pattern. Sums that tie with the
+    observed one count as extreme, so p is never too small.
+
+    The differences are finite, at least one.
+
+    >>> Flips([1, 2, 3, 4, 5, 6]).p()  # 2 of 64 patterns have a sum as far from 0
+    0.03125
+    >>> Flips([1, 1, 1, -1]).p(), Flips([1, 2, 3, 4, 5, 6]).interval()
+    (0.625, (1.0, 6.0))
+    """
+
+    def __init__(self, differences: Iterable[float]) -> None:
+        d = np.fromiter(differences, float)
+        self.scale = float(np.abs(d).max()) or 1.0  # keeps differences away from underflow and overflow
+        self.flipped, self.sizes = _subsets(tuple((d / self.scale).tolist()))
+        self.n, self.total = d.size, float((d / self.scale).sum())
+        self.observed = int(d.size > EXACT)  # patterns beside the drawn ones
+
+    def p(self, shift: float = 0.0, side: Side = "both") -> float:
+        """Return the p-value; ``above`` and ``below`` test for a mean above or below the shift alone."""
+        shift /= self.scale
+        flipped, tie = self.flipped - shift * self.sizes, FLOATS * self.n * max(1.0, abs(shift))
+        if side == "both":
+            kept = self.total - shift * self.n - flipped
+            extreme = np.minimum(flipped, kept) <= tie
+            extreme &= np.maximum(flipped, kept) >= -tie
+        else:
+            extreme = flipped <= tie if side == "above" else flipped >= -tie
+        return (int(extreme.sum()) + self.observed) / (extreme.size + self.observed)
+
+    def interval(self) -> tuple[float, float]:
+        """Return the ends of the interval of the shifts with a two-sided p of at least `LEVEL`.
+
+        A pattern counts at the shifts between the mean of F and the mean of the rest. Each of these spans
+        contains the mean of all differences, so p falls on both sides of it, and the shifts that are not
+        rejected form an interval whose ends are means of subsets. 0 lies outside it exactly when p < 0.05.
+        """
+        proper = (self.sizes > 0) & (self.sizes < self.n)
+        flipped, sizes = self.flipped[proper], self.sizes[proper]
+        means = flipped / sizes, (self.total - flipped) / (self.n - sizes)
+        always = self.sizes.size + self.observed - sizes.size  # patterns that count at every shift
+        needed = math.ceil(LEVEL * (self.sizes.size + self.observed)) - always
+        if needed <= 0:
+            return -math.inf, math.inf
+        low, high = np.minimum(*means), np.maximum(*means)
+        low, high = np.partition(low, needed - 1)[needed - 1], np.partition(high, -needed)[-needed]
+        ends = (0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high))
+        first, last = ends
+        return first, last
+
+
+@lru_cache(maxsize=16)  # every table is written several times
+def _subsets(d: tuple[float, ...]) -> tuple[Array, Array]:
+    """Return sum and size of all subsets of the differences, or of random ones if there are many."""
+    if len(d) > EXACT:
+        drawn = _drawn(len(d))
+        sums = [drawn[i : i + _BATCH] @ np.array(d) for i in range(0, _DRAWS, _BATCH)]
+        return np.concatenate(sums), drawn.sum(1, dtype=float)
+    sums, sizes = np.zeros(1), np.zeros(1)
+    for value in d:
+        sums, sizes = np.concatenate([sums, sums + value]), np.concatenate([sizes, sizes + 1])
+    return sums, sizes
+
+
+@lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
+def _drawn(n: int) -> npt.NDArray[np.bool_]:
+    """Return random subsets of n differences, one per row."""
+    return np.asarray(np.random.default_rng(0).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
 class Difference(NamedTuple):
     """The paired differences between values and those of the reference; None for what does not exist."""
 
     mean: float | None  # None without pairs, or if a difference is not finite
-    low: float | None  # end of the interval of the mean; None with fewer than `FEWEST` pairs
+    low: float | None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
     high: float | None
     median: float | None  # infinite where most differences are; None between minus and plus infinity
-    p: float | None  # two-sided sign-flip test; below 0.05 exactly when 0 lies outside the 95 % interval
+    p: float | None  # two-sided sign-flip test
     pairs: int
+    sd: float | None = None  # sample standard deviation; None with fewer than two pairs
+    correlation: float | None = None  # of the paired values; None where one side does not vary
 
     @property
     def untested(self) -> Difference:
@@ -35,29 +113,26 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """Return mean and median of ``a - b``, and p-value and interval of the mean from the sign-flip test.
+    """Return mean, median and spread of ``a - b``, and p-value and interval of the mean.
 
-    The test is exact over all sign patterns up to `EXACT` pairs; for more pairs it uses random patterns.
-
-    >>> paired_difference([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
-    Difference(mean=3.5, low=1.0, high=6.0, median=3.5, p=0.03125, pairs=6)
-    >>> paired_difference([1, 2], [0, 0])
-    Difference(mean=1.5, low=None, high=None, median=1.5, p=None, pairs=2)
+    >>> paired_difference([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])[:6]
+    (3.5, 1.0, 6.0, 3.5, 0.03125, 6)
+    >>> paired_difference([1, 2], [0, 0])[:6]
+    (1.5, None, None, 1.5, None, 2)
     """
     d = paired_differences(a, b)
-    middle = _median(d)
+    middle = _middle(d)
     if d.size == 0 or not np.isfinite(d).all():
         return Difference(None, None, None, middle, None, d.size)
-    mean = float(d.mean())
+    mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
     if d.size < FEWEST:
-        return Difference(mean, None, None, middle, None, d.size)
-    scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    off = np.maximum(rounding(a, b) / scale, FLOATS)
-    low, high, p = _invert_test(tuple(d / scale), tuple(off))
-    return Difference(mean, scale * low, scale * high, middle, p, d.size)
+        return Difference(mean, None, None, middle, None, d.size, sd)
+    flips, both = Flips(d), np.array([a, b], float)
+    correlation = float(np.corrcoef(both)[0, 1]) if (np.ptp(both, axis=1) > 0).all() else None
+    return Difference(mean, *flips.interval(), middle, flips.p(), d.size, sd, correlation)
 
 
-def _median(d: Array) -> float | None:
+def _middle(d: Array) -> float | None:
     """Return the median of differences; None if it would lie between minus and plus infinity."""
     if d.size == 0:
         return None
@@ -65,36 +140,26 @@ def _median(d: Array) -> float | None:
     return None if middle[0] == -math.inf and middle[1] == math.inf else float(middle.mean())
 
 
-@lru_cache(maxsize=4096)  # every table is written several times; 20 pairs take a tenth of a second
-def _invert_test(d: tuple[float, ...], off: tuple[float, ...]) -> tuple[float, float, float]:
-    """Return the ends of the interval of shifts with p ≥ `LEVEL`, and the p-value of shift 0."""
-    low, high, always, total = _spans(np.array(d), np.array(off))
-    p = (always + int(((low <= 0) & (high >= 0)).sum())) / total
-    needed = math.ceil(LEVEL * total) - always  # number of spans that must contain a shift with p >= LEVEL
-    if needed <= 0:
-        return -math.inf, math.inf, p
-    smallest, largest = np.partition(low, needed - 1), np.partition(high, high.size - needed)
-    return float(smallest[needed - 1]), float(largest[high.size - needed]), p
+def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
+    """Return ``a - b`` pair by pair: infinite where one run diverged, 0 where both did.
 
-
-def _spans(d: Array, off: Array) -> tuple[Array, Array, int, int]:
-    """Return lower and upper ends of the spans from the mean of each subset to the mean of the rest.
-
-    Also returns the number of patterns that count for every shift, which flip nothing or everything (and, among
-    random patterns, the observed one), and the number of all patterns.
+    >>> paired_differences([3, math.inf, 1, math.inf], [1, 1, math.inf, math.inf]).tolist()
+    [2.0, inf, -inf, 0.0]
     """
-    sums, sizes = parts(d)
-    proper = (sizes > 0) & (sizes < d.size)
-    total = sums.size + (d.size > EXACT)
-    always = total - int(proper.sum())
-    sums, sizes, apart = sums[proper], sizes[proper], parts(off)[0][proper]
-    one = _snap_to_zero(sums / sizes, apart / sizes)
-    other = _snap_to_zero((d.sum() - sums) / (d.size - sizes), (off.sum() - apart) / (d.size - sizes))
-    mean = _snap_to_zero(d.mean(), off.mean())
-    low, high = np.minimum(one, other), np.maximum(one, other)
-    return np.minimum(low, mean), np.maximum(high, mean), always, total
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    with np.errstate(invalid="ignore"):
+        return np.where(x == y, 0.0, x - y)
 
 
-def _snap_to_zero(values: Array, off: Array) -> Array:
-    """Return values with 0 in place of rounding errors: ties are common and must count as ties."""
-    return np.where(np.abs(values) < off, 0.0, values)
+def equivalent(differences: Sequence[float], margin: float) -> float | None:
+    """Return the p-value of two one-sided sign-flip tests: the mean difference lies within ±``margin``.
+
+    It is the larger of the two p-values; None with an infinite difference, or fewer than `FEWEST`.
+
+    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=1)
+    0.015625
+    """
+    if len(differences) < FEWEST or not np.isfinite(differences).all():
+        return None
+    flips = Flips(differences)
+    return max(flips.p(-margin, "above"), flips.p(margin, "below"))

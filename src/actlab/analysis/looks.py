@@ -1,4 +1,4 @@
-"""Looks at a verdict before a study was extended by more seeds, or a search by more trials.
+"""Looks at a verdict before a study was extended by more seeds or cut to fewer, or a search by more trials.
 
 Whoever adds seeds until a difference is significant finds one too often, and so does whoever searches other
 settings and compares them again. Verdicts are therefore corrected at each later look: at look k ≥ 2 every
@@ -8,7 +8,9 @@ p-value is multiplied by k (k + 1). The chance of a wrong verdict at any of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired
 
@@ -20,6 +22,7 @@ from actlab.studies.plan import Study
 
 FILE = "looks.json"
 DECIDED = ("better", "worse", "equivalent", "undecided")
+_SEED = re.compile(r"-seed(\d+)-[^-]*$")  # in the name of a run
 _REMEDY = "delete it; verdicts are then not corrected for earlier looks"
 
 
@@ -50,20 +53,29 @@ def read(root: Path) -> list[Look]:
     return read_json(file, list[Look], _REMEDY) if file.exists() else []
 
 
-def earlier(looks: list[Look], study: Study) -> int:
+def earlier(looks: list[Look], study: Study, root: Path) -> int:
     """Return at how many looks a verdict was seen before.
 
-    Without a search these are the looks at fewer seeds of the same runs. After a search they are the looks at
-    the same question, with other runs, that were recorded before this one.
+    Without a search these are the looks at fewer seeds of the same runs; and one more if runs were begun with
+    seeds that are left out now. After a search they are the looks at the same question, with other runs, that
+    were recorded before this one.
     """
-    if not looks:
-        return 0
     planned, seeds = {run.id for run in study.runs()}, set(study.seeds)
     alike = [look for look in looks if look.get("question", "") == study.question]
     if study.question:
         seen = [planned == set(look["runs"]) for look in alike]
         return seen.index(True) if True in seen else len(seen)
-    return sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in alike)
+    before = sum(set(look["seeds"]) < seeds and planned.issuperset(look["runs"]) for look in alike)
+    recorded = any(set(look["seeds"]) == seeds and planned.issuperset(look["runs"]) for look in alike)
+    return before + (not recorded and _left_out(study, root))
+
+
+def _left_out(study: Study, root: Path) -> bool:
+    """Return whether a study's folder has runs of the study with other seeds, which selected no settings."""
+    names = (_SEED.search(folder.name) for folder in root.glob("*-seed*"))
+    others = {int(found[1]) for found in names if found} - {*study.seeds, *study.chosen_on}
+    wanted = replace(study, seeds=tuple(sorted(others))).runs() if others else ()
+    return any((root / run.id).is_dir() for run in wanted)
 
 
 def factor(number: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import Text, printers
-from actlab.analysis.statistics import median
+from actlab.analysis.statistics import median, on_grid
 from actlab.config.keys import canonical, same, without
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
@@ -107,6 +107,35 @@ class Results:
         """The columns given in the study file."""
         return [column(entry, self.study) for entry in self.study.table]
 
+    @cached_property
+    def primary(self) -> Column | None:
+        """The column that answers the study's question: the stated one, else the first that is ranked."""
+        if not (given := self.study.primary):
+            return next((c for c in self.planned if c.ranked), None)
+        where = {"metric": "", "at": "last", "condition": ""} | given
+        fits = [c for c in self.planned if all(getattr(c, key) == value for key, value in where.items())]
+        if not fits or not fits[0].ranked:
+            shown = [Column(**where).key, *(c.key for c in self.planned if c.ranked)]
+            remedy = "'primary' gives metric, at and condition of a ranked column of the table."
+            raise unknown("primary column", shown[0], shown[1:], remedy)
+        return fits[0]
+
+    def samples(self, column: Column, runs: Iterable[Run] | None = None) -> int | None:
+        """Return the number of samples that a share, such as an error, was measured on in some runs or all.
+
+        None if it is unknown, differs between them, or the column is no share of samples.
+        """
+        split = next((part for part in column.metric.split("/") if part in ("val", "test")), "")
+        if not column.is_share or not split:
+            return None
+        known = {
+            self.results[run.id].get("scored", {}).get(split)
+            for run in (self.runs if runs is None else runs)
+            if run.id in self.results
+        }
+        found = known.pop() if len(known) == 1 else None
+        return column.samples if found is None and not known and not self.study.samples else found
+
     def _unrecorded(self, column: Column) -> list[str]:
         """Return the metrics of a column that no finished run recorded; empty before a run has finished."""
         where = watched(column.at, self.study)
@@ -178,6 +207,10 @@ class Results:
         There is no value at an epoch to which the run was not trained. There is also none at the best epoch of
         another metric if this metric was first recorded a whole recording interval later.
         """
+        found = self._read(run, column)
+        return None if found is None else on_grid(found, self.samples(column, [run]))
+
+    def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:
             return None
         if self.has_diverged(run):
@@ -288,7 +321,7 @@ def load(study: Study, root: Path) -> Results:
         costed = True
     looked = 0
     try:
-        looked = looks.earlier(looks.read(root), study)
+        looked = looks.earlier(looks.read(root), study, root)
     except DamagedError as error:
         left_out.append(str(error))
     measured = [cost for cost in costs if "seconds_per_update" in cost]

@@ -18,7 +18,6 @@ from typing_extensions import TypedDict
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
 from actlab.analysis.points import in_words, printer, printers
-from actlab.analysis.statistics import ranks
 from actlab.config.keys import canonical, in_full, mode_of, named, plain_unit, same, value_key, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
@@ -260,6 +259,12 @@ def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
 
     best = max(sets, key=lambda units: (pairs(units), len(units)), default=frozenset[str]())
     return best if pairs(best) else frozenset()
+
+
+def ranks(values: Any) -> Any:
+    """Return ranks from 1; equal values share the mean of theirs."""
+    _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(sizes) - (sizes - 1) / 2)[places]
 
 
 def _ranked(task: Task, units: frozenset[str]) -> Task:

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-Alternative = Literal["two-sided", "less", "greater"]
 
 FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
 LEVEL = 0.05  # of tests; intervals cover at least the rest
 FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
-
-EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
-_DRAWS = 100_000
-_BATCH = 5_000  # patterns per matmul, which converts them to float; limits the memory
 
 
 class Interval(NamedTuple):
@@ -111,101 +105,29 @@ def order_statistic(n: int) -> int:
     return max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
 
 
-def sign_flip_p(
-    differences: Iterable[float],
-    alternative: Alternative = "two-sided",
-    tie: float | Array = 0.0,
-) -> float | None:
-    """Return the p-value of the sign-flip permutation test: are paired differences symmetric about 0?
+def on_grid(value: float, number: float | None) -> float:
+    """Return the share k/N of N samples that a recorded value stands for; any other value as it is.
 
-    ``less`` and ``greater`` test for a mean below or above 0. The test is exact over all 2^n sign patterns up
-    to n = `EXACT`; for larger n it uses 100,000 random patterns and also counts the observed one. Sums that tie
-    with the observed sum count as extreme, so p is never too small. ``tie`` is the largest rounding error of
-    each difference, or of all; see `rounding`. Without differences, or with an infinite one, the result is
-    None.
+    Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
 
-    >>> sign_flip_p([1, 2, 3, 4, 5, 6])  # 2 of 64 patterns have a sum as far from 0
-    0.03125
-    >>> sign_flip_p([1, 1, 1, -1])
-    0.625
+    >>> on_grid(0.0216000005, 10_000), on_grid(0.02163, 10_000), on_grid(0.0216000005, None)
+    (0.0216, 0.02163, 0.0216000005)
     """
-    d = np.fromiter(differences, float)
-    if d.size == 0 or not np.isfinite(d).all():
+    if not number or not math.isfinite(value):
+        return value
+    count = round(value * number)
+    return count / number if abs(value - count / number) <= abs(value) * 2.0**-22 else value
+
+
+def sampling_error(share: float | None, number: float | None) -> float | None:
+    """Return the standard error of a share measured on N samples, √(p(1 - p)/N); None if unknown.
+
+    >>> round(sampling_error(0.02, 10_000), 5)
+    0.0014
+    """
+    if not number or share is None or not 0 <= share <= 1:
         return None
-    scale = float(np.abs(d).max()) or 1.0  # keeps tiny and huge differences away from underflow and overflow
-    d, off = d / scale, np.broadcast_to(np.maximum(np.divide(tie, scale), FLOATS), d.shape)
-    if alternative == "less":
-        d = -d
-    observed, sums = float(d.sum()), flipped_sums(d)
-    apart = off.sum() - flipped_sums(off)  # twice the rounding error of the flipped differences
-    if alternative == "two-sided":
-        # A sum of opposite sign is compared through its mirrored pattern, which flips the complement.
-        apart = np.where(sums * observed < 0, 2 * off.sum() - apart, apart)
-        observed, sums = abs(observed), np.abs(sums)
-    extreme = int((sums >= observed - apart - FLOATS * d.size).sum())
-    return extreme / sums.size if d.size <= EXACT else (extreme + 1) / (sums.size + 1)
-
-
-def wilcoxon_p(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test on paired values, as used in the ELU paper.
-
-    Equal pairs are dropped, as in Wilcoxon's original test; if all pairs are equal, p is 1, without pairs None.
-    Differences that are equal up to `rounding` share their rank. A pair in which one run diverged has the
-    largest rank. The test is exact up to `EXACT` unequal pairs (see `sign_flip_p`), also with ties and equal
-    pairs, for which scipy uses a normal approximation from 14 pairs on.
-
-    >>> wilcoxon_p([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])
-    0.03125
-    """
-    d = paired_differences(a, b)
-    if d.size == 0:
-        return None
-    off = rounding(a, b)
-    unequal = np.abs(d) > off
-    sizes = _tie_groups(np.abs(d[unequal]), off[unequal])
-    return sign_flip_p(np.sign(d[unequal]) * ranks(sizes)) if unequal.any() else 1.0
-
-
-def ranks(values: npt.ArrayLike) -> Array:
-    """Return ranks from 1; equal values share the mean of theirs. Importing scipy.stats for it takes a second.
-
-    >>> ranks([3.0, 1.0, 3.0]).tolist()
-    [2.5, 1.0, 2.5]
-    """
-    _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    mean: Array = (np.cumsum(sizes) - (sizes - 1) / 2)[places]
-    return mean
-
-
-def _tie_groups(sizes: Array, off: Array) -> Array:
-    """Return ascending group numbers; neighbours no further apart than their rounding error share a number."""
-    order = np.argsort(sizes)
-    ascending, apart = sizes[order], off[order]
-    found = np.zeros(sizes.size)
-    found[order[1:]] = np.cumsum(ascending[1:] > ascending[:-1] + np.maximum(apart[1:], apart[:-1]))
-    return found
-
-
-def rounding(a: Sequence[float], b: Sequence[float]) -> Array:
-    """Return a tolerance for each pair: differences closer than this count as equal, or as 0.
-
-    Runs record float32, which rounds each value by up to 2⁻²⁴ of itself. So differences that are exactly equal,
-    such as three more errors out of 10,000 in two pairs, may differ in their last digits. The tolerance is 2⁻²²
-    times the larger absolute value of a pair; infinite values count as 0.
-    """
-    values = np.abs(np.asarray([a, b], float))
-    return np.asarray(np.where(np.isfinite(values), values, 0.0).max(0) * 2.0**-22, float)
-
-
-def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
-    """Return ``a - b`` pair by pair: infinite where one run diverged, 0 where both did.
-
-    >>> paired_differences([3, math.inf, 1, math.inf], [1, 1, math.inf, math.inf]).tolist()
-    [2.0, inf, -inf, 0.0]
-    """
-    x, y = np.asarray(a, float), np.asarray(b, float)
-    with np.errstate(invalid="ignore"):
-        return np.where(x == y, 0.0, x - y)
+    return math.sqrt(share * (1 - share) / number)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
@@ -237,53 +159,3 @@ def pairs_needed(hypotheses: int = 1) -> int:
     (6, 9)
     """
     return math.floor(math.log2(2 * max(1, hypotheses) / LEVEL)) + 1
-
-
-def equivalent(differences: Iterable[float], margin: float, tie: float | Array = 0.0) -> float | None:
-    """Return the p-value of two one-sided sign-flip tests: the mean difference lies within ±``margin``.
-
-    It is the larger of the two p-values; None where `sign_flip_p` returns None. The margin is above 0.
-
-    >>> equivalent([0.1, -0.2, 0.0, 0.1, -0.1, 0.2], margin=1)
-    0.015625
-    """
-    d = np.fromiter(differences, float)
-    above, below = sign_flip_p(d + margin, "greater", tie=tie), sign_flip_p(d - margin, "less", tie=tie)
-    return None if above is None or below is None else max(above, below)
-
-
-def flipped_sums(d: Array) -> Array:
-    """Return the sum of the differences under all sign patterns, or random ones if d.size > EXACT."""
-    if d.size > EXACT:
-        return np.asarray(d.sum() - 2 * _random_subset_sums(d), float)
-    sums = np.zeros(1)
-    for value in d:
-        sums = np.concatenate([sums + value, sums - value])
-    return sums
-
-
-def parts(d: Array) -> tuple[Array, Array]:
-    """Return sum and size of all subsets of the differences, or of random ones if d.size > EXACT."""
-    if d.size > EXACT:
-        return _random_subset_sums(d), _random_subset_sizes(d.size)
-    sums, sizes = np.zeros(1), np.zeros(1)
-    for value in d:
-        sums = np.concatenate([sums, sums + value])
-        sizes = np.concatenate([sizes, sizes + 1])
-    return sums, sizes
-
-
-@lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
-def drawn(n: int) -> npt.NDArray[np.bool_]:
-    """Return random sign patterns for n differences, one per row; True marks a flipped difference."""
-    return np.asarray(np.random.default_rng(0).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
-
-
-def _random_subset_sums(d: Array) -> Array:
-    turned = drawn(d.size)
-    return np.concatenate([turned[i : i + _BATCH] @ d for i in range(0, _DRAWS, _BATCH)])
-
-
-@lru_cache(maxsize=1)
-def _random_subset_sizes(n: int) -> Array:
-    return _random_subset_sums(np.ones(n))

@@ -1,8 +1,10 @@
 """The verdict of a study: one sentence for each activation and test quantity, compared with the reference.
 
-A verdict of better or worse needs p < 0.05 after Holm's correction over all comparisons that the table plans,
-and after the correction for earlier looks at an extended study (`actlab.analysis.looks`). A verdict of
-equivalent needs a margin, which the study file fixes before the runs.
+A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its family, the
+primary ones or the secondary ones, and after the correction for earlier looks at an extended study
+(`actlab.analysis.looks`). The p-value is that of the mean difference; where a run of either side diverged there
+is no mean, and it is that of the probability of being better, in which a diverged run loses against all others.
+A verdict of equivalent needs a margin, which the study file states.
 """
 
 from __future__ import annotations
@@ -12,59 +14,74 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from actlab.analysis import comparison
 from actlab.analysis.columns import Column, place
-from actlab.analysis.comparison import Cell, TableRow
-from actlab.analysis.looks import factor
-from actlab.analysis.points import plural, short_names
+from actlab.analysis.comparison import Cell, Family, TableRow
+from actlab.analysis.looks import DECIDED, factor
+from actlab.analysis.points import few, plural, short_names
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import LEVEL, p_text, pairs_needed
+from actlab.analysis.statistics import FEWEST, LEVEL, p_text, pairs_needed
 
-Outcome = Literal["better", "worse", "equivalent", "undecided", "diverged", "too few pairs"]
+Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]
 _LISTED = 8  # most differences listed before there is a verdict
 SMOKE = "Smoke runs decide nothing: they make a few updates on samples."
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one activation differs from the reference in one test quantity."""
+    """How one activation differs from the reference in one test quantity; printed, it is its sentence."""
 
     name: str  # the activation, with whatever else the table distinguishes
     column: Column
-    outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``diverged`` without a mean difference
-    text: str  # one sentence; with too few pairs only the mean difference so far
+    outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
+    text: str  # one sentence; without a verdict only the mean difference so far
     pairs: int  # number of paired runs
+    family: Family
+    cell: Cell  # with interval, probability, raw and corrected p
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.text
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the verdicts of a study in the order of its table; none for smoke runs or without a reference."""
+    """Return the verdicts of a study, primary ones first; none for smoke runs or without a reference."""
     if results.study.smoke:
         return []
-    found, strict = [], comparison.strictness(results)
+    found = []
     for row, cell in _tested(results):
-        what = outcome(cell, strict)
-        text = _sentence(results, cell, what, strict)
-        if what != "too few pairs":
-            text = f"{_name(results, row)}: {text}"
-        last = [cell for cell in row.cells if cell.planned and cell.column.tests][-1]
-        if what not in ("too few pairs", "diverged") and cell is last:
-            text += _cost(results, row)
-        found.append(Verdict(_name(results, row), cell.column, what, text, cell.paired.pairs))
-    return found
+        what = outcome(cell, comparison.strictness(results, cell.family))
+        text = _difference(cell)
+        if what in DECIDED:
+            text = f"{_name(results, row)}: {_sentence(results, cell, what)}"
+            last = [other for other in row.cells if other.family and other.column.tests][-1]
+            text += _outlook(results, cell) * (what == "undecided") + _cost(results, row) * (cell is last)
+        found.append(
+            Verdict(_name(results, row), cell.column, what, text, cell.difference.pairs, cell.family, cell)
+        )
+    return sorted(found, key=lambda one: one.family != "primary")
 
 
 def outcome(cell: Cell, strictness: int) -> Outcome:
-    """Return the verdict on a planned comparison; ``strictness`` is `comparison.strictness` of the table."""
-    if cell.paired.pairs < pairs_needed(strictness):
+    """Return the verdict on a comparison; ``strictness`` is `comparison.strictness` of its family."""
+    if cell.missing:
+        return "unfinished"
+    pairs = cell.difference.pairs
+    enough = FEWEST if cell.by_probability else pairs_needed(strictness)
+    if pairs < enough or cell.p_holm is None:
         return "too few pairs"
-    if cell.paired.mean is None or cell.p_holm is None:
-        return "diverged"
     if cell.p_holm < LEVEL:
-        return "better" if (cell.paired.mean < 0) == (cell.column.mode == "min") else "worse"
-    return "equivalent" if cell.p_equivalent is not None and cell.p_equivalent < LEVEL else "undecided"
+        return "better" if _is_better(cell) else "worse"
+    matches = cell.p_equivalent_holm is not None and cell.p_equivalent_holm < LEVEL
+    return "equivalent" if matches else "undecided"
+
+
+def _is_better(cell: Cell) -> bool:
+    """Return the direction of the quantity that decides."""
+    if cell.by_probability or cell.difference.mean is None:
+        return cell.better is not None and cell.better.probability > 0.5
+    return (cell.difference.mean < 0) == (cell.column.mode == "min")
 
 
 def needs(results: Results, size: float) -> list[str]:
@@ -72,66 +89,114 @@ def needs(results: Results, size: float) -> list[str]:
 
     ``size`` of the difference is in points where the column is in percent, else in its unit.
     """
-    strict, reference = comparison.strictness(results), comparison.reference_text(results)
     found = []
     for row, cell in _tested(results):
-        column, differences = cell.column, [d for d in cell.differences if math.isfinite(d)]
-        if len(differences) < 2 or not (spread := float(np.std(differences, ddof=1))):
+        wanted = size / 100 if cell.column.in_percent else size
+        if (number := _pairs_for(results, cell, wanted)) is None or cell.difference.sd is None:
             continue
-        wanted = size / 100 if column.in_percent else size
-        pairs = pairs_to_detect(wanted / spread, strict)
-        number = f"about {pairs} seeds" if pairs else f"more than {MOST_PAIRS} seeds"
+        seeds = f"about {number} seeds" if number <= MOST_PAIRS else f"more than {MOST_PAIRS} seeds"
         found.append(
-            f"{_name(results, row)}, {_quantity(column)}: a difference of {_size(wanted, column)} to "
-            f"{reference} takes {number} (standard deviation {_size(spread, column)}, "
-            f"{plural(len(differences), 'pair')} so far, {corrections(results)})"
+            f"{_name(results, row)}, {quantity(cell.column)}: a difference of {_size(wanted, cell.column)} to "
+            f"{comparison.reference_text(results)} takes {seeds} (standard deviation "
+            f"{_size(cell.difference.sd, cell.column)}, {plural(cell.difference.pairs, 'pair')} so far, "
+            f"{corrections(results, cell.family, _more_looks(results))})"
         )
     return found
 
 
+def advised(results: Results) -> int | None:
+    """Return how many seeds show each primary margin four times in five; None without margin or spread."""
+    primary = [cell for _, cell in _tested(results) if cell.family == "primary" and cell.margin]
+    found = [_pairs_for(results, cell, cell.margin or 0.0) for cell in primary]
+    return max((number for number in found if number and number <= MOST_PAIRS), default=None)
+
+
+def _pairs_for(results: Results, cell: Cell, size: float) -> int | None:
+    """Return how many pairs show a difference four times in five, under the look that more seeds cost.
+
+    More than `MOST_PAIRS` stands for any larger number; None without a spread.
+    """
+    if not cell.difference.sd:
+        return None
+    strict = comparison.strictness(results, cell.family, _more_looks(results))
+    return pairs_to_detect(size / cell.difference.sd, strict) or MOST_PAIRS + 1
+
+
+def _more_looks(results: Results) -> int:
+    """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
+    shown = (outcome(c, comparison.strictness(results, c.family)) for _, c in _tested(results))
+    return int(any(what in DECIDED for what in shown))
+
+
 def lines(results: Results) -> list[str]:
-    """Return the sentences below a table: the verdicts, with those that lack pairs in one sentence."""
+    """Return the sentences below a table: the verdicts, with those that lack runs in one sentence."""
     if results.study.smoke:
         return [SMOKE]
     found = verdicts(results)
-    said = [one.text for one in found if one.outcome != "too few pairs"]
+    mark = {"secondary": "Secondary: "} if any(one.family == "primary" for one in found) else {}
+    said = [mark.get(one.family, "") + one.text for one in found if one.outcome in DECIDED]
     if said and results.looks:
         said.append(
             f"The study was extended after {plural(results.looks, 'verdict')}, by seeds or by trials of a "
-            "search. Extending it until a difference is significant finds one too often, so p-values are "
-            f"multiplied by {factor(results.looks)}."
+            "search, or cut short. Extending it until a difference is significant finds one too often, so "
+            f"p-values are multiplied by {factor(results.looks)}."
         )
+    if unfinished := [one for one in found if one.outcome == "unfinished"]:
+        said.append(_unfinished(results, unfinished))
     if lacking := [one for one in found if one.outcome == "too few pairs"]:
         said.append(_lacking(results, lacking))
     return said
 
 
+def _unfinished(results: Results, found: list[Verdict]) -> str:
+    text = (
+        f"No verdict yet against {comparison.reference_text(results)} on {plural(len(found), 'comparison')}: a "
+        "comparison is judged when all planned runs of both sides have ended"
+    )
+    if not results.failures:
+        return f"{text}."
+    return (
+        f"{text}, and {few(list(results.failures))} failed. Repair what failed and repeat the command; or give "
+        "--seeds without these, which counts as a look."
+    )
+
+
 def _lacking(results: Results, verdicts: list[Verdict]) -> str:
-    needed = pairs_needed(comparison.strictness(results))
     pairs = sorted({one.pairs for one in verdicts})
     number = plural(pairs[0], "pair") if len(pairs) == 1 else f"{pairs[0]} to {pairs[-1]} pairs"
     begun = [one for one in verdicts if one.pairs]
     so_far = "; ".join(f"{one.name}: {one.text}" for one in begun) if 0 < len(begun) <= _LISTED else ""
-    remedy = results.study.more_seeds.format(needed)
-    return (
-        f"No verdict against {comparison.reference_text(results)} from {number} of runs. With "
-        f"{corrections(results)} in this table, fewer than {needed} pairs cannot reach p < 0.05"
-        + (f"; {remedy} trains the missing runs." if remedy else ".")
-        + (f" So far {so_far}." if so_far else "")
+    family: Family = "primary" if any(one.family == "primary" for one in verdicts) else "secondary"
+    text = (
+        f"No verdict against {comparison.reference_text(results)} from {number} of runs: with "
+        f"{corrections(results, family)}, so few cannot reach p < 0.05."
     )
+    if seeds := advised(results):
+        margins = {_size(one.cell.margin, one.column) for one in verdicts if one.cell.margin}
+        what = (
+            f"a difference of the margin, {margins.pop()},"
+            if len(margins) == 1
+            else "differences of the margins"
+        )
+        remedy = results.study.more_seeds.format(seeds)
+        text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
+    elif any(one.cell.difference.sd for one in verdicts):
+        text += " `actlab study show --detect SIZE` says how many seeds a difference takes."
+    return text + (f" So far {so_far}." if so_far else "")
 
 
 def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
     for row in comparison.rows(results):
         for cell in row.cells:
-            if cell.planned and cell.column.tests:
+            if cell.family and cell.column.tests:
                 yield row, cell
 
 
-def corrections(results: Results) -> str:
+def corrections(results: Results, family: Family = "primary", more: int = 0) -> str:
     """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
-    count = plural(comparison.hypotheses(results), "comparison")
-    return f"{count} and {results.looks + 1} looks" if results.looks else count
+    count = plural(max(1, comparison.hypotheses(results, family)), "comparison")
+    looks = results.looks + more
+    return f"{count} and {looks + 1} looks" if looks else count
 
 
 def _name(results: Results, row: TableRow) -> str:
@@ -152,49 +217,113 @@ def _cost(results: Results, row: TableRow) -> str:
     return f" An update takes {ratio} times the time of {comparison.reference_text(results)}."
 
 
-def _sentence(results: Results, cell: Cell, verdict: Outcome, strictness: int) -> str:
-    column, paired, reference = cell.column, cell.paired, comparison.reference_text(results)
-    what, pairs = _quantity(column), plural(paired.pairs, "pair")
-    if verdict == "too few pairs":
-        return what if paired.mean is None else f"{_signed(paired.mean, column)} {what}"
-    if paired.mean is None or paired.low is None or paired.high is None or cell.p_holm is None:
+def _difference(cell: Cell) -> str:
+    """Return the mean difference so far with its quantity."""
+    mean, what = cell.difference.mean, quantity(cell.column)
+    return what if mean is None else f"{_signed(mean, cell.column)} {what}"
+
+
+def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
+    column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
+    what = f"{quantity(column)}{' on this test set' if cell.samples else ''}"
+    said = [*_found(results, cell, verdict), _probability(cell), plural(paired.pairs, "pair")]
+    details = f"({'; '.join(filter(None, said))})"
+    if cell.by_probability:
+        word = {"better": "better", "worse": "worse"}.get(verdict, "no significant difference")
+        text = f"{word}{' to' if verdict == 'undecided' else ' than'} {reference} in {what} {details}."
+    elif verdict in ("better", "worse") and paired.mean is not None:
+        side = "lower" if paired.mean < 0 else "higher"
+        inside = cell.margin is not None and abs(paired.mean) < cell.margin
+        within = f", less than the margin of {_size(cell.margin, column)}" if inside and cell.margin else ""
+        text = f"{verdict}, {_size(paired.mean, column)} {side} {what} than {reference}{within} {details}."
+    elif verdict == "equivalent" and cell.margin is not None:
+        text = f"equivalent to {reference} within {_size(cell.margin, column)} in {what} {details}."
+    else:
+        text = f"no significant difference to {reference} in {what} {details}."
+    return text + _disagreement(cell, reference) + _chance(cell, reference)
+
+
+def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
+    """Return what was measured, and its p-values before and after correction."""
+    column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
+    if cell.by_probability:
         infinite = [d for d in cell.differences if math.isinf(d)]
         worse = sum((d > 0) == (column.mode == "min") for d in infinite)
-        return (
-            f"no verdict on {what} against {reference}: of {pairs}, {worse} diverged on this side only and "
-            f"{len(infinite) - worse} on the reference's side only, so there is no mean difference."
-        )
-    corrected = "Holm's correction" + (f" and for {results.looks + 1} looks" if results.looks else "")
-    tested = f"{pairs}; p = {p_text(cell.p_holm)} after {corrected}"
-    if verdict in ("better", "worse"):
-        low, high = sorted(map(abs, (paired.low, paired.high)))
-        return (
-            f"{verdict}, {_size(paired.mean, column)} {'lower' if paired.mean < 0 else 'higher'} {what} than "
-            f"{reference} (uncorrected 95 % interval {column.text(low)} to {column.text(high)}; {tested})."
-        )
-    span = f"uncorrected 95 % interval {_signed(paired.low, column, False)} to {_signed(paired.high, column)}"
-    if verdict == "equivalent" and cell.margin is not None and cell.p_equivalent is not None:
-        return (
-            f"equivalent to {reference} within {_size(cell.margin, column)} in {what} ({span}; {pairs}; two "
-            f"one-sided tests, p = {p_text(cell.p_equivalent)} after {corrected})."
-        )
-    return f"no significant difference to {reference} in {what} ({span}; {tested}).{_outlook(cell, strictness)}"
+        return [
+            f"of {plural(paired.pairs, 'pair')}, {worse} diverged on this side only and "
+            f"{len(infinite) - worse} on the side of {reference} only",
+            _p(results, cell, cell.p, cell.p_holm),
+        ]
+    if paired.mean is None or paired.low is None or paired.high is None:
+        return []
+    low, high = paired.low, paired.high
+    if verdict in ("better", "worse") and low * high > 0:
+        ends = [column.text(end) for end in sorted(map(abs, (low, high)))]
+    else:
+        ends = [_signed(low, column, False), _signed(high, column)]
+    found = [f"95 % interval {ends[0]} to {ends[1]}", _p(results, cell, cell.p, cell.p_holm)]
+    if verdict == "equivalent":
+        found[1] = f"two one-sided tests, {_p(results, cell, cell.p_equivalent, cell.p_equivalent_holm)}"
+    return found
 
 
-def _outlook(cell: Cell, strictness: int) -> str:
-    """Return which difference these pairs would show, and how many pairs a smaller one needs."""
-    number, spread = len(cell.differences), float(np.std(cell.differences, ddof=1))
-    effect = detectable(number, strictness)
+def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None) -> str:
+    """Return a p-value: ``p = 0.04 alone, 0.23 after Holm's correction for 6 comparisons``."""
+    if raw is None or corrected is None:
+        return ""
+    if comparison.strictness(results, cell.family) == 1:
+        return f"p = {p_text(raw)}"
+    return (
+        f"p = {p_text(raw)} alone, {p_text(corrected)} after Holm's correction for "
+        f"{corrections(results, cell.family)}"
+    )
+
+
+def _probability(cell: Cell) -> str:
+    """Return the probability of being better with its interval."""
+    won = cell.better
+    if won is None or won.low is None or won.high is None:
+        return ""
+    return f"probability of being better {won.probability:.2f} [{won.low:.2f}, {won.high:.2f}]"
+
+
+def _disagreement(cell: Cell, reference: str) -> str:
+    """Return a sentence where difference and probability differ in direction or significance."""
+    paired, won = cell.difference, cell.better
+    if cell.by_probability or won is None or paired.mean is None or paired.p is None or won.p is None:
+        return ""
+    good = -paired.mean if cell.column.mode == "min" else paired.mean
+    if good * (won.probability - 0.5) < 0 and min(paired.p, won.p) < LEVEL:
+        mean, most = ("better", "loses") if good > 0 else ("worse", "wins")
+        return f" By the mean it is {mean}, but it {most} most pairs."
+    if (paired.p < LEVEL) != (won.p < LEVEL):
+        ps = f"p = {p_text(paired.p)} for the mean difference, {p_text(won.p)} for the probability"
+        return f" The two quantities disagree before correction: {ps}."
+    return ""
+
+
+def _chance(cell: Cell, reference: str) -> str:
+    """Return which side is no better than guessing."""
+    if cell.at_chance:
+        return f" Both it and {reference} are at chance." if cell.reference_at_chance else " It is at chance."
+    return f" {reference} is at chance." if cell.reference_at_chance else ""
+
+
+def _outlook(results: Results, cell: Cell) -> str:
+    """Return which difference these pairs would show, and how many pairs the margin takes."""
+    spread, number = cell.difference.sd, cell.difference.pairs
+    effect = detectable(number, comparison.strictness(results, cell.family))
     if not spread or effect is None:
         return ""
-    shown = effect * spread
-    wanted = cell.margin if cell.margin is not None and cell.margin < shown else shown / 2
-    pairs = pairs_to_detect(wanted / spread, strictness)
-    more = f"; {_size(wanted, cell.column)} would take about {pairs} pairs" if pairs else ""
-    return f" {number} pairs show a difference of {_size(shown, cell.column)} four times in five{more}."
+    text = f" {number} pairs show a difference of {_size(effect * spread, cell.column)} four times in five"
+    needed = _pairs_for(results, cell, cell.margin) if cell.margin else None
+    if cell.margin is None or needed is None or cell.margin >= effect * spread:
+        return f"{text}."
+    many = f"about {needed}" if needed <= MOST_PAIRS else f"more than {MOST_PAIRS}"
+    return f"{text}; one of the margin, {_size(cell.margin, cell.column)}, takes {many}, as a further look."
 
 
-def _quantity(column: Column) -> str:
+def quantity(column: Column) -> str:
     """Return the quantity in words: ``test error``, ``noise test error (noise=1)``."""
     name = column.metric.replace("/", " ").replace("_", " ")
     where = ", ".join(filter(None, (column.condition, "" if column.at == "last" else place(column.at))))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from actlab.analysis.points import printer
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import pairs_needed
 from actlab.engines import stages
 from actlab.errors import ActlabError, needing
 from actlab.studies.plan import Study
@@ -41,19 +40,20 @@ def suggest(shown: Results, words: Sequence[str], reference: str | None) -> None
 
     Without a ``--reference`` in the words of the command, GELU is suggested if the study compares it.
     """
-    from actlab.analysis import comparison, verdict
+    from actlab.analysis import verdict
     from actlab.reports.notes import duration
 
     found = verdict.verdicts(shown)
     if not shown.results or not any(one.outcome == "too few pairs" for one in found):
         return
-    needed = pairs_needed(comparison.strictness(shown))
+    if (needed := verdict.advised(shown)) is None:
+        return
     compared = {run.unit for run in shown.runs if isinstance(run.unit, str)}
     usual = [] if reference is not None or "gelu" not in compared else ["--reference", "gelu"]
     seconds = sum(result.get("seconds", 0.0) for result in shown.results.values()) / len(shown.results)
     missing = len(shown.runs) / len(shown.study.seeds) * needed - len(shown.results)
     command = shlex.join(["actlab", *words, "--seeds", str(needed), *usual])
-    print(f"\nEnough seeds for a verdict, about {duration(seconds * missing)} of training:\n  {command}")
+    print(f"\nSeeds that show the margin, about {duration(seconds * missing)} of training:\n  {command}")
 
 
 def record_look(shown: Results) -> None:

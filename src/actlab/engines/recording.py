@@ -45,6 +45,7 @@ class Recorder(Checkpoint):
         self.diverged: dict[int, tuple[int, int]] = {}  # by index of the run: last good epoch, updates
         self.seconds = 0.0  # of training, including earlier starts
         self.stopped = False  # whether a callback has ended training
+        self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
         self._pending: list[list[Row]] = [[] for _ in folders]  # rows of the current epoch
         self._best: dict[int, float] = {}  # by index of the run: lowest value of the kept metric so far
         self._seen: dict[str, Tensor] = {}
@@ -56,6 +57,7 @@ class Recorder(Checkpoint):
             "rows": {folder.run.id: packed(rows) for folder, rows in zip(self.folders, self.rows, strict=True)},
             "seconds": self.seconds,
             "stopped": self.stopped,
+            "scored": self.scored,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -66,6 +68,7 @@ class Recorder(Checkpoint):
             raise DamagedError(f"the checkpoint of {own[0]} is damaged: it belongs to {other}; {self.remedy}")
         self.rows = [unpacked(rows[name]) for name in own]
         self.seconds, self.stopped = state_dict["seconds"], state_dict["stopped"]
+        self.scored = state_dict.get("scored", {})  # older checkpoints lack it
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop at once if training had been ended early."""
@@ -98,6 +101,7 @@ class Recorder(Checkpoint):
         self._add_logged(trainer)
         now = time.perf_counter()
         self.seconds, self._since = self.seconds + now - self._since, now
+        self.scored |= getattr(pl_module, "scored", {})
         epoch, units = trainer.current_epoch + 1, unit_records.seen(trainer)
         matrices = taken_matrices(trainer, len(self.folders))
         for r, folder in self._active_runs():
@@ -202,6 +206,7 @@ class Recorder(Checkpoint):
             engine=self.engine,
             last_good_epoch=epoch,
             updates=updates,
+            scored=self.scored,
             revisions=dict(getattr(trainer.datamodule, "revisions", {})),  # type: ignore[attr-defined]
             seconds=round(self.seconds / len(self.folders), 3),
             **facts,

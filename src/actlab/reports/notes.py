@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
-from actlab.analysis import comparison, verdict
+from actlab.analysis import comparison
 from actlab.analysis.columns import Column
-from actlab.analysis.comparison import TableRow
+from actlab.analysis.comparison import Cell, TableRow
+from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.points import few, plural, short_names
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import EXACT, FEWEST, pairs_needed
+from actlab.analysis.statistics import FEWEST, median
 from actlab.reports.captions import INTERVAL, spans
 from actlab.studies.folders import COSTS
 
@@ -36,6 +37,7 @@ def remarks(results: Results) -> list[str]:
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
+        _test_set(results, rows),
         _tests(results, rows),
         _untested(results, rows),
         _published(results),
@@ -212,43 +214,48 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:
-    count, reference = comparison.hypotheses(results), comparison.reference_text(results)
-    if not count:
+    """Return which comparisons are primary, and how p-values and intervals come about."""
+    cells = [cell for row in rows for cell in row.cells if cell.family]
+    reference = comparison.reference_text(results)
+    if not cells:
         return ""
-    cells = [cell for row in rows for cell in row.cells if cell.planned]
-    pairs = max(cell.paired.pairs for cell in cells)
-    if pairs < FEWEST:
-        if verdict.lines(results):
-            return ""
-        return (
-            f"No p against {reference} from {pairs} pairs: {FEWEST} are needed for a single p below 0.05, "
-            f"{pairs_needed(comparison.strictness(results))} for the table's {count} comparisons together."
-        )
-    exact = "exact" if pairs <= EXACT else "by drawn patterns,"
-    planned = f"{count} comparison{'s' * (count > 1)} that the table plans"
-    times = f" and multiplied by {factor(results.looks)} for look {results.looks + 1} at an extended study"
-    looks = times if results.looks else ""
-    text = (
-        f"p against {reference}, paired by seed: {exact} two-sided sign-flip test of the mean difference; the "
-        f"same corrected by Holm over the {planned} (a missing p counts as 1){looks}; Wilcoxon's "
-        "signed-rank test. Beside the mean difference the 95 % interval that inverts the sign-flip "
-        "test (0 lies outside it exactly when p < 0.05), not corrected for the number of comparisons."
+    counts = [comparison.hypotheses(results, "primary"), comparison.hypotheses(results, "secondary")]
+    text = ""
+    if counts[0] and results.primary:
+        text = f"Primary: {plural(counts[0], 'comparison')} of {results.primary.name} with {reference}. "
+    if counts[0] and counts[1]:
+        text += f"The other {counts[1]} are secondary, and corrected as a family of their own. "
+    if all(cell.p is None for cell in cells):
+        return text + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
+    looks = f", multiplied by {factor(results.looks)} for look {results.looks + 1}" if results.looks else ""
+    drawn = "" if max(cell.difference.pairs for cell in cells) <= EXACT else ", by drawn patterns"
+    text += (
+        f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
+        f"Holm's correction within its family{looks}. It is exact where both sides have the same distribution, "
+        "and approximate for the means of unlike ones. The interval inverts it and is not corrected. Better: "
+        "the probability that a run is better than one of the reference, a diverged run losing against all "
+        "others; studentised permutation test (Brunner-Munzel)."
     )
-    if any(cell.paired.pairs >= FEWEST and cell.paired.mean is None for cell in cells):
-        text += (
-            " Where a run of one side alone diverged or is infinite its difference is infinite: there is no "
-            "mean difference and no sign-flip p; Wilcoxon's test gives that pair the largest rank."
-        )
-    return text
+    if any(cell.by_probability for cell in cells):
+        text += " Where a run diverged there is no mean difference, and p is that of the probability."
+    if pairing := _pairing(cells):
+        text += f" Values of one seed correlate by {pairing:+.2f} (median)."
+    return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
+
+
+def _pairing(cells: Sequence[Cell]) -> float | None:
+    """Return the median correlation of paired values; None without any."""
+    found = [cell.difference.correlation for cell in cells if cell.difference.correlation is not None]
+    return median(found) if found else None
 
 
 def _untested(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return why the selection metric has no p-value, and what unequal numbers of settings mean."""
+    """Return which columns are not tested and why, and what unequal numbers of settings mean."""
     text, reference = "", comparison.reference_text(results)
-    if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.tuned_on):
+    if names := dict.fromkeys(c.column.name for row in rows for c in row.cells if c.biased):
         text = (
-            f"No p or interval for {' and '.join(names)} where a row or {reference} tried several settings: "
-            "they were chosen by this metric, so its values are the best of those tried, not a fair sample."
+            f"No p for {' and '.join(names)}: these values are the best of several epochs or settings, not a "
+            "fair sample."
         )
     if any(row.reference_tried not in (None, row.tried) for row in rows):
         text += (
@@ -256,6 +263,18 @@ def _untested(results: Results, rows: Sequence[TableRow]) -> str:
             "are an advantage."
         )
     return text.strip()
+
+
+def _test_set(results: Results, rows: Sequence[TableRow]) -> str:
+    """Return what the size of the test set adds to an error."""
+    sizes = {cell.samples for row in rows for cell in row.cells if cell.sampling_error}
+    if not sizes:
+        return ""
+    numbers = " or ".join(f"{size:,}" for size in sorted(filter(None, sizes)))
+    return (
+        f"Test set ±: standard error of a median from the number of samples, {numbers}. Both sides of a "
+        "difference see the same samples."
+    )
 
 
 def provenance(results: Results) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from actlab.analysis import comparison, verdict
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
-from actlab.config.keys import in_full
+from actlab.config.keys import in_full, shareable
 from actlab.reports import latex
 from actlab.reports.captions import spans
 from actlab.reports.notes import facts, footnotes
@@ -74,7 +74,9 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
         f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
         if f"difference to {reference}" in names
         else "",
-        f"p: sign-flip test, corrected by Holm over {verdict.corrections(results)}." if "p" in names else "",
+        f"p: sign-flip test, alone and corrected by Holm over {verdict.corrections(results)}."
+        if "p" in names
+        else "",
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
         f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
         "Trained on a sample of the data." if results.study.samples else "",
@@ -89,8 +91,8 @@ def to_json(results: Results) -> str:
     """
     rows = [
         {
-            "point": _json_value(row.point),
-            "chosen": _json_value(row.chosen),
+            "point": _json_value(shareable(row.point)),
+            "chosen": _json_value(shareable(row.chosen)),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
             "planned": row.planned,
@@ -104,19 +106,27 @@ def to_json(results: Results) -> str:
     ]
     study = results.study
     values = [group.point[study.compare] for group in results.groups if study.compare in group.point]
-    own = (in_full(value) for value in values if study.is_own(study.compare, value))
+    own = (in_full(shareable(value)) for value in values if study.is_own(study.compare, value))
     record = {
         "study": study.name,
         "title": study.title,
         "compare": study.compare,
-        "reference": in_full(study.reference),
+        "reference": in_full(shareable(study.reference)),
         "own": list(dict.fromkeys(own)),
+        "sources": _sources(results),
+        "looks": results.looks,
         **facts(results),
         "published": study.published.get("source"),
         "cut": study.cut,
         "samples": study.samples,
         "verdicts": [
-            {"name": one.name, "column": one.column.key, "outcome": one.outcome, "text": one.text}
+            {
+                "name": one.name,
+                "column": one.column.key,
+                "family": one.family,
+                "outcome": one.outcome,
+                "text": one.text,
+            }
             for one in verdict.verdicts(results)
         ],
         "rows": rows,
@@ -125,10 +135,16 @@ def to_json(results: Results) -> str:
     return json.dumps(record, indent=1, allow_nan=False, default=str) + "\n"
 
 
+def _sources(results: Results) -> dict[str, str]:
+    """Return the digests of files and code outside actlab, by name; of a path only the last part."""
+    found = {k: v for result in results.results.values() for k, v in result["sources"].items()}
+    return {str(shareable(name)): digest for name, digest in found.items()}
+
+
 def _record(cell: Cell) -> dict[str, Any]:
     interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
     mean, sd = cell.mean_and_sd or (None, None)
-    theirs, paired = cell.published, cell.paired
+    theirs, paired = cell.published, cell.difference
     return {
         "metric": cell.column.metric,
         "at": cell.column.at,
@@ -147,11 +163,19 @@ def _record(cell: Cell) -> dict[str, Any]:
         "published": theirs.value if theirs else None,
         "published_sd": theirs.sd if theirs else None,
         "difference": finite(cell.beyond_published),
+        "samples": cell.samples,
+        "sampling_error": cell.sampling_error,
+        "at_chance": cell.at_chance,
+        "family": cell.family,
         "pairs": paired.pairs,
-        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median")},
-        "p": paired.p,
+        "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},
+        "better": cell.better and cell.better._asdict(),
+        "decides": "probability" if cell.by_probability else "mean",
+        "p": cell.p,
         "p_holm": cell.p_holm,
-        "p_wilcoxon": cell.p_wilcoxon,
+        "margin": cell.margin,
+        "p_equivalent": cell.p_equivalent,
+        "p_equivalent_holm": cell.p_equivalent_holm,
         "values": {str(seed): finite(value) for seed, value in cell.values.items()},
     }
 

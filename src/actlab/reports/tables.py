@@ -31,7 +31,7 @@ def grid(results: Results) -> tuple[list[str], list[list[str]]]:
 def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return title, header and rows of each part: settings and costs without a title, then each metric.
 
-    ``brief`` leaves out what exceeds 80 characters: median differences, and all p-values except Holm's.
+    ``brief`` leaves out what exceeds 80 characters: median differences and probabilities.
     """
     rows, base = comparison.rows(results), comparison.cost_base(results)
     reference = comparison.reference_text(results)
@@ -41,8 +41,11 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
     ]
     of = _brief if brief else _cells
     for number, column in enumerate(results.columns):
-        lines = [{**p, **of(r.cells[number], reference)} for p, r in zip(points, rows, strict=True)]
-        found.append((column.name, lines))
+        cells = [row.cells[number] for row in rows]
+        if results.results and all(cell.median is None for cell in cells):
+            continue
+        lines = [{**p, **of(cell, reference)} for p, cell in zip(points, cells, strict=True)]
+        found.append((column.name + ", primary" * (column == results.primary), lines))
     return [(title, *filled(lines)) for title, lines in found]
 
 
@@ -106,31 +109,56 @@ def _joined(name: str, head: str) -> str:
 
 
 def _cells(cell: Cell, reference: str) -> dict[str, str]:
-    ps = (cell.paired.p, cell.p_holm, cell.p_wilcoxon)
     return {
         "median": ours(cell),
+        "test set\n±": of_test_set(cell),
         "published (ours - it)": published(cell),
         f"difference to {reference}\nmean [interval] / median": difference(cell),
-        f"p vs {reference}\nsign-flip / Holm / Wilcoxon": " / ".join(map(p_value, ps))
-        if any(p is not None for p in ps)
-        else NONE,
+        f"better than {reference}\nprobability [interval]": probability(cell),
+        f"p vs {reference}\nalone / Holm": p_values(cell),
     }
 
 
 def _brief(cell: Cell, reference: str) -> dict[str, str]:
     return {
         "median": ours(cell),
+        "test set\n±": of_test_set(cell),
         "published\n(ours - it)": published(cell),
         f"difference to {reference}\nmean [interval]": difference(cell, median=False),
-        "p\n(Holm)": p_value(cell.p_holm),
+        "p\nalone / Holm": p_values(cell),
     }
+
+
+def p_values(cell: Cell) -> str:
+    """Return the p-value before and after correction, ``0.04 / 0.23``."""
+    if cell.p is None:
+        return NONE
+    return f"{p_value(cell.p)} / {p_value(cell.p_holm)}" if cell.family else p_value(cell.p)
+
+
+def probability(cell: Cell) -> str:
+    """Return the probability of being better than the reference: ``0.93 [0.71, 0.99]``."""
+    won = cell.better
+    if won is None or won.low is None or won.high is None:
+        return NONE
+    return f"{won.probability:.2f} [{won.low:.2f}, {won.high:.2f}]"
+
+
+def of_test_set(cell: Cell) -> str:
+    """Return the standard error of the median that comes from the number of samples in the test set."""
+    return number(cell.sampling_error, cell.column)
 
 
 def ours(cell: Cell) -> str:
     """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
     column = cell.column
     text = number(cell.median, column, diverged=cell.diverged)
-    if cell.interval and len(cell.values) > 1:
+    ends = cell.interval[:2] if cell.interval and len(cell.values) > 1 else ()
+    if (
+        any(map(math.isfinite, (*ends, math.nan if cell.median is None else cell.median)))
+        and cell.interval
+        and ends
+    ):
         low, high = (number(end, column, diverged=cell.diverged) for end in cell.interval[:2])
         text += f" [{low}, {high}]"
     if cell.mean_and_sd:
@@ -158,7 +186,7 @@ def difference(cell: Cell, median: bool = True) -> str:
 
     They are infinite where one side diverged. With too few pairs for a test, the text is `NONE`.
     """
-    paired, column = cell.paired, cell.column
+    paired, column = cell.difference, cell.column
     if paired.pairs < FEWEST:
         return NONE
     mean, low, high, middle = (

@@ -41,7 +41,7 @@ def print_table(results: Results, file: TextIO | None = None) -> None:
     notes = footnotes(results)
     if not whole and any(cell.p_holm is not None for row in comparison.rows(results) for cell in row.cells):
         notes.append(
-            "Median differences, p before correction and Wilcoxon's: `show --json`, or a wider terminal."
+            "Median differences and probabilities of being better: `show --json`, or a wider terminal."
         )
     for line in notes:
         console.print(Text(line), soft_wrap=not terminal)

@@ -26,6 +26,7 @@ class Result(TypedDict):
     last_good_epoch: NotRequired[float]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
+    scored: NotRequired[dict[str, int]]
     versions: dict[str, str]
     hardware: str
 

@@ -217,6 +217,8 @@ class Study:
         probes: evaluations after training.
         keep: which checkpoints to keep.
         table: columns of the table; see `actlab.analysis.columns`.
+        primary: metric, ``at`` and condition of the column that answers the study's question; by default the
+            first that is ranked.
         published: ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at``,
             ``value``.
         cut: how the command line or a stage changes the length of runs, such as ``25 epochs, not 250``.
@@ -244,6 +246,7 @@ class Study:
     probes: tuple[Probe, ...] = ()
     keep: Keep = Keep()
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
+    primary: dict[str, Any] = field(default_factory=dict)
     published: dict[str, Any] = field(default_factory=dict)
     cut: str = ""
     figures: tuple[dict[str, Any], ...] = ()

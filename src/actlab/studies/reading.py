@@ -108,6 +108,7 @@ def load(
         table=tuple(schema.given(column) for column in file.table),
         probes=tuple(file.probes),
         keep=_keep(file, select, path),
+        primary=schema.given(file.primary) if file.primary else {},
         published=schema.given(file.published),
         cut=other_length(zip(whole, blocks, strict=True)),
         figures=tuple(schema.given(figure) for figure in file.figures),

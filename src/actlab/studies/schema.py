@@ -111,11 +111,22 @@ class Column(Part):
     chance: FiniteFloat | int | None = Field(
         default=None, description="value of guessing, such as 0.9; activations no better are not ranked"
     )
+    samples: Annotated[int, Field(gt=0)] | None = Field(
+        default=None, description="samples on which an error was measured, for runs that did not record it"
+    )
     margin: FiniteFloat | int | str | None = Field(
         default=None,
         description="largest difference that counts as equivalent: in the metric's unit, or as '5 %' of the "
         "reference's median",
     )
+
+
+class Primary(Part):
+    """The column of the table that answers the study's question."""
+
+    metric: str = Field(description="metric of a ranked column")
+    at: At = Field(default="last", description="`at` of that column")
+    condition: str = Field(default="", description="`condition` of that column")
 
 
 class Value(Part):
@@ -218,6 +229,10 @@ class File(Part):
     table: list[Column] = Field(
         default=[Column(metric="test/error", percent=True)], description="columns of the table"
     )
+    primary: Primary | None = Field(
+        default=None,
+        description="the column that answers the study's question; default: the first that is ranked",
+    )
     published: Published = Field(default=Published(), description="values of a paper, printed beside ours")
     figures: list[Figure] = Field(default=[], description="figures of `actlab study report`")
     reference: str | None = Field(
@@ -292,6 +307,14 @@ def _place(error: Any) -> list[str | int]:
 
 
 _PARTS: dict[str, type[Part]] = {
-    **{"": File, "select": Select, "blocks": Block, "stages": Stage, "probes": Probe, "table": Column},
-    **{"published": Published, "values": Value, "figures": Figure, "panels": Panel},
+    **{
+        "": File,
+        "select": Select,
+        "blocks": Block,
+        "stages": Stage,
+        "probes": Probe,
+        "table": Column,
+        "primary": Primary,
+    },
+    **{"primary": Primary, "published": Published, "values": Value, "figures": Figure, "panels": Panel},
 }

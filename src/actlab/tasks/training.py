@@ -52,6 +52,7 @@ class Training(pl.LightningModule, ABC):
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
         self._means = Means()
+        self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
         self._complete = complete.CompleteCheckpoint()
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
@@ -186,6 +187,8 @@ class Training(pl.LightningModule, ABC):
             sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
             everywhere: Any = [self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums]
             found[name] = everywhere[0] / everywhere[1]
+            if name == f"{split}/error" and split != "train":
+                self.scored[split] = int(everywhere[1].max())
         return found
 
     def _epoch_metrics(self, split: str) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ def table(results: Results) -> dict[str, Any]:
         "reference": reference,
         "base": base,
         "costs": any(row.cost for row in rows),
-        "columns": [_head(cells) for cells in columns],
+        "columns": [_head(cells, cells[0].column == results.primary) for cells in columns],
         "rows": [
             {
                 "chosen": [text or tables.NONE for text in chosen],
@@ -49,13 +49,15 @@ def table(results: Results) -> dict[str, Any]:
     }
 
 
-def _head(cells: Sequence[Cell]) -> dict[str, Any]:
+def _head(cells: Sequence[Cell], primary: bool) -> dict[str, Any]:
     return {
-        "name": cells[0].column.name,
+        "name": cells[0].column.name + ", primary" * primary,
         "sd": any(cell.mean_and_sd for cell in cells),
         "published": any(cell.published for cell in cells),
         "difference": any(tables.difference(cell) != tables.NONE for cell in cells),
-        "p": any(p is not None for cell in cells for p in (cell.paired.p, cell.p_holm, cell.p_wilcoxon)),
+        "better": any(tables.probability(cell) != tables.NONE for cell in cells),
+        "test_set": any(cell.sampling_error for cell in cells),
+        "p": any(cell.p is not None for cell in cells),
     }
 
 
@@ -70,7 +72,9 @@ def _cell(cell: Cell, column: Sequence[Cell]) -> dict[str, Any]:
         "published": tables.plus_minus(*theirs, of) if theirs else tables.NONE,
         "beyond": number(cell.beyond_published, of, signed=True),
         "difference": tables.difference(cell),
-        "p": [p_value(p) for p in (cell.paired.p, cell.p_holm, cell.p_wilcoxon)],
+        "better": tables.probability(cell),
+        "test_set": tables.of_test_set(cell),
+        "p": [p_value(p) for p in (cell.p, cell.p_holm)],
         "significant": cell.p_holm is not None and cell.p_holm < 0.05,
         "places": _places(cell, column),
     }
