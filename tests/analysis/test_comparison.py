@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
 
 from actlab.analysis import comparison, results
 from actlab.config.keys import canonical, same
@@ -59,15 +58,14 @@ def paired(tmp_path: Path, pairs: int) -> list[comparison.TableRow]:
 
 def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path: Path) -> None:
     gelu, relu, elu = (row.cells[0] for row in paired(tmp_path, 7))
-    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
-    assert gelu.p_wilcoxon == pytest.approx(2 / 128)
-    assert (elu.paired.p, elu.p_holm) == (2 / 128, 4 / 128)
-    assert (relu.paired.pairs, relu.paired.p, relu.p_holm) == (0, None, None)
+    assert (gelu.difference.pairs, gelu.difference.p, gelu.p_holm) == (7, 2 / 128, 4 / 128)
+    assert (elu.difference.p, elu.p_holm) == (2 / 128, 4 / 128)
+    assert (relu.difference.pairs, relu.difference.p, relu.p_holm) == (0, None, None)
     # The differences are -0.010, -0.011, …, -0.016; 7 of 128 patterns must hold a shift that is not refused.
     # Two hold any, and each mean of a part counts twice: the third of the outermost, after -0.016 and -0.0155.
-    assert gelu.paired.mean == pytest.approx(-0.013)
-    assert gelu.paired.median == pytest.approx(-0.013)
-    assert (gelu.paired.low, gelu.paired.high) == pytest.approx((-0.015, -0.011))
+    assert gelu.difference.mean == pytest.approx(-0.013)
+    assert gelu.difference.median == pytest.approx(-0.013)
+    assert (gelu.difference.low, gelu.difference.high) == pytest.approx((-0.015, -0.011))
     assert gelu.interval.kind == "interval"
 
 
@@ -86,9 +84,10 @@ def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: 
     units = ("gelu", "elu", "silu")
     cells = diverging(tmp_path / "all", units, bad="none")
     fewer = diverging(tmp_path / "fewer", units, bad="silu")
-    assert cells["gelu"].p_holm == 3 * cells["gelu"].paired.p
+    assert cells["gelu"].p_holm == 3 * cells["gelu"].difference.p
     assert fewer["gelu"].p_holm == cells["gelu"].p_holm
-    assert (fewer["silu"].paired.p, fewer["silu"].p_holm, fewer["silu"].planned) == (None, None, True)
+    silu = fewer["silu"]
+    assert (silu.difference.p, silu.by_probability, silu.p, silu.family) == (None, True, silu.better.p, "primary")
 
 
 def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
@@ -97,9 +96,20 @@ def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
         if run.point[ACT] != "elu":
             write(tmp_path, run, {"test/error": [0.1 * run.seed + (run.point[ACT] == "relu")]})
     loaded = results.load(plan, tmp_path)
-    rows = comparison.rows(loaded)
+    gelu, _, elu = (row.cells[0] for row in comparison.rows(loaded))
     assert comparison.hypotheses(loaded) == 2
-    assert rows[0].cells[0].p_holm == 2 * 2 / 64
+    assert (gelu.p_holm, gelu.missing) == (2 * 2 / 64, 0)
+    assert (elu.p, elu.missing) == (None, 6)
+
+
+def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp_path: Path) -> None:
+    plan = study(seeds=tuple(range(8)), grids=({ACT: ["gelu", "relu"]},), select=Selection())
+    *first, last = plan.runs()
+    (gelu, _) = rows_of(tmp_path, replace(plan, seeds=tuple(range(7))), lambda run: 0.1 * run.seed)
+    assert gelu.cells[0].p == 1
+    gelu, _ = comparison.rows(results.load(plan, tmp_path))
+    assert (gelu.cells[0].p, gelu.cells[0].difference.low, gelu.cells[0].better.low) == (None,) * 3
+    assert (gelu.cells[0].missing, gelu.cells[0].difference.mean) == (2, 0)
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -108,11 +118,11 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: P
     worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
     better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
     for cell in (worse, better):
-        assert (cell.paired.pairs, cell.paired.p, cell.paired.mean, cell.paired.low) == (8, None, None, None)
-        assert cell.paired.median is not None
-    # In 1/100: .2, -1.1, -1.2, the diverged one, -1.4, -1.5, -1.6, -1.7; by their ranks:
-    assert worse.p_wilcoxon == stats.wilcoxon([1, -2, -3, 8, -4, -5, -6, -7]).pvalue
-    assert better.p_wilcoxon == stats.wilcoxon([1, -2, -3, -8, -4, -5, -6, -7]).pvalue
+        assert (cell.difference.pairs, cell.difference.p, cell.difference.mean, cell.difference.low) == (8, None, None, None)
+        assert cell.difference.median is not None
+    assert worse.better.probability == 6 * 8 / 64  # the first and the diverged run lose against all of relu
+    assert better.better.probability == (7 * 8 + 1) / 64  # and all win against relu's
+    assert (worse.p, better.p) == (worse.better.p, better.better.p)
 
 
 SELECTED = (
@@ -130,12 +140,11 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
     rows = rows_of(tmp_path, plan, lambda run: {"val/loss": loss(run), "test/error": loss(run)})
     assert [(row.tried, row.reference_tried) for row in rows] == [(1, 3), (1, 3), (3, None)]
     best, last, error, epoch = rows[0].cells
-    for cell in (best, last):
-        assert (cell.paired.p, cell.paired.low, cell.p_wilcoxon, cell.p_holm) == (None,) * 4
-        assert (cell.planned, cell.tuned_on) == (False, True)
-        assert cell.paired.mean == pytest.approx(-1)
-    assert (error.paired.p, error.p_holm) == (2 / 64, 4 * 2 / 64)  # of four comparisons
-    assert (epoch.paired.p, epoch.tuned_on) == (1, False)  # the epoch of the best value is another quantity
+    for cell in (best, last, epoch):
+        assert (cell.p, cell.difference.low, cell.p_holm) == (None,) * 3
+        assert (cell.family, cell.biased) == ("", True)
+    assert best.difference.mean == pytest.approx(-1)
+    assert (error.p, error.p_holm, error.family) == (2 / 64, 2 * 2 / 64, "secondary")  # of gelu and elu
     head, body = tables.grid(results.load(plan, tmp_path))
     assert [line[head.index("settings\ntried")] for line in body] == ["1 (relu 3)", "1 (relu 3)", "3"]
 
@@ -146,20 +155,20 @@ def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path: Path) -> None:
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
     gelu, _ = rows_of(tmp_path, plan, lambda run: {"val/loss": [1.0], "test/error": [1.0]})
     assert (gelu.tried, gelu.reference_tried) == (3, 3)
-    assert [cell.planned for cell in gelu.cells] == [False, False, True, True]
+    assert [bool(cell.family) for cell in gelu.cells] == [False, False, True, False]
     # On seeds of which none has chosen, the metric that chose is as fair as any other.
     for chosen_on, planned in (({20, 21}, True), ({5, 6}, False)):
         fresh = replace(plan, chosen_on=frozenset(chosen_on))
         gelu, _ = comparison.rows(results.load(fresh, tmp_path))
-        assert [cell.planned for cell in gelu.cells] == [planned, planned, True, True]
+        assert [bool(cell.family) for cell in gelu.cells] == [planned, planned, True, planned]
 
 
 def test_five_pairs_give_a_range_and_no_p(tmp_path: Path) -> None:
     gelu = paired(tmp_path, 5)[0].cells[0]
-    assert (gelu.paired.pairs, gelu.paired.p, gelu.p_wilcoxon) == (5, None, None)
+    assert (gelu.difference.pairs, gelu.difference.p, gelu.better.p) == (5, None, None)
     assert gelu.interval == (min(gelu.values.values()), max(gelu.values.values()), "range", 1 - 2 / 32)
-    assert gelu.paired.mean == pytest.approx(-0.012)
-    assert gelu.paired.low is None
+    assert gelu.difference.mean == pytest.approx(-0.012)
+    assert gelu.difference.low is None
 
 
 def leave_costs(tmp_path: Path, runs: list[plan.Run]) -> list[dict[str, Any]]:
@@ -216,8 +225,8 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     ours, registered = rows_of(tmp_path, plan, lambda run: 0.5 if run.point[ACT] == mine else 0.4)
     assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
     assert [row.cost for row in (ours, registered)] == [None, costs[0]]
-    assert ours.cells[0].paired.mean == pytest.approx(0.1)  # relu itself is the reference, not the file's unit
-    assert registered.cells[0].paired.pairs == 0
+    assert ours.cells[0].difference.mean == pytest.approx(0.1)  # relu itself is the reference, not the file's unit
+    assert registered.cells[0].difference.pairs == 0
 
 
 def test_costs_belong_to_a_value_not_to_its_text(tmp_path: Path) -> None:
@@ -243,14 +252,14 @@ def test_without_the_default_reference_nothing_is_tested(tmp_path: Path, units: 
     plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
     assert comparison.hypotheses(results.load(plan, tmp_path)) == 0
-    assert [cell.paired.pairs for row in rows for cell in row.cells] == [0, 0]
+    assert [cell.difference.pairs for row in rows for cell in row.cells] == [0, 0]
 
 
 def test_a_reference_may_be_written_as_it_is_printed(tmp_path: Path) -> None:
     elu = {"name": "elu", "alpha": 2.0}
     plan = study(grids=({ACT: ["gelu", elu]},), select=Selection(), reference="elu(alpha=2)", seeds=range(6))
     gelu, _ = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
-    assert gelu.cells[0].paired.pairs == 6
+    assert gelu.cells[0].difference.pairs == 6
     assert comparison.reference_text(results.load(plan, tmp_path)) == "elu(alpha=2)"
 
 
@@ -259,7 +268,7 @@ def test_another_key_can_be_compared(tmp_path: Path) -> None:
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(6)), compare=DROP, reference="0")
     leave_costs(tmp_path, [run for run in plan.runs() if run.point[DROP]])
     rows = rows_of(tmp_path, plan, lambda run: 0.2 + 0.1 * run.point[DROP] + 0.01 * run.seed)
-    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].paired.p == 2 / 64] == [
+    assert [(row.point[ACT], row.point[DROP]) for row in rows if row.cells[0].difference.p == 2 / 64] == [
         ("relu", 0.5),
         ("elu", 0.5),
     ]
@@ -354,8 +363,8 @@ def test_numbers_written_differently_are_one_point(tmp_path: Path) -> None:
     grids = ({ACT: ["relu"], DROP: [0], LR: [1e-3]}, {ACT: ["elu"], DROP: [0.0], LR: [0.001]})
     plan = study(grids=grids, select=Selection(), seeds=tuple(range(6)))
     elu = rows_of(tmp_path, plan, lambda run: 0.2 if run.point[ACT] == "relu" else 0.3)[1]
-    assert elu.cells[0].planned
-    assert elu.cells[0].paired.p == 2 / 64
+    assert elu.cells[0].family
+    assert elu.cells[0].difference.p == 2 / 64
 
 
 def test_a_metric_has_one_mode_wherever_it_is_read(tmp_path: Path) -> None:

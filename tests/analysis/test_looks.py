@@ -31,7 +31,7 @@ def finish(root: Path, plan: Study) -> results.Results:
 
 
 def p_of(found: results.Results) -> float:
-    (cell,) = (cell for row in comparison.rows(found) for cell in row.cells if cell.planned)
+    (cell,) = (cell for row in comparison.rows(found) for cell in row.cells if cell.family)
     assert cell.p_holm is not None
     return cell.p_holm
 
@@ -43,7 +43,7 @@ def test_a_verdict_after_an_extension_is_corrected_for_the_earlier_look(tmp_path
     assert second.looks == 1
     assert p_of(second) == pytest.approx(6 * 2 / 2**12)
     *_, text, note = verdict.lines(second)
-    assert "p = 0.0029 after Holm's correction and for 2 looks" in text
+    assert "p = 0.00049 alone, 0.0029 after Holm's correction for 1 comparison and 2 looks" in text
     assert "extended after 1 verdict, by seeds" in note
     assert "p-values are multiplied by 6" in note
     third = finish(tmp_path, planned(16))
@@ -57,6 +57,17 @@ def test_the_first_seeds_alone_keep_their_first_verdict(tmp_path):
     assert results.load(planned(8), tmp_path).looks == 0
 
 
+def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
+    plan = planned(12)
+    for run in plan.runs():
+        if run.seed < 8 or (run.seed == 8 and run.point[ACT] == "gelu"):
+            write(tmp_path, run, {"test/error": [0.1 + 0.01 * (run.seed % 5)]})
+    assert results.load(plan, tmp_path).looks == 0
+    found = results.load(planned(8), tmp_path)
+    assert found.looks == 1
+    assert "or cut short" in verdict.lines(found)[-1]
+
+
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_too_few_pairs_for_a_verdict_are_no_look(tmp_path, seeds):
     finish(tmp_path, planned(seeds))
@@ -67,7 +78,7 @@ def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
     finish(tmp_path, planned(6))
     found = finish(tmp_path, planned(7))
     assert verdict.verdicts(found)[0].outcome == "too few pairs"  # 6 times the smallest p of 7 pairs is 0.094
-    assert "With 1 comparison and 2 looks in this table, fewer than 8 pairs" in verdict.lines(found)[-1]
+    assert "with 1 comparison and 2 looks, so few cannot reach p < 0.05" in verdict.lines(found)[-1]
 
 
 def test_other_settings_and_further_activations_are_no_extension(tmp_path):

@@ -1,7 +1,6 @@
 """Medians, intervals and tests against scipy and numbers worked out by hand."""
 
 import math
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,39 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from actlab.analysis.differences import paired_difference
 from actlab.analysis.statistics import (
-    drawn,
-    equivalent,
-    flipped_sums,
     holm,
     median_band,
     median_interval,
-    paired_differences,
+    on_grid,
     pairs_needed,
-    parts,
-    rounding,
-    sign_flip_p,
-    wilcoxon_p,
+    sampling_error,
 )
-
-numbers = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
 
 
 def test_few_values_give_their_range() -> None:
     assert median_interval([3.0, 1.0, 2.0, 9.0, 5.0]) == (1.0, 9.0, "range", 1 - 2 / 32)
     assert median_interval([3.0]) == (3.0, 3.0, "range", 0.0)
-
-
-def test_drawn_patterns_are_summed_as_they_were_drawn() -> None:
-    d = np.random.default_rng(2).normal(size=33)
-    turned = drawn(33)
-    assert turned.shape == (100_000, 33)
-    assert abs(turned.mean() - 0.5) < 0.001
-    sums, sizes = parts(d)
-    np.testing.assert_allclose(sums, np.where(turned, d, 0).sum(axis=1), rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(sizes, turned.sum(axis=1))
-    np.testing.assert_allclose(flipped_sums(d), np.where(turned, -d, d).sum(axis=1), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", range(6, 21))
@@ -85,101 +64,6 @@ def test_a_band_is_an_interval_at_each_place() -> None:
     assert band.median == pytest.approx(np.median(values, axis=0))
 
 
-def test_six_equal_signs_give_two_of_64() -> None:
-    assert sign_flip_p([1, 2, 3, 4, 5, 6]) == 2 / 64
-    assert sign_flip_p([1, 2, 3, 4, 5, 6], "greater") == 1 / 64
-    assert sign_flip_p([1, 2, 3, 4, 5, 6], "less") == 1
-
-
-def test_ties_count_as_extreme() -> None:
-    assert sign_flip_p([1, 1, 1, -1]) == 10 / 16  # |sum| ≥ 2: 2 patterns with 4, 8 with 2
-    assert sign_flip_p([0, 0, 0]) == 1
-    assert sign_flip_p([0.1, 0.2, 0.3]) == sign_flip_p([1, 2, 3])  # whatever the rounding
-
-
-@given(st.lists(numbers, min_size=1, max_size=9))
-def test_it_is_the_share_of_sign_patterns_as_extreme(differences: list[float]) -> None:
-    whole = [round(1000 * d) for d in differences]
-    sums = [
-        abs(sum(s * w for s, w in zip(signs, whole, strict=True)))
-        for signs in product((1, -1), repeat=len(whole))
-    ]
-    assert sign_flip_p(differences) == np.mean([s >= abs(sum(whole)) for s in sums])
-
-
-@given(st.lists(numbers, min_size=2, max_size=8), st.floats(1e-6, 1e6))
-def test_it_knows_no_order_no_unit_and_no_side(differences: list[float], scale: float) -> None:
-    p = sign_flip_p(differences)
-    assert sign_flip_p(sorted(differences)) == p
-    assert sign_flip_p([scale * d for d in differences]) == p
-    assert sign_flip_p([-d for d in differences]) == p
-
-
-def test_many_pairs_agree_with_scipys_permutation_test() -> None:
-    d = np.random.default_rng(4).normal(0.3, size=40)
-    scipys = stats.permutation_test(
-        (d, np.zeros(40)),
-        lambda x, y: np.mean(x - y),
-        permutation_type="samples",
-        n_resamples=20_000,
-        vectorized=False,
-        rng=0,
-    )
-    assert sign_flip_p(d) == pytest.approx(scipys.pvalue, abs=0.01)
-    assert sign_flip_p([1.0] * 40) == 1 / 100_001
-
-
-def test_a_p_that_does_not_exist_is_none() -> None:
-    assert sign_flip_p([]) is None
-    assert sign_flip_p([1, math.inf]) is None
-    assert wilcoxon_p([], []) is None
-    assert equivalent([math.inf, 1], 0.1) is None
-
-
-def test_a_diverged_run_is_worse_than_any_other_and_two_are_a_tie() -> None:
-    inf = math.inf
-    assert paired_differences([inf, 3, inf, 1], [inf, 1, 1, inf]).tolist() == [0, 2, inf, -inf]
-    assert paired_differences([-inf, 3, -inf, 1], [-inf, 1, 1, -inf]).tolist() == [0, 2, -inf, inf]
-
-
-def test_wilcoxon_gives_a_diverged_run_the_largest_rank() -> None:
-    zeros = [0.0] * 7
-    largest = [1.0, 2.0, -3.0, 4.0, 5.0, 6.0, 100.0]
-    assert wilcoxon_p([*largest[:-1], math.inf], zeros) == stats.wilcoxon(largest).pvalue
-    assert wilcoxon_p(zeros, [*largest[:-1], math.inf]) == stats.wilcoxon([-1, -2, 3, -4, -5, -6, -100]).pvalue
-    assert wilcoxon_p([1.0, 2.0, math.inf], [1.0, 2.0, math.inf]) == 1
-    assert wilcoxon_p([math.inf] * 6, [1.0] * 6) == stats.wilcoxon([1] * 6).pvalue
-
-
-def test_ranks_are_shared_by_differences_that_rounding_keeps_apart() -> None:
-    a, b = [0.3, 0.7, 0.9, 0.5, 0.4, 0.1, 0.8], [0.2, 0.6, 0.8, 0.4, 0.5, 0.3, 0.5]
-    assert wilcoxon_p(a, b) == stats.wilcoxon([1, 1, 1, 1, -1, -2, 3]).pvalue
-
-
-def test_wilcoxon_is_scipys_and_takes_equal_pairs() -> None:
-    rng = np.random.default_rng(5)
-    a, b = rng.normal(size=12), rng.normal(0.5, size=12)
-    assert wilcoxon_p(list(a), list(b)) == pytest.approx(stats.wilcoxon(a, b).pvalue)
-    assert wilcoxon_p([1.0, 2.0], [1.0, 2.0]) == 1
-    assert wilcoxon_p([1, 2, 3, 4, 5, 6, 7], [1, 1, 1, 1, 1, 1, 1]) == 2 / 64
-
-
-@pytest.mark.parametrize(
-    ("differences", "patterns", "extreme"),
-    [
-        (range(1, 16), 15, 2),
-        ((1, 1, *range(2, 15)), 15, 2),  # ties
-        (range(15), 14, 2),  # an equal pair
-        ((*[0] * 10, 1, 2, 3, 4, 5), 5, 2),
-        ((*[1] * 7, *[0] * 8), 7, 2),
-        ((*[0] * 14, 1), 1, 2),
-    ],
-)
-def test_wilcoxon_is_exact_with_ties_and_equal_pairs(differences: Any, patterns: int, extreme: int) -> None:
-    zeros = [0.0] * len(differences)
-    assert wilcoxon_p([float(d) for d in differences], zeros) == extreme / 2**patterns
-
-
 def test_holm_by_hand() -> None:
     assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.04, None, 0.09, 0.09], nan_ok=False)
     assert holm([0.01, 1.0, 0.04, 0.03]) == pytest.approx([0.04, 1.0, 0.09, 0.09])  # a missing p is a 1
@@ -196,13 +80,6 @@ def test_holm_lies_between_the_p_and_bonferroni_and_keeps_the_order(ps: list[flo
     assert (np.diff(np.array(corrected)[order]) >= 0).all()
 
 
-def test_equivalence_needs_small_differences_on_both_sides() -> None:
-    small = [0.01, -0.02, 0.0, 0.015, -0.01, 0.005]
-    assert equivalent(small, 0.1) == 1 / 64
-    assert equivalent([d + 0.2 for d in small], 0.1) == 1
-    assert equivalent([d - 0.2 for d in small], 0.1) == 1
-
-
 @pytest.mark.parametrize("hypotheses", [1, 2, 12, 50])
 def test_the_pairs_needed_are_the_fewest(hypotheses: int) -> None:
     n = pairs_needed(hypotheses)
@@ -210,11 +87,15 @@ def test_the_pairs_needed_are_the_fewest(hypotheses: int) -> None:
     assert pairs_needed(1) == 6
 
 
-def test_one_huge_value_leaves_the_other_differences_as_they_are() -> None:
-    """A loss that has exploded but is not yet infinite is one pair of nine."""
-    before, after = [0.1] * 9, [0.1 + 0.01 * i for i in range(1, 9)] + [5e6]
-    assert wilcoxon_p(after, before) == 2 / 2**9
-    assert sign_flip_p(np.subtract(after, before), tie=rounding(after, before)) == 2 / 2**9
-    found = paired_difference(after, before)
-    assert found.p == 2 / 2**9
-    assert found.low == pytest.approx(0.0275)
+@pytest.mark.parametrize("of", [1_000, 7_152, 10_000, 50_000])
+def test_a_share_in_float32_is_read_as_its_count(of: int) -> None:
+    for count in {0, 1, 3, of // 7, of // 2, of - 1, of}:
+        assert on_grid(float(np.float32(count / of)), of) == count / of
+    assert on_grid(0.5 + 0.3 / of, of) == 0.5 + 0.3 / of  # no share of so many
+    assert on_grid(math.inf, of) == math.inf
+    assert on_grid(0.123456789, None) == 0.123456789
+
+
+def test_the_sampling_error_of_a_share() -> None:
+    assert sampling_error(0.02, 10_000) == pytest.approx(0.0014)
+    assert [sampling_error(share, n) for share, n in ((None, 10), (0.1, None), (2.3, 10))] == [None] * 3

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from actlab.analysis import results
+from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
-from actlab.analysis.statistics import sign_flip_p
 from actlab.analysis.verdict import SMOKE, Verdict, lines, needs, verdicts
 from actlab.errors import ActlabError
-from actlab.studies.folders import DIVERGED
+from actlab.studies.folders import DIVERGED, RunFolder
 from actlab.studies.plan import Selection, Study
 from written_runs import ACT, study, write
 
@@ -50,9 +50,11 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
     found = verdict(tmp_path, planned(15), shifts)
     assert found.outcome == "better"
     assert found.text == (
-        "gelu: better, 0.37 points lower test error than relu (uncorrected 95 % interval 0.35 to 0.39; "
-        "15 pairs; p = 6e-05 after Holm's correction)."
+        "gelu: better, 0.37 points lower test error than relu (95 % interval 0.35 to 0.39; p = 6e-05; probability "
+        "of being better 0.60 [0.39, 0.78]; 15 pairs). The two quantities disagree before correction: p = 6e-05 "
+        "for the mean difference, 0.34 for the probability."
     )
+    assert str(found) == found.text
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -66,17 +68,19 @@ def test_direction_follows_the_mode(tmp_path, sign, mode):
 
 def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
-    found = verdict(tmp_path, planned(14), shifts)
+    found = verdict(tmp_path, planned(14, {**PERCENT, "margin": 0.002}), shifts)
     assert found.outcome == "undecided"
     assert "no significant difference to relu in test error" in found.text
     shown, wanted, pairs = re.search(
-        r"a difference of ([\d.]+) points four times in five; ([\d.]+) points would take about (\d+) pairs",
+        r"show a difference of ([\d.]+) points four times in five; one of the margin, ([\d.]+) points, takes "
+        r"about (\d+), as a further look",
         found.text,
     ).groups()
     spread = 0.4 * math.sqrt(14 / 13)  # points
     assert float(shown) == pytest.approx(detectable(14) * spread, abs=0.006)
-    assert float(wanted) == pytest.approx(float(shown) / 2, abs=0.006)
-    assert int(pairs) == pytest.approx(pairs_to_detect(float(wanted) / spread), abs=2)
+    assert (float(wanted), int(pairs)) == (0.2, pairs_to_detect(0.2 / spread, 6))  # 6 times for the second look
+    unasked = verdict(tmp_path, planned(14), shifts)
+    assert "points four times in five." in unasked.text  # without a margin no number of pairs
 
 
 @pytest.mark.parametrize("margin", [0.005, "5 %"])
@@ -95,31 +99,106 @@ def test_a_margin_that_is_no_size_is_rejected(tmp_path, margin):
         lines(loaded(tmp_path, planned(6, {**PERCENT, "margin": margin}), [0.01] * 6))
 
 
-def test_too_few_pairs_name_the_smallest_number_that_could_decide(tmp_path):
-    plan = loaded(tmp_path, planned(3), [-0.01] * 3)
+def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
+    shifts = [-0.01, -0.012, -0.006]
+    plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
     assert verdicts(plan)[0].outcome == "too few pairs"
+    seeds = pairs_to_detect(0.2 / np.std([1, 1.2, 0.6], ddof=1))
     assert lines(plan) == [
-        "No verdict against relu from 3 pairs of runs. With 1 comparison in this table, fewer than 6 pairs "
-        "cannot reach p < 0.05; --seeds 6 trains the missing runs. So far gelu: −1.00 points test error."
+        "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach p < 0.05. "
+        f"{seeds} seeds show the margin of 0.20 points four times in five: --seeds {seeds}. So far gelu: −0.93 "
+        "points test error."
     ]
-    for given, advice in (("--fresh {}", "; --fresh 6 trains the missing runs."), ("", ".")):
+    for given, advice in (("--fresh {}", f"times in five: --fresh {seeds}. So far"), ("", "five. So far")):
         (line,) = lines(replace(plan, study=replace(plan.study, more_seeds=given)))
-        assert f"cannot reach p < 0.05{advice} So far" in line
-    more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"})
+        assert advice in line
+    (line,) = lines(loaded(tmp_path, planned(3), shifts))
+    assert "`actlab study show --detect SIZE` says how many seeds a difference takes. So far" in line
+    more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"})
     for run in more.runs():
-        write(tmp_path / "b", run, {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0]})
-    (line,) = lines(results.load(more, tmp_path / "b"))
-    assert "With 2 comparisons in this table, fewer than 7 pairs" in line
+        write(tmp_path / "b", run, dict.fromkeys(["test/error", "val/loss", "test/loss", "test/f1"], [1.0]))
+    said = lines(results.load(more, tmp_path / "b"))
+    assert "no significant difference" in said[0]  # the primary comparison is one
+    assert "with 3 comparisons, so few cannot" in said[1]
 
 
-def test_diverged_runs_leave_no_mean(tmp_path):
-    plan = planned(7)
+def test_divergence_gives_a_verdict(tmp_path):
+    plan = planned(12)
     for run in plan.runs():
-        lost = (run.point[ACT], run.seed) in [("gelu", 0), ("gelu", 1), ("relu", 2)]
-        write(tmp_path, run, {"test/error": [0.1]}, status=DIVERGED if lost else "finished")
+        lost = run.point[ACT] == "gelu" and run.seed < 10
+        write(tmp_path, run, {"test/error": [0.1 + 0.001 * run.seed]}, status=DIVERGED if lost else "finished")
     (found,) = verdicts(results.load(plan, tmp_path))
-    assert found.outcome == "diverged"
-    assert "of 7 pairs, 2 diverged on this side only and 1 on the reference's side only" in found.text
+    assert found.outcome == "worse"
+    assert found.text.startswith("gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only")
+    assert "; probability of being better 0.0" in found.text
+
+
+def test_one_divergence_beside_wins_is_reported_as_what_it_is(tmp_path):
+    plan = planned(15)
+    for run in plan.runs():
+        mine = run.point[ACT] == "gelu"
+        error = 0.1 + 0.0001 * run.seed - 0.02 * mine
+        status = DIVERGED if mine and run.seed == 4 else "finished"
+        write(tmp_path, run, {"test/error": [error]}, status=status)
+    (found,) = verdicts(results.load(plan, tmp_path))
+    assert found.outcome == "better"
+    assert "of 15 pairs, 1 diverged on this side only and 0 on the side of relu only" in found.text
+
+
+def test_a_verdict_waits_for_all_planned_runs(tmp_path):
+    plan = planned(8)
+    *begun, last = plan.runs()
+    for run in begun:
+        write(tmp_path, run, {"test/error": [0.1 + 0.01 * run.seed]})
+    assert lines(results.load(plan, tmp_path)) == [
+        "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both sides "
+        "have ended."
+    ]
+    RunFolder(tmp_path, last).open()
+    RunFolder(tmp_path, last).fail("ValueError: broken")
+    (line,) = lines(results.load(plan, tmp_path))
+    assert f"have ended, and {last.id} failed. Repair what failed" in line
+    assert "which counts as a look" in line
+
+
+def test_a_difference_within_the_margin_is_said_to_be(tmp_path):
+    shifts = [-0.003 - 0.0001 * seed for seed in range(15)]
+    found = verdict(tmp_path, planned(15, {**PERCENT, "margin": 0.005}), shifts)
+    assert "0.37 points lower test error than relu, less than the margin of 0.50 points (" in found.text
+
+
+def test_the_users_activation_is_the_primary_comparison(tmp_path):
+    mine = "./mine.py:Bent"
+    plan = planned(8, PERCENT, {"metric": "test/loss"}, grids=({ACT: ["gelu", mine, "relu"]},))
+    for run in plan.runs():
+        error = 0.1 + 0.001 * run.seed - 0.02 * (run.point[ACT] == mine)
+        write(tmp_path, run, {"test/error": [error], "test/loss": [error]})
+    loaded = results.load(plan, tmp_path)
+    found = verdicts(loaded)
+    assert [(one.name, one.family) for one in found] == [
+        ("Bent", "primary"),
+        ("gelu", "secondary"),
+        ("gelu", "secondary"),
+        ("Bent", "secondary"),
+    ]
+    assert found[0].cell.p_holm == found[0].cell.p == 2 / 2**8
+    assert [line.startswith("Secondary: ") for line in lines(loaded)] == [False, True, True, True]
+    other = replace(plan, primary={"metric": "test/loss"})
+    assert verdicts(results.load(other, tmp_path))[0].column.metric == "test/loss"
+    for given in ({"metric": "val/loss"}, {"metric": "test/error", "at": "best"}):
+        with pytest.raises(ActlabError, match="unknown primary column"):
+            verdicts(results.load(replace(plan, primary=given), tmp_path))
+
+
+def test_chance_is_named(tmp_path):
+    plan = planned(8, {**PERCENT, "chance": 0.9})
+    for run in plan.runs():
+        error = 0.86 + 0.001 * run.seed if run.point[ACT] == "gelu" else 0.2 + 0.001 * run.seed
+        write(tmp_path, run, {"test/error": [error]}, scored={"test": 100})
+    (found,) = verdicts(results.load(plan, tmp_path))
+    assert found.outcome == "worse"
+    assert found.text.endswith(" It is at chance.")  # two sampling errors of 100 images are 6 points
+    assert "test error on this test set than relu" in found.text
 
 
 def test_smoke_runs_decide_nothing(tmp_path):
@@ -137,7 +216,7 @@ def test_training_quantities_and_unranked_columns_have_no_verdict(tmp_path):
 @pytest.mark.parametrize(("pairs", "effect"), [(10, 1.0), (15, 0.8), (12, 0.6)])
 def test_power_is_that_of_the_sign_flip_test(pairs, effect):
     random = np.random.default_rng(0)
-    hits = [sign_flip_p(random.normal(effect, 1, pairs)) < 0.05 for _ in range(300)]
+    hits = [Flips(random.normal(effect, 1, pairs)).p() < 0.05 for _ in range(300)]
     assert np.mean(hits) == pytest.approx(power(pairs, effect), abs=0.1)  # 3.5 standard errors at most
 
 
@@ -156,7 +235,7 @@ def test_a_plan_says_how_many_seeds_a_difference_takes(tmp_path):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
     (line,) = needs(loaded(tmp_path, planned(14), shifts), 0.2)
     spread = 0.4 * math.sqrt(14 / 13)  # points
-    assert f"takes about {pairs_to_detect(0.2 / spread)} seeds" in line
+    assert f"takes about {pairs_to_detect(0.2 / spread, 6)} seeds" in line
     assert "gelu, test error: a difference of 0.20 points to relu" in line
     assert needs(results.load(planned(1), tmp_path), 0.2) == []
 
@@ -180,4 +259,4 @@ def test_a_relative_time_has_its_spread(tmp_path, parts, text):
         costs.append(entry | ({"seconds_in_parts": slower} if slower else {}))
     (tmp_path / "cost.json").write_text(json.dumps(costs))
     (found,) = verdicts(results.load(base.study, base.root))
-    assert found.text.partition("after Holm's correction).")[2] == text
+    assert found.text.partition("8 pairs).")[2].rpartition("probability.")[2] == text

@@ -232,11 +232,9 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
 
 def _family(results: Results, group: Group, column: Column) -> Family:
     """Return the family of a comparison: the user's activations, if any, in the primary column are primary."""
-    study = results.study
     if not column.ranked:
         return ""
-    own = [g for g in results.groups if study.is_own(study.compare, g.point.get(study.compare))]
-    asked = not own or any(found is group for found in own)
+    asked = not results.own or canonical(group.point) in results.own
     return "primary" if asked and column == results.primary else "secondary"
 
 

@@ -82,10 +82,10 @@ def _subsets(d: tuple[float, ...]) -> tuple[Array, Array]:
         drawn = _drawn(len(d))
         sums = [drawn[i : i + _BATCH] @ np.array(d) for i in range(0, _DRAWS, _BATCH)]
         return np.concatenate(sums), drawn.sum(1, dtype=float)
-    sums, sizes = np.zeros(1), np.zeros(1)
+    of_all, sizes = np.zeros(1), np.zeros(1)
     for value in d:
-        sums, sizes = np.concatenate([sums, sums + value]), np.concatenate([sizes, sizes + 1])
-    return sums, sizes
+        of_all, sizes = np.concatenate([of_all, of_all + value]), np.concatenate([sizes, sizes + 1])
+    return of_all, sizes
 
 
 @lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
@@ -128,7 +128,8 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     if d.size < FEWEST:
         return Difference(mean, None, None, middle, None, d.size, sd)
     flips, both = Flips(d), np.array([a, b], float)
-    correlation = float(np.corrcoef(both)[0, 1]) if (np.ptp(both, axis=1) > 0).all() else None
+    varies = np.isfinite(both).all() and (np.ptp(both, axis=1) > 0).all()
+    correlation = float(np.corrcoef(both)[0, 1]) if varies else None
     return Difference(mean, *flips.interval(), middle, flips.p(), d.size, sd, correlation)
 
 

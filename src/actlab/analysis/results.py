@@ -239,6 +239,13 @@ class Results:
         return groups(self.study)
 
     @cached_property
+    def own(self) -> frozenset[str]:
+        """The canonical grid points of the user's activations, among those compared."""
+        compare, groups = self.study.compare, self.groups
+        own = (group for group in groups if self.study.is_own(compare, group.point.get(compare)))
+        return frozenset(canonical(group.point) for group in own)
+
+    @cached_property
     def cost_places(self) -> dict[str, int]:
         """Index of the first entry of ``costs`` by run id."""
         return {cost["run"]: place for place, cost in [*enumerate(self.costs)][::-1]}

@@ -173,11 +173,7 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
     )
     if seeds := advised(results):
         margins = {_size(one.cell.margin, one.column) for one in verdicts if one.cell.margin}
-        what = (
-            f"a difference of the margin, {margins.pop()},"
-            if len(margins) == 1
-            else "differences of the margins"
-        )
+        what = f"the margin of {margins.pop()}" if len(margins) == 1 else "the margins"
         remedy = results.study.more_seeds.format(seeds)
         text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
     elif any(one.cell.difference.sd for one in verdicts):
