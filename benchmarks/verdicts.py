@@ -1,67 +1,211 @@
-"""How often verdicts are right: simulated studies with a known difference, judged by the project's own code.
+"""How often verdicts are right: simulated studies with known differences, judged by the project's own code.
 
-    python benchmarks/verdicts.py
+    python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS] [--render]
 
-Each study compares one activation with the reference. The paired differences are normal with standard deviation
-1, so the true difference is in standard deviations of the differences; the margin of equivalence is 1. The last
-rows have no margin and extend a study from 6 to 15 to 30 pairs while its verdict is undecided, with and without
-the correction for earlier looks.
+Both sides of a comparison have the same mean; in another set of draws, one that makes wins and losses equally
+likely. What is counted, of 5 % or 95 % where all is well:
+
+- mean: verdicts of better or worse from the sign-flip test of the mean difference; covers: how often its interval
+  contains the true difference.
+- probability: the same from the test of the probability of being better, and its interval.
+- one bound: equivalence at a true difference as large as the margin.
+
+Each cell is written to benchmarks/verdicts.json when it is done, with its number of studies; a cell that is there
+is not simulated again. ``--render`` writes docs/guide/verdicts.md's table and figure from the file.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
-from actlab.analysis.differences import paired_difference
+from actlab.analysis.differences import Flips, equivalent, paired_difference, paired_differences
 from actlab.analysis.looks import factor
-from actlab.analysis.statistics import equivalent
+from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.verdict import outcome
+from actlab.analysis.winning import better
 
-COLUMN = Column("test/error")
-OUTCOMES = ("better", "worse", "equivalent", "undecided")
-LOOKS = (6, 15, 30)
-
-
-def judged(differences: Sequence[float], margin: float | None = 1.0, strictness: int = 1) -> str:
-    """Return the verdict on paired differences, with one comparison in the table."""
-    paired = paired_difference(differences, np.zeros(len(differences)))
-    p = None if paired.p is None else min(1.0, strictness * paired.p)
-    match = equivalent(differences, margin) if margin else None
-    cell = Cell(COLUMN, {}, None, None, None, paired, planned=True, p_holm=p, p_equivalent=match)
-    return outcome(cell, strictness)
+HERE = Path(__file__).parent
+FILE = HERE / "verdicts.json"
+PAIRS = (6, 9, 15, 30)
+KEPT = ("gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos", "elu_mnist_autoencoder")
+Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
-def extended(differences: Sequence[float], corrected: bool) -> str:
-    """Return the last verdict of a study that is extended while it is undecided."""
-    for number, pairs in enumerate(LOOKS):
-        found = judged(differences[:pairs], None, factor(number) if corrected else 1)
-        if found not in ("undecided", "too few pairs"):
-            break
-    return found
+@dataclass(frozen=True)
+class Shape:
+    """Two distributions of equal mean, in standard deviations of the first."""
+
+    first: Draw
+    second: Draw
+    margin: float = 1.0
+
+
+def residuals() -> np.ndarray:
+    """Return test errors and losses of the kept runs, each group's mean taken off and its spread set to 1."""
+    found = []
+    for name in KEPT:
+        frame = pd.read_csv(HERE.parent / "results" / name / "values.csv")
+        frame = frame[(frame["status"] == "finished") & (frame["chosen"] == 1)]
+        keys = [key for key in frame.columns[: frame.columns.get_loc("seed")]]
+        for column in (c for c in frame.columns if c.startswith("test/")):
+            for _, rows in frame.groupby(keys)[column]:
+                if len(rows) >= 10 and (spread := rows.std(ddof=1)):
+                    found.append((rows - rows.mean()) / spread)
+    return np.concatenate(found)
+
+
+def contaminated(source: np.random.Generator, n: int) -> np.ndarray:
+    """Return normal values, of which one in fifteen is moved by ten spreads, with mean 0."""
+    return source.normal(size=n) + 10 * (source.random(n) < 1 / 15) - 10 / 15
+
+
+def diverging(source: np.random.Generator, n: int) -> np.ndarray:
+    """Return normal values, of which one in ten is infinite: a run that diverged."""
+    return np.where(source.random(n) < 0.1, math.inf, source.normal(size=n))
+
+
+def shapes() -> dict[str, Shape]:
+    """Return the distributions by name."""
+    kept = residuals()
+
+    def normal(spread: float) -> Draw:
+        return lambda source, n: source.normal(0, spread, n)
+
+    def skewed(spread: float) -> Draw:
+        return lambda source, n: spread * (source.exponential(size=n) - 1)
+
+    def errors(images: int, error: float) -> Draw:
+        return lambda source, n: source.binomial(images, error, n) / images
+
+    def resampled(source: np.random.Generator, n: int) -> np.ndarray:
+        return source.choice(kept, n)
+
+    return {
+        "normal": Shape(normal(1), normal(1)),
+        "unequal spread": Shape(normal(1), normal(3)),
+        "skewed": Shape(skewed(1), skewed(1)),
+        "errors of 1,000": Shape(errors(1_000, 0.1), errors(1_000, 0.1), 0.01),
+        "errors of 10,000": Shape(errors(10_000, 0.02), errors(10_000, 0.02), 0.0014),
+        "kept runs": Shape(resampled, resampled),
+        "skewed, unequal": Shape(skewed(1), skewed(3)),
+        "contaminated": Shape(contaminated, normal(1)),
+        "diverging": Shape(diverging, diverging),
+    }
+
+
+def even(shape: Shape) -> float:
+    """Return what is added to the second side so that it wins as often as the first."""
+    source = np.random.default_rng(1)
+    first, second = np.sort(shape.first(source, 200_000)), shape.second(source, 200_000)
+    low, high = -5.0, 5.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        below, upto = (np.searchsorted(first, second + middle, side) for side in ("left", "right"))
+        low, high = (low, middle) if (below + upto).mean() / 2 > len(first) / 2 else (middle, high)
+    return 0.0 if abs(low) < 0.02 else low
+
+
+def cell_of(a: np.ndarray, b: np.ndarray, margin: float | None = None, looks: int = 0) -> Cell:
+    """Return a comparison of lower values are better, alone in its family."""
+    finite = bool(np.isfinite([a, b]).all())
+    match = equivalent(paired_differences(a, b), margin) if margin and finite else None
+    cell = Cell(
+        *(Column("test/error"), {}, None, None, None),
+        difference=paired_difference(a, b),
+        better=None if finite else better(a, b),
+        family="primary",
+        by_probability=not finite,
+        margin=margin,
+        p_equivalent_holm=match,
+    )
+    p = cell.p
+    return Cell(**{**vars(cell), "p_holm": p and min(1.0, p * factor(looks))})
+
+
+def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:
+    """Return the shares of a cell of the table."""
+    source, moved, finite = np.random.default_rng(pairs), even(shape), shape.first is not diverging
+    counts = dict.fromkeys(("mean", "covers", "probability", "covers probability", "one bound", "verdict"), 0)
+    for _ in range(studies):
+        a, b = shape.first(source, pairs), shape.second(source, pairs)
+        won = better(a, b + moved)
+        counts["probability"] += (won.p or 1) < 0.05
+        counts["covers probability"] += (won.low or 0) <= 0.5 <= (won.high or 1)
+        if finite:
+            p = Flips(paired_differences(a, b)).p()
+            counts["mean"] += p < 0.05
+            counts["covers"] += p >= 0.05  # the interval inverts the test
+            at_margin = equivalent(paired_differences(a + shape.margin, b), shape.margin)
+            counts["one bound"] += (at_margin or 1) < 0.05
+        else:
+            counts["verdict"] += outcome(cell_of(a, b), 1) in ("better", "worse")
+    used = counts.keys() - ({"verdict"} if finite else {"mean", "covers", "one bound"})
+    return {name: counts[name] / studies for name in counts if name in used}
+
+
+def advised(pilot: int, studies: int) -> dict[str, float]:
+    """Return the median advice after a pilot study and its power: a true difference of the margin, 1 spread.
+
+    The advice counts the look at the pilot, and the pilot's runs are part of the study that follows it.
+    """
+    source, found, numbers = np.random.default_rng(pilot), 0, []
+    for _ in range(studies):
+        a, b = source.normal(-1, 1, pilot), source.normal(0, 1, pilot)
+        spread = float(np.std(a - b, ddof=1))
+        number = max(pilot + 1, pairs_to_detect(1 / spread, factor(1)) or 0)
+        more = number - pilot
+        a, b = np.append(a, source.normal(-1, 1, more)), np.append(b, source.normal(0, 1, more))
+        first = outcome(cell_of(a[:pilot], b[:pilot]), 1)
+        found += (first if first != "undecided" else outcome(cell_of(a, b, looks=1), 1)) == "better"
+        numbers.append(number)
+    return {"pairs": float(np.median(numbers)), "power": found / studies}
+
+
+def judged(effect: float, pairs: int, studies: int) -> dict[str, float]:
+    """Return the share of each verdict on normal values with a true difference, at a margin of one spread."""
+    source = np.random.default_rng(pairs)
+    found = [
+        outcome(cell_of(source.normal(-effect, 1, pairs), source.normal(0, 1, pairs), 1.0), 1)
+        for _ in range(studies)
+    ]
+    return {name: found.count(name) / studies for name in ("better", "worse", "equivalent", "undecided")}
 
 
 def main() -> None:
-    """Print a table of shares."""
+    """Simulate the cells that are missing, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=2000, help="simulated studies per row; default: 2000")
-    studies = parser.parse_args().studies
-    print(f"{studies} studies per row\n")
-    print("| pairs | true difference | " + " | ".join(OUTCOMES) + " |\n|---|---:|" + "---:|" * 4)
-    for effect in (0.0, -0.5, -2.0):
-        drawn = np.random.default_rng(0).normal(effect, 1.0, (studies, LOOKS[-1]))
-        rows = {f"{pairs}": [judged(row[:pairs]) for row in drawn] for pairs in LOOKS}
-        rows["6, 15, 30 while undecided"] = [extended(row, True) for row in drawn]
-        rows["the same, uncorrected"] = [extended(row, False) for row in drawn]
-        for name, found in rows.items():
-            counts = Counter(found)
-            shares = " | ".join(f"{100 * counts[one] / studies:.1f} %" for one in OUTCOMES)
-            print(f"| {name} | {abs(effect):g} | {shares} |", flush=True)
+    parser.add_argument("--studies", type=int, default=20_000, help="simulated studies a cell; default: 20,000")
+    parser.add_argument("--cell", help="simulate only this cell, such as skewed:15")
+    args = parser.parse_args()
+    few = max(1, args.studies // 10)
+    cells: dict[str, tuple[int, Callable[[int], dict[str, float]]]] = {
+        f"{name}:{pairs}": (args.studies, lambda n, shape=shape, pairs=pairs: simulated(shape, pairs, n))
+        for pairs in PAIRS
+        for name, shape in shapes().items()
+    }
+    cells |= {f"advice:{pilot}": (few, lambda n, pilot=pilot: advised(pilot, n)) for pilot in (6, 9)}
+    cells |= {
+        f"difference {effect}:{pairs}": (few, lambda n, effect=effect, pairs=pairs: judged(effect, pairs, n))
+        for effect in (0.0, 0.5, 1.0, 2.0)
+        for pairs in PAIRS
+    }
+    known = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for name, (studies, simulate) in cells.items():
+        if args.cell not in (None, name) or known.get(name, {}).get("studies", 0) >= studies:
+            continue
+        known[name] = {"studies": studies} | simulate(studies)
+        FILE.write_text(json.dumps(known, indent=1) + "\n")
+        print(name, known[name], flush=True)
 
 
 if __name__ == "__main__":

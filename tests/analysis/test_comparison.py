@@ -87,7 +87,12 @@ def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path: 
     assert cells["gelu"].p_holm == 3 * cells["gelu"].difference.p
     assert fewer["gelu"].p_holm == cells["gelu"].p_holm
     silu = fewer["silu"]
-    assert (silu.difference.p, silu.by_probability, silu.p, silu.family) == (None, True, silu.better.p, "primary")
+    assert (silu.difference.p, silu.by_probability, silu.p, silu.family) == (
+        None,
+        True,
+        silu.better.p,
+        "primary",
+    )
 
 
 def test_units_that_have_not_run_belong_to_the_family(tmp_path: Path) -> None:
@@ -118,7 +123,12 @@ def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path: P
     worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
     better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
     for cell in (worse, better):
-        assert (cell.difference.pairs, cell.difference.p, cell.difference.mean, cell.difference.low) == (8, None, None, None)
+        assert (cell.difference.pairs, cell.difference.p, cell.difference.mean, cell.difference.low) == (
+            8,
+            None,
+            None,
+            None,
+        )
         assert cell.difference.median is not None
     assert worse.better.probability == 6 * 8 / 64  # the first and the diverged run lose against all of relu
     assert better.better.probability == (7 * 8 + 1) / 64  # and all win against relu's
@@ -225,7 +235,9 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path: Path) -> 
     ours, registered = rows_of(tmp_path, plan, lambda run: 0.5 if run.point[ACT] == mine else 0.4)
     assert [row.cells[0].published for row in (ours, registered)] == [None, (0.1, None)]
     assert [row.cost for row in (ours, registered)] == [None, costs[0]]
-    assert ours.cells[0].difference.mean == pytest.approx(0.1)  # relu itself is the reference, not the file's unit
+    assert ours.cells[0].difference.mean == pytest.approx(
+        0.1
+    )  # relu itself is the reference, not the file's unit
     assert registered.cells[0].difference.pairs == 0
 
 

@@ -114,7 +114,9 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         assert advice in line
     (line,) = lines(loaded(tmp_path, planned(3), shifts))
     assert "`actlab study show --detect SIZE` says how many seeds a difference takes. So far" in line
-    more = planned(6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"})
+    more = planned(
+        6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"}
+    )
     for run in more.runs():
         write(tmp_path / "b", run, dict.fromkeys(["test/error", "val/loss", "test/loss", "test/f1"], [1.0]))
     said = lines(results.load(more, tmp_path / "b"))
@@ -129,7 +131,9 @@ def test_divergence_gives_a_verdict(tmp_path):
         write(tmp_path, run, {"test/error": [0.1 + 0.001 * run.seed]}, status=DIVERGED if lost else "finished")
     (found,) = verdicts(results.load(plan, tmp_path))
     assert found.outcome == "worse"
-    assert found.text.startswith("gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only")
+    assert found.text.startswith(
+        "gelu: worse than relu in test error (of 12 pairs, 10 diverged on this side only"
+    )
     assert "; probability of being better 0.0" in found.text
 
 

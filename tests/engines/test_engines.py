@@ -67,6 +67,7 @@ def test_engines_leave_the_same_folders_rows_errors_and_weights(study, tmp_path)
         ours = result(tmp_path / "together", run)
         assert (ours["status"], ours["last_good_epoch"], ours["updates"]) == ("finished", 2, 16)
         assert ours.keys() - {"stack"} == result(tmp_path / "sequential", run).keys()
+        assert ours["scored"] == result(tmp_path / "sequential", run)["scored"] == {"val": 1000, "test": 1000}
 
 
 def checkpoints_of(folder, run):

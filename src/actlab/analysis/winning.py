@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,55 +40,62 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min") -> Better:
     side, else 20,000 random ones and the observed one. Infinite values are ordinary ones. The standard error is
     at least 1/(2·n·m), which it would be short of where one side wins every time.
 
-    >>> better([1, 2, 3, 4, 5, 6], [11, 12, 13, 14, 15, 16])
-    Better(probability=1.0, low=0.907..., high=1.0, p=0.00216...)
     >>> better([2, 1], [1, 1])
     Better(probability=0.25, low=None, high=None, p=None)
+    >>> [round(number, 3) for number in better([1, 2, 3, 4, 5, 6], [11, 12, 13, 14, 15, 16])]
+    [1.0, 0.907, 1.0, 0.002]
     """
     n, m = len(a), len(b)
     pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)
     wins = (pooled[:, None] < pooled) + 0.5 * (pooled[:, None] == pooled)  # of the row over the column
-    first = np.zeros((1, n + m), bool)
-    first[0, :n] = True
-    (share,), (error,) = _shares(first, wins)
+    (share,), (error,) = _shares(np.arange(n + m)[None] < n, wins)
     probability = float(share)
     if min(n, m) < FEWEST:
         return Better(probability, None, None, None)
-    known = math.comb(n + m, n) <= _EXACT
     shares, errors = _shares(_splits(n, m), wins)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
-    p = extreme / sizes.size if known else (extreme + 1) / (sizes.size + 1)
+    p = extreme / sizes.size if math.comb(n + m, n) <= _EXACT else (extreme + 1) / (sizes.size + 1)
     inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
     return Better(probability, min(low, probability), max(high, probability), p)
 
 
-def _shares(first: npt.NDArray[np.bool_], wins: Array) -> tuple[Array, Array]:
+def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
     """Return for each split of the pooled values the share of wins of its first part, and its standard error.
 
+    Wins are counted in halves, which float32 holds exactly.
+
     Args:
-        first: shape ``[S, n + m]``, whether a value belongs to the first part.
+        first: shape ``[S, n + m]``, 1 where a value belongs to the first part, else 0.
         wins: shape ``[n + m, n + m]``, 1, ½ or 0 as the row's value wins against the column's.
     """
-    n, m = int(first[0].sum()), int((~first[0]).sum())
-    against = np.where(first, (~first).astype(float) @ wins.T / m, first.astype(float) @ wins.T / n)
-    mean = (against * first).sum(1) / n
-    spread = [
-        ((against - centre[:, None]) ** 2 * part).sum(1) / max(1, size - 1) / size
-        for part, centre, size in ((first, mean, n), (~first, 1 - mean, m))
+    first, counts = np.asarray(first, np.float32), np.asarray(wins, np.float32)
+    n, m = int(first[0].sum()), int((1 - first[0]).sum())
+    over_first = first @ counts.T
+    against = over_first + first * (counts.sum(1) - 2 * over_first)  # wins over the other part
+    squares = against * against
+    mine, mine_squared = (np.vecdot(first, of).astype(float) for of in (against, squares))
+    theirs, theirs_squared = against.sum(1) - mine, squares.sum(1) - mine_squared
+    variance = [
+        (of_squares - total**2 / size) / max(1, size - 1) / size / other**2
+        for total, of_squares, size, other in ((mine, mine_squared, n, m), (theirs, theirs_squared, m, n))
     ]
-    return mean, np.maximum(np.sqrt(spread[0] + spread[1]), 1 / (2 * n * m))
+    error = np.sqrt(np.maximum(variance[0] + variance[1], 0))
+    return mine / (n * m), np.maximum(error, 1 / (2 * n * m))
 
 
 @lru_cache(maxsize=2)
-def _splits(n: int, m: int) -> npt.NDArray[np.bool_]:
-    """Return all splits of n + m values into parts of n and m, or 20,000 random ones of a fixed seed."""
+def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
+    """Return splits of n + m values into parts of n and m: all, or 20,000 random ones of a fixed seed."""
     if math.comb(n + m, n) <= _EXACT:
-        chosen = np.array(list(itertools.combinations(range(n + m), n)))
+        # Of equal parts, a split and its mirror image lie equally far from ½: those with the first value will do.
+        held, start = ((0,), 1) if n == m else ((), 0)
+        free = itertools.combinations(range(start, n + m), n - start)
+        chosen = np.array([(*held, *rest) for rest in free])
     else:
         chosen = np.random.default_rng(0).random((_SPLITS, n + m)).argsort(1)[:, :n]
-    found = np.zeros((len(chosen), n + m), bool)
-    np.put_along_axis(found, chosen, True, axis=1)
+    found = np.zeros((len(chosen), n + m), np.float32)
+    np.put_along_axis(found, chosen, 1, axis=1)
     return found
