@@ -1,17 +1,17 @@
 """How often verdicts are right: simulated studies with known differences, judged by the project's own code.
 
-    python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS] [--render]
+    python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS]
 
 Both sides of a comparison have the same mean; in another set of draws, one that makes wins and losses equally
 likely. What is counted, of 5 % or 95 % where all is well:
 
-- mean: verdicts of better or worse from the sign-flip test of the mean difference; covers: how often its interval
-  contains the true difference.
+- mean: verdicts of better or worse from the sign-flip test of the mean difference; covers: how often its
+  interval contains the true difference.
 - probability: the same from the test of the probability of being better, and its interval.
 - one bound: equivalence at a true difference as large as the margin.
 
-Each cell is written to benchmarks/verdicts.json when it is done, with its number of studies; a cell that is there
-is not simulated again. ``--render`` writes docs/guide/verdicts.md's table and figure from the file.
+Each cell is written to benchmarks/verdicts.json when it is done, with its number of studies; a cell that is
+there with as many is not simulated again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def residuals() -> np.ndarray:
     for name in KEPT:
         frame = pd.read_csv(HERE.parent / "results" / name / "values.csv")
         frame = frame[(frame["status"] == "finished") & (frame["chosen"] == 1)]
-        keys = [key for key in frame.columns[: frame.columns.get_loc("seed")]]
+        keys = list(frame.columns[: frame.columns.get_loc("seed")])
         for column in (c for c in frame.columns if c.startswith("test/")):
             for _, rows in frame.groupby(keys)[column]:
                 if len(rows) >= 10 and (spread := rows.std(ddof=1)):

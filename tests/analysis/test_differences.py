@@ -17,7 +17,7 @@ from actlab.analysis.differences import (
     paired_difference,
     paired_differences,
 )
-from actlab.analysis.statistics import LEVEL, on_grid
+from actlab.analysis.statistics import on_grid
 
 LEVEL = 0.05
 coarse = st.lists(st.integers(-40, 40).map(lambda i: i / 10), min_size=6, max_size=10)  # many ties

@@ -50,9 +50,9 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
     found = verdict(tmp_path, planned(15), shifts)
     assert found.outcome == "better"
     assert found.text == (
-        "gelu: better, 0.37 points lower test error than relu (95 % interval 0.35 to 0.39; p = 6e-05; probability "
-        "of being better 0.60 [0.39, 0.78]; 15 pairs). The two quantities disagree before correction: p = 6e-05 "
-        "for the mean difference, 0.34 for the probability."
+        "gelu: better, 0.37 points lower test error than relu (95 % interval 0.35 to 0.39; p = 6e-05; "
+        "probability of being better 0.60 [0.39, 0.78]; 15 pairs). The two quantities disagree before "
+        "correction: p = 6e-05 for the mean difference, 0.34 for the probability."
     )
     assert str(found) == found.text
 
@@ -103,7 +103,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     shifts = [-0.01, -0.012, -0.006]
     plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
     assert verdicts(plan)[0].outcome == "too few pairs"
-    seeds = pairs_to_detect(0.2 / np.std([1, 1.2, 0.6], ddof=1))
+    seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
     assert lines(plan) == [
         "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach p < 0.05. "
         f"{seeds} seeds show the margin of 0.20 points four times in five: --seeds {seeds}. So far gelu: −0.93 "
@@ -118,7 +118,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"}
     )
     for run in more.runs():
-        write(tmp_path / "b", run, dict.fromkeys(["test/error", "val/loss", "test/loss", "test/f1"], [1.0]))
+        write(tmp_path / "b", run, {column["metric"]: [1.0] for column in more.table})
     said = lines(results.load(more, tmp_path / "b"))
     assert "no significant difference" in said[0]  # the primary comparison is one
     assert "with 3 comparisons, so few cannot" in said[1]
@@ -155,8 +155,8 @@ def test_a_verdict_waits_for_all_planned_runs(tmp_path):
     for run in begun:
         write(tmp_path, run, {"test/error": [0.1 + 0.01 * run.seed]})
     assert lines(results.load(plan, tmp_path)) == [
-        "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both sides "
-        "have ended."
+        "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both "
+        "sides have ended."
     ]
     RunFolder(tmp_path, last).open()
     RunFolder(tmp_path, last).fail("ValueError: broken")

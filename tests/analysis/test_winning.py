@@ -67,5 +67,7 @@ def test_five_runs_have_no_p() -> None:
 @pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_it_holds_its_level_also_at_unequal_spread(spread: float) -> None:
     source = np.random.default_rng(2)
-    ps = [better(source.normal(size=6), source.normal(0, spread, size=6)).p for _ in range(400)]
+    ps = [
+        better(source.normal(size=6).tolist(), source.normal(0, spread, size=6).tolist()).p for _ in range(400)
+    ]
     assert np.mean(np.array(ps) < 0.05) < 0.085  # 5 % and three standard errors

@@ -105,10 +105,8 @@ def test_a_wide_table_comes_in_parts_in_markdown(written: Any) -> None:
     part = text.partition("## test error % (last), primary\n\n")[2].partition("\n\n")[0].splitlines()
     assert len(part) == 2 + 6  # header, rule, a line a row
     assert {line.count("|") for line in part} == {7}
-    assert (
-        "| gelu_tanh | 0 | 2.30 [2.00, 2.60] | -2.00 [-2.00, -2.00] / -2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062 |"
-        in part
-    )
+    tested = "-2.00 [-2.00, -2.00] / -2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062"
+    assert f"| gelu_tanh | 0 | 2.30 [2.00, 2.60] | {tested} |" in part
 
 
 def test_an_unfinished_study_says_so(written: Any) -> None:

@@ -90,7 +90,7 @@ def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
 def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
     """Return splits of n + m values into parts of n and m: all, or 20,000 random ones of a fixed seed."""
     if math.comb(n + m, n) <= _EXACT:
-        # Of equal parts, a split and its mirror image lie equally far from ½: those with the first value will do.
+        # Of equal parts, a split and its mirror image lie equally far from ½: one of the two will do.
         held, start = ((0,), 1) if n == m else ((), 0)
         free = itertools.combinations(range(start, n + m), n - start)
         chosen = np.array([(*held, *rest) for rest in free])
