@@ -236,7 +236,7 @@ def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
         text = f"equivalent to {reference} within {_size(cell.margin, column)} in {what} {details}."
     else:
         text = f"no significant difference to {reference} in {what} {details}."
-    return text + _disagreement(cell, reference) + _chance(cell, reference)
+    return text + _disagreement(cell) + _chance(cell, reference)
 
 
 def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
@@ -283,7 +283,7 @@ def _probability(cell: Cell) -> str:
     return f"probability of being better {won.probability:.2f} [{won.low:.2f}, {won.high:.2f}]"
 
 
-def _disagreement(cell: Cell, reference: str) -> str:
+def _disagreement(cell: Cell) -> str:
     """Return a sentence where difference and probability differ in direction or significance."""
     paired, won = cell.difference, cell.better
     if cell.by_probability or won is None or paired.mean is None or paired.p is None or won.p is None:
