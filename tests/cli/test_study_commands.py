@@ -353,4 +353,4 @@ def test_runs_of_a_stage_that_has_not_opened_are_not_deleted(cli, root):
     write_stages("9", "[9]")
     outcome = cli("study", "clean", "tiny.yaml", "--others")
     assert outcome.code == 2
-    assert "the runs of stage compare are not known before it opens" in outcome.err
+    assert "the runs of stage compare are not known yet: no run of stage choose has begun" in outcome.err

@@ -162,7 +162,7 @@ def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
 def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_path, trained):
     early = study(STAGED, "run", "--stage", "compare")
     assert early.code == 2
-    assert "Run stage choose" in early.err
+    assert "no run of stage choose has begun: run it first" in early.err
     root = tmp_path / "runs/mine"
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(trained / "mine/selection.json", root)
@@ -174,6 +174,20 @@ def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_pat
     }
     chosen = json.loads(study(STAGED, "show", "--json").out)["rows"][0]["chosen"]
     assert chosen == {"model.optimizer.lr": 0.03}
+
+
+def test_a_stage_that_has_begun_is_not_to_be_run_first(study, tmp_path, trained):
+    shutil.copytree(trained, tmp_path / "runs")
+    words = ["--activation", "silu"]  # has not been selected for, so the second stage waits again
+    closed = study(STAGED, "clean", "--others", *words)
+    left = "4 of 12 runs of stage choose have not ended: run the study again"
+    assert closed.code == 2
+    assert "run it first" not in closed.err
+    assert f"--others: the runs of stage compare are not known yet: {left}" in closed.err
+    early = study(STAGED, "show", "--stage", "compare", *words)
+    assert early.code == 2
+    assert left in early.err
+    assert "run stage choose" not in early.err.lower()
 
 
 def test_show_takes_the_stage_that_is_asked_for(study, tmp_path, trained):

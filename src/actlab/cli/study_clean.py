@@ -43,9 +43,8 @@ def clean(study: Study, root: Path, kinds: Collection[str], sure: bool, again: s
     if OTHERS in kinds and any(item.kind == OTHERS for item in found):
         if len(ready) < len(study.stages):
             stage = study.stages[len(ready)].name
-            raise ActlabError(
-                f"--others: the runs of stage {stage} are not known before it opens: run it first"
-            )
+            waits = stages.awaited(study, root, ready)
+            raise ActlabError(f"--others: the runs of stage {stage} are not known yet: {waits}")
         if not any((root / name).exists() for name in planned):
             raise ActlabError(
                 f"--others: no run in {root} belongs to this plan; give the --set, --seeds and --activation of "

@@ -19,11 +19,12 @@ from actlab.engines import search
 from actlab.engines.search import Place, Trials
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError, read_json, write_json
-from actlab.studies.folders import finished_in
+from actlab.studies.folders import RunFolder, finished_in
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.plan import Selection, Stage, Study, other_length
 from actlab.studies.spaces import Search
+from actlab.studies.states import OVER, WAITING, state_of
 
 FILE = "selection.json"
 REMEDY = "delete it; the settings of later stages are then selected again"
@@ -98,10 +99,20 @@ def until(study: Study, root: Path, name: str, store: bool = True) -> list[Study
     stages = opened(study, root, store)
     if len(stages) < number:
         raise ActlabError(
-            f"stage {name} cannot be run yet: its settings are selected by runs that have not ended. Run stage "
-            f"{names[len(stages) - 1]}, or copy {FILE} from a folder where they have ended to {root / FILE}"
+            f"stage {name} cannot be run yet: {awaited(study, root, stages)}, or copy {FILE} from a folder "
+            f"where they have ended to {root / FILE}"
         )
     return stages[:number]
+
+
+def awaited(study: Study, root: Path, opened: Sequence[Study]) -> str:
+    """Return what the first stage that has not opened waits for, with the remedy."""
+    name, runs = study.stages[len(opened) - 1].name, opened[-1].runs()
+    kinds = [state_of(RunFolder(root, run)).kind for run in runs]
+    if all(kind == WAITING for kind in kinds):
+        return f"no run of stage {name} has begun: run it first"
+    left = sum(kind not in OVER for kind in kinds)
+    return f"{left} of {len(runs)} runs of stage {name} have not ended: run the study again"
 
 
 def unopened(study: Study, root: Path, opened: Sequence[Study]) -> str | None:
