@@ -123,6 +123,9 @@ def test_activations_take_every_form(folder, monkeypatch):
     )
     assert {run.point["model.activation"] for run in replaced.runs()} == {"gelu", "api_units:Mine"}
     assert replaced.reference == "api_units:Mine"
+    paper = actlab.load_study("gelu_mnist_classifier", reference="gelu")
+    assert paper.reference == "gelu_tanh"
+    assert "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu." in paper.notes
 
 
 def test_a_study_run_from_python_is_part_of_reports(finished):

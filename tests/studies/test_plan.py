@@ -558,6 +558,20 @@ def test_a_reference_is_given_on_the_command_line(study):
         checking.check(study(without_relu, reference="relu"))
 
 
+@pytest.mark.parametrize(("asked", "other"), [("gelu", "gelu_tanh"), ("gelu_tanh", "gelu")])
+def test_gelu_as_the_reference_is_found_in_its_other_form(study, asked, other):
+    one = study(TEXT.replace("relu, elu", f"{other}, elu"), reference=asked)
+    (note,) = one.notes
+    assert one.reference == other
+    assert note.startswith(f"Reference: {other}, ")
+    assert note in checking.check(one)
+    both = study(TEXT.replace("relu, elu", "gelu, gelu_tanh"), reference=asked)
+    assert (both.reference, both.notes) == (asked, ())
+    neither = study(TEXT.replace("relu, elu", "gelu_sigmoid, elu"), reference=asked)
+    with pytest.raises(ActlabError, match=f"unknown reference '{asked}'"):
+        checking.check(neither)
+
+
 def test_the_schema_for_editors_is_the_one_in_force():
     file = resource("configs/studies") / "schema.json"
     assert file.read_text() == schema.json_schema(), "run: actlab study schema > configs/studies/schema.json"

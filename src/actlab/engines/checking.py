@@ -21,6 +21,7 @@ from actlab.errors import ActlabError
 from actlab.storage import contents
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run, Stage, Study
+from actlab.studies.reading import OTHER_FORMS
 
 _KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
@@ -29,9 +30,9 @@ def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
 
     Returns a line for each ``test/…`` metric of the table that no callback records, so that only a user-defined
-    module could record it, and a line for each folder whose files are too many to be read. Raises an
-    ActlabError for an invalid config key, value, activation, reference, metric, column, published value or
-    figure.
+    module could record it, one for each folder whose files are too many to be read, and one if the reference is
+    the other form of the one that was asked for. Raises an ActlabError for an invalid config key, value,
+    activation, reference, metric, column, published value or figure.
     """
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
@@ -62,7 +63,9 @@ def check(study: Study) -> list[str]:
     ]
     many = {text for run in runs for text, content in run.sources.items() if contents.by_names(content)}
     which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
-    return [*untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
+    form = {note for _, note in OTHER_FORMS.values()}
+    said = [note for note in study.notes if note in form]
+    return [*said, *untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
 
 
 def _to_check(study: Study, stage: Stage) -> Study:

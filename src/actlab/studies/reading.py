@@ -41,6 +41,11 @@ ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, al
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
+# The papers' exact and approximate form: where a grid lacks one, the other is the reference, with a note.
+OTHER_FORMS = {
+    "gelu": ("gelu_tanh", "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu."),
+    "gelu_tanh": ("gelu", "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh."),
+}
 
 
 def load(
@@ -89,6 +94,7 @@ def load(
     seeds = of_stages(file.seeds, {stage.name: stage.seeds for stage in file.stages}, given_seeds)
     seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
     asked = file.reference if reference is None else plain_unit(_located(reference))
+    asked, form = _found_form(asked, blocks)
     return Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
@@ -114,10 +120,20 @@ def load(
         figures=tuple(schema.given(figure) for figure in file.figures),
         reference=Study.reference if asked is None else asked,
         reference_given=asked is not None,
-        notes=tuple(file.notes),
+        notes=(*form, *file.notes),
         tags=tuple(file.tags),
         added=tuple(units),
     )
+
+
+def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]]:
+    """Return the form of GELU that the grid has where only the other one was asked for, with a note."""
+    if not isinstance(reference, str) or reference not in OTHER_FORMS:
+        return reference, []
+    grid = {value_key(v) for block in blocks for values in block.grid.values() for v in values}
+    other, note = OTHER_FORMS[reference]
+    lacking = value_key(reference) not in grid and value_key(other) in grid
+    return (other, [note]) if lacking else (reference, [])
 
 
 def _changes(settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]) -> dict[str, Any]:
