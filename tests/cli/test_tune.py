@@ -122,6 +122,9 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(tune,
     assert "elu as given: 1 setting\n" in outcome.out
     assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +2 ", outcome.out)
     assert "Rows that tried another number of settings than elu show both numbers" in outcome.out
+    words = " ".join(outcome.out.split())
+    assert "elu: the chosen alpha is at the edge of what was searched (one of 0.5, 2); a better" in words
+    assert re.search(r"\(edge\): the chosen value .* So is alpha of elu\(alpha=\d[.\d]*\)\.", words)
     runs = {(json.dumps(r["point"]["model.activation"]), r["seed"]) for r in results_of(tmp_path)}
     assert {seed for name, seed in runs if name == '"elu"'} == {100, 101}
 

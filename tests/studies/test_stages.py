@@ -77,11 +77,25 @@ def test_a_study_of_two_stages(study, tmp_path, trained):
     }  # 1e-5 learns nothing in 4 updates
     assert all(run.config["data"]["init_args"]["train_on_all"] for run in second.runs())
     table = [line.split() for line in out.splitlines() if line.startswith(("relu", "elu"))]
-    assert [(line[0], line[1], line[2], line[3]) for line in table] == [
-        ("relu", "0.03", "2", "3"),  # chosen, settings tried, runs
-        ("elu", "0.03", "2", "3"),
+    assert [line[:5] for line in table] == [
+        ["relu", "0.03", "(edge)", "2", "3"],  # chosen, settings tried, runs
+        ["elu", "0.03", "(edge)", "2", "3"],
     ]
     assert "stage compare" in out
+
+
+def test_a_chosen_value_at_the_edge_of_its_grid_is_flagged(study, tmp_path, trained):
+    """In the stage that chose and in the next one; not where the grid goes on to both sides."""
+    shutil.copytree(trained, tmp_path / "runs")
+    for words in ([], ["--stage", "choose"]):
+        rows = json.loads(study(STAGED, "show", "--json", *words).out)["rows"]
+        assert [row["edges"] for row in rows] == [["model.optimizer.lr"]] * 2
+        out = study(STAGED, "show", *words).out
+        assert out.count("0.03 (edge)") == 2
+        assert "(edge): the chosen value is the lowest or highest that was tried" in out
+    wider = study(STAGED, "show", "--stage", "choose", "--set", "model.optimizer.lr=[0.1, 0.03, 1e-5]")
+    assert wider.out.count("0.03*") == 2
+    assert "(edge)" not in wider.out
 
 
 def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, trained):

@@ -98,6 +98,7 @@ class TableRow:
 
     point: dict[str, Any]  # the grid point without its tuned values
     chosen: dict[str, Any]  # the selected tuned values; empty until a run has ended
+    edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
     tried: int  # number of settings
     reference_tried: int | None  # of its reference; None without a reference
     planned: int  # number of runs at the selected setting
@@ -142,6 +143,7 @@ def _row(results: Results, group: Group) -> TableRow:
     return TableRow(
         point=group.point,
         chosen=setting.tuned if setting else {},
+        edges=results.study.edges.get(canonical(group.point)) or group.edges(setting.tuned if setting else {}),
         tried=_tried(results, group),
         reference_tried=_tried(results, reference) if reference else None,
         planned=len(runs),

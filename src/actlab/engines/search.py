@@ -51,6 +51,10 @@ class Side(NamedTuple):
         """The key of what is selected."""
         return canonical({**self.point, "searched": [*self.space]})
 
+    def edges(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the searched keys whose value lies at the end of its range or choices."""
+        return tuple(key for key, value in values.items() if self.space[key].is_edge(value))
+
     def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the grid point with searched values: config keys, and arguments of the activation."""
         own = {key: value for key, value in values.items() if "." not in key}
@@ -80,11 +84,19 @@ Trials = list[tuple[Side, list[Trial]]]
 
 
 class Place(NamedTuple):
-    """A grid point of a later stage: index of its block, value of each key, and how these were selected."""
+    """A grid point of a later stage.
+
+    Args:
+        block: index of its block.
+        values: value of each key.
+        entry: how these were selected.
+        edges: keys and arguments whose value is an end of what was tried.
+    """
 
     block: int
     values: dict[str, Any]
     entry: Selected
+    edges: tuple[str, ...]
 
 
 def sides(study: Study, search: Search) -> list[Side]:
@@ -198,8 +210,8 @@ def selected(study: Study, search: Search, found: Trials, known: Chosen) -> Chos
 
 def places(found: Trials, chosen: Chosen) -> list[Place]:
     """Return the grid points of the next stage."""
-    entries = [(side, chosen[side.key]) for side, _ in found]
-    return [Place(side.block, side.at(entry["chosen"]), entry) for side, entry in entries]
+    entries = [(side, chosen[side.key], chosen[side.key]["chosen"]) for side, _ in found]
+    return [Place(side.block, side.at(best), entry, side.edges(best)) for side, entry, best in entries]
 
 
 def compared(study: Study, grid: Study, found: Trials, chosen: Chosen) -> Study:
@@ -226,7 +238,7 @@ def settings(side: Side, number: int) -> str:
 
 
 def lines(study: Study, found: Trials) -> Iterator[str]:
-    """Yield a line for each trial that has ended, and one for the best of each side."""
+    """Yield a line for each trial that has ended, one for the best of each side, and its values at an edge."""
     for side, trials in found:
         for trial in trials:
             if trial.value is not None:
@@ -235,6 +247,11 @@ def lines(study: Study, found: Trials) -> Iterator[str]:
     said = [_text(study, side, trial) for side, trial in best if trial is not None]
     if said:
         yield f"best so far: {'; '.join(said)}"
+    over = all(trial.value is not None for _, trials in found for trial in trials)
+    for side, trial in best if over else ():
+        for key in side.edges(trial.values) if trial is not None else ():
+            searched = f"the chosen {key} is at the edge of what was searched ({side.space[key]})"
+            yield f"{side.name}: {searched}; a better one may lie beyond it"
 
 
 def _text(study: Study, side: Side, trial: Trial) -> str:

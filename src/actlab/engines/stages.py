@@ -175,7 +175,9 @@ def _places(first: Study, selected: Chosen) -> list[Place]:
     found = []
     for group in groups(first):
         entry = selected[canonical(group.point)]
-        found.append(Place(_block(group, entry["chosen"]), {**group.point, **entry["chosen"]}, entry))
+        chosen = entry["chosen"]
+        block, edges = _block(group, chosen), group.edges(chosen)
+        found.append(Place(block, {**group.point, **chosen}, entry, edges))
     return found
 
 
@@ -192,10 +194,12 @@ def _later(study: Study, before: Sequence[Study], stage: Stage, places: Sequence
             f"stage {stage.name} has seed {both[0]}, which selected its settings in {FILE}: give it seeds "
             f"above {max(chosen_on)}, or delete {FILE} to select again"
         )
+    points = [canonical(without(place.values, study.select.tune)) for place in places]
     return replace(
         of_grid,
         blocks=tuple(blocks),
-        tried={canonical(without(p.values, study.select.tune)): p.entry["tried"] for p in places},
+        tried={point: place.entry["tried"] for point, place in zip(points, places, strict=True)},
+        edges={point: place.edges for point, place in zip(points, places, strict=True)},
         chosen_on=frozenset(chosen_on),
     )
 

@@ -37,6 +37,7 @@ def remarks(results: Results) -> list[str]:
         _gaps(results, rows),
         _interval_text(results, rows),
         _selection(results, rows),
+        _edges(results, rows),
         _test_set(results, rows),
         _tests(results, rows),
         _untested(results, rows),
@@ -211,6 +212,25 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
     if any(row.provisional and row.tried > 1 and row.chosen for row in rows):
         text += " * chosen while runs are missing."
     return text
+
+
+def _edges(results: Results, rows: Sequence[TableRow]) -> str:
+    """Return what (edge) in the table means, and which arguments, for which it has no column, are at an edge."""
+    if not any(row.edges for row in rows):
+        return ""
+    compare, columns = results.study.compare, results.study.select.tune
+    arguments = few(
+        [
+            f"{key} of {results.text(compare, row.point.get(compare))}"
+            for row in rows
+            for key in row.edges
+            if key not in columns
+        ]
+    )
+    return (
+        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a search "
+        "range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
+    )
 
 
 def _tests(results: Results, rows: Sequence[TableRow]) -> str:

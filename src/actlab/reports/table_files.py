@@ -93,6 +93,7 @@ def to_json(results: Results) -> str:
         {
             "point": _json_value(shareable(row.point)),
             "chosen": _json_value(shareable(row.chosen)),
+            "edges": list(row.edges),
             "settings": row.tried,
             "reference_settings": row.reference_tried,
             "planned": row.planned,

@@ -15,6 +15,7 @@ from actlab.analysis.scoreboard import Place
 from actlab.analysis.statistics import FEWEST, p_text
 
 NONE = "-"
+EDGE = " (edge)"  # after a chosen value at an end of what was tried
 
 
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -75,7 +76,9 @@ def trained(results: Results, row: TableRow) -> dict[str, str]:
     star = "*" if row.provisional and row.tried > 1 else ""
     names = short_names([*row.point, *tune])
     line = {
-        f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star if key in row.chosen else ""
+        f"{names[key]}\n(chosen)": results.text(key, row.chosen[key]) + star + EDGE * (key in row.edges)
+        if key in row.chosen
+        else ""
         for key in tune
     }
     tried, count = str(row.tried), str(ended) if ended == row.planned else f"{ended} of {row.planned}"

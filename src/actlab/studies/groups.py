@@ -10,6 +10,7 @@ from typing import Any
 from actlab.config.keys import canonical, without
 from actlab.errors import ActlabError
 from actlab.studies.plan import SEED, Run, Study
+from actlab.studies.spaces import Choices
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Group:
 
     point: dict[str, Any]
     settings: tuple[Setting, ...]
+
+    def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the tuned keys whose chosen value is the lowest or highest number that was tried."""
+        tried = {key: Choices(tuple(setting.tuned.get(key) for setting in self.settings)) for key in chosen}
+        return tuple(key for key, value in chosen.items() if tried[key].is_edge(value))
 
 
 def groups(study: Study) -> list[Group]:

@@ -228,6 +228,7 @@ class Study:
         notes: departures from the paper and hints for reading the results, printed below the table.
         tags: tags of the runs in loggers.
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
+        edges: keys and arguments for which an earlier stage chose an end of the grid or range, by the same text.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
         added: activations that the user added to the file's grid.
         more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
@@ -255,6 +256,7 @@ class Study:
     notes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     tried: Mapping[str, int] = field(default_factory=dict)
+    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()
     added: tuple[Any, ...] = ()
     more_seeds: str = "--seeds {}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from actlab.storage.mappings import parse
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
 _WHOLE = re.compile(r"[+-]?\d+")
 _MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
+NEAR = 0.02  # of a range on its scale: as near to an end, a value counts as the end
 FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
 
@@ -44,6 +46,15 @@ class Range:
         """Values of the space, to check it with."""
         return self.low, self.high
 
+    def is_edge(self, value: float) -> bool:
+        """Return whether a value lies at an end of the range, or within 2 % of it on the range's scale.
+
+        >>> [Range(0.1, 10.0).is_edge(value) for value in (0.109, 0.11, 9.0, 9.2)], Range(1, 4).is_edge(4)
+        ([True, False, False, True], True)
+        """
+        low, at, high = (math.log(x) if self.log else x for x in (self.low, value, self.high))
+        return min(at - low, high - at) <= NEAR * (high - low)
+
     def rounded(self, value: float) -> float:
         """Return a proposal with four digits, as it is printed, so that it can be cited and typed.
 
@@ -71,6 +82,16 @@ class Choices:
     def ends(self) -> tuple[Any, ...]:
         """Values of the space, to check it with."""
         return self.values
+
+    def is_edge(self, value: Any) -> bool:
+        """Return whether a value is the lowest or the highest of several numbers.
+
+        >>> Choices((3, 1, 2)).is_edge(1), Choices((3, 1, 2)).is_edge(2), Choices(("he", "lecun")).is_edge("he")
+        (True, False, False)
+        """
+        numbers = [x for x in self.values if isinstance(x, int | float) and not isinstance(x, bool)]
+        several = len(numbers) == len(self.values) and min(numbers) < max(numbers)
+        return several and value in (min(numbers), max(numbers))
 
     def rounded(self, value: Any) -> Any:
         """Return a proposal as it is."""
