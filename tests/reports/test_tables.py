@@ -15,7 +15,7 @@ import pytest
 
 from actlab.analysis import results
 from actlab.analysis.columns import Column
-from actlab.reports import notes, table_files, tables, terminal
+from actlab.reports import notes, output, table_files, tables, terminal
 from actlab.reports.notes import footnotes
 from actlab.studies import probe_files
 from actlab.studies.folders import Row
@@ -364,6 +364,28 @@ def test_a_metric_that_was_not_recorded_is_named_below_the_table(written: Any) -
     loaded = written(edit={"metric: test/error, at: last": "metric: test/err"})
     assert not any("test err" in name for name in tables.grid(loaded)[0])
     assert any("did you mean 'test/error'" in note for note in footnotes(loaded))
+
+
+def test_a_column_without_values_is_hidden_everywhere(written: Any, tmp_path: Path) -> None:
+    """Also where a value was published for it: the runs have four epochs."""
+    column, value = "metric: val/loss, at: mean 5-50", "metric: val/loss, at: best, value: 0.35}"
+    found = written(
+        edit={
+            "  - {metric: val/loss, at: best}\n": f"  - {{metric: val/loss, at: best}}\n  - {{{column}}}\n",
+            value: f"{value}\n    - {{where: {{model.activation: relu}}, {column}, value: 0.3}}",
+        }
+    )
+    (page,) = [path for path in output.write([found], tmp_path, html=True) if path.suffix == ".html"]
+    heads = [
+        printed(found).partition("Verdict")[0],
+        table_files.to_markdown(found).partition("## Verdict")[0],
+        table_files.to_latex(found),
+        page.read_text().partition("Medians over seeds")[2].partition('class="remarks"')[0],
+    ]
+    assert ["val loss (best)" in text for text in heads] == [True] * 4
+    assert ["5-50" in text for text in heads] == [False] * 4
+    assert json.loads(table_files.to_json(found))["rows"][0]["columns"][2]["at"] == "mean 5-50"
+    assert "Not measured: val loss (mean of epochs 5-50) for 12 of 12 runs" in printed(found)
 
 
 def test_keys_that_end_alike_have_columns_of_their_own(written: Any) -> None:

@@ -21,9 +21,10 @@ EDGE = " (edge)"  # after a chosen value at an end of what was tried
 def grid(results: Results) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table as text, without columns that are empty in every row."""
     reference, base, lines = comparison.reference_text(results), comparison.cost_base(results), []
+    seen = shown(results)
     for row in comparison.rows(results):
         line = point(results, row) | trained(results, row)
-        for cell in row.cells:
+        for cell in (row.cells[number] for number in seen):
             line |= {_joined(cell.column.name, head): text for head, text in _cells(cell, reference).items()}
         lines.append(line | cost(row.cost, base))
     return filled(lines)
@@ -41,13 +42,21 @@ def sections(results: Results, brief: bool = False) -> list[tuple[str, list[str]
         ("", [{**p, **trained(results, r), **cost(r.cost, base)} for p, r in zip(points, rows, strict=True)])
     ]
     of = _brief if brief else _cells
-    for number, column in enumerate(results.columns):
-        cells = [row.cells[number] for row in rows]
-        if results.results and all(cell.median is None for cell in cells):
-            continue
+    for number in shown(results):
+        column, cells = results.columns[number], [row.cells[number] for row in rows]
         lines = [{**p, **of(cell, reference)} for p, cell in zip(points, cells, strict=True)]
         found.append((column.name + ", primary" * (column == results.primary), lines))
     return [(title, *filled(lines)) for title, lines in found]
+
+
+def shown(results: Results) -> list[int]:
+    """Return the indices of the columns that have a value in any row; all before a run has ended."""
+    rows = comparison.rows(results)
+    return [
+        number
+        for number in range(len(results.columns))
+        if not results.results or any(row.cells[number].median is not None for row in rows)
+    ]
 
 
 def own(results: Results) -> list[bool]:

@@ -22,7 +22,7 @@ def table(results: Results) -> dict[str, Any]:
     compared = [results.text(study.compare, row.point.get(study.compare, "")) for row in rows]
     own = [study.has_own(row.point) for row in rows]
     colours = style.colours(compared, {name for name, mine in zip(compared, own, strict=True) if mine})
-    columns = [[row.cells[i] for row in rows] for i in range(len(results.columns))]
+    columns = [[row.cells[i] for row in rows] for i in tables.shown(results)]
     trained = [[*tables.trained(results, row).values()] for row in rows]
     return {
         "points": [names[key] for key in rows[0].point],
@@ -41,10 +41,12 @@ def table(results: Results) -> dict[str, Any]:
                 "own": mine,
                 "colour": colours[whose],
                 "dark": style.on_dark(colours[whose]),
-                "cells": [_cell(cell, columns[i]) for i, cell in enumerate(row.cells)],
+                "cells": [_cell(column[number], column) for column in columns],
                 "cost": [*tables.cost(row.cost, base).values()],
             }
-            for row, whose, mine, (*chosen, tried, runs) in zip(rows, compared, own, trained, strict=True)
+            for number, (row, whose, mine, (*chosen, tried, runs)) in enumerate(
+                zip(rows, compared, own, trained, strict=True)
+            )
         ],
     }
 
