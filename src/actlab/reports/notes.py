@@ -215,7 +215,7 @@ def _selection(results: Results, rows: Sequence[TableRow]) -> str:
 
 
 def _edges(results: Results, rows: Sequence[TableRow]) -> str:
-    """Return what (edge) in the table means, and which arguments, for which it has no column, are at an edge."""
+    """Return what (edge) in the table means, and which arguments, which have no column, are at an edge."""
     if not any(row.edges for row in rows):
         return ""
     compare, columns = results.study.compare, results.study.select.tune
@@ -228,8 +228,8 @@ def _edges(results: Results, rows: Sequence[TableRow]) -> str:
         ]
     )
     return (
-        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a search "
-        "range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
+        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
+        "search range; a better one may lie beyond it." + (f" So is {arguments}." if arguments else "")
     )
 
 

@@ -228,7 +228,7 @@ class Study:
         notes: departures from the paper and hints for reading the results, printed below the table.
         tags: tags of the runs in loggers.
         tried: number of settings that an earlier stage tried, by canonical text of the grid point.
-        edges: keys and arguments for which an earlier stage chose an end of the grid or range, by the same text.
+        edges: keys and arguments for which an earlier stage chose an end of what it tried, by the same text.
         chosen_on: seeds of the runs by which an earlier stage selected settings.
         added: activations that the user added to the file's grid.
         more_seeds: what sets ``seeds`` in the command or call that planned the study, with ``{}`` for their
