@@ -84,8 +84,8 @@ def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
 def test_other_settings_and_further_activations_are_no_extension(tmp_path):
     finish(tmp_path, planned(8))
     assert finish(tmp_path, planned(8, ("gelu", "relu", "elu"))).looks == 0
-    other = planned(12, title="Other settings")
-    assert finish(tmp_path, other).looks == 0
+    assert finish(tmp_path, planned(12, title="Another title")).looks == 1
+    assert finish(tmp_path, planned(14, ("silu", "tanh"))).looks == 0
 
 
 def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):

@@ -1,5 +1,6 @@
 """Tables and figures for a paper, and how a user's activation stands out in them."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ def cells_of(text: str) -> list[list[list[str]]]:
     assert not re.search(r"(?<!\\)[#%_^~<>|\"]|(?<!\\)&(?! )", re.sub(r"\$[<>|]\$|\{table\}", "", plain))
     found = []
     for columns, body in re.findall(r"\\begin\{tabular\}\{(\w+)\}\n(.*?)\\end\{tabular\}", text, re.S):
-        lines = [line for line in body.splitlines() if not re.fullmatch(r"\\(top|mid|bottom)rule", line)]
+        rules = r"\\(top|mid|bottom)rule|\\multicolumn\{\d+\}\{l\}\{.*\} \\\\"
+        lines = [line for line in body.splitlines() if not re.fullmatch(rules, line)]
         assert all(line.endswith(r" \\") for line in lines)
         rows = [line.removesuffix(r" \\").split(" & ") for line in lines]
         assert {len(row) for row in rows} == {len(columns)}
@@ -87,6 +89,42 @@ def test_show_prints_latex(cli: Any, written: Any, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert len(cells_of(outcome.out)) == 2
     assert cli(*words, "--latex", "--csv").code == 2
+
+
+def test_several_studies_come_in_one_latex_table(cli: Any, written: Any, tmp_path: Path) -> None:
+    """The primary column of each, at each point of the grid, with what was run in the caption."""
+    found = written(overrides=["seeds=7"], activations=MINE)
+    table_files.write(found, tmp_path / "runs/units", ["table.json"])
+    other = written(edit={"A study": "A short study"}, overrides=["model.activation=[relu, gelu_tanh]"])
+    table_files.write(other, tmp_path / "runs/other", ["table.json"])
+    file = tmp_path / "runs/other/table.json"
+    file.write_text(file.read_text().replace('"study": "units"', '"study": "other"'))
+    text = cli("report", "--latex", "--runs-dir", tmp_path / "runs").out
+    (rows,) = cells_of(text)
+    assert rows[0] == ["", "runs", "median [interval]", "difference [interval]", "p alone / Holm"]
+    assert len(rows) == 1 + 2 * 4 + 2 * 2  # with and without dropout
+    assert re.findall(r"multicolumn\{5\}\{l\}\{(\w+): (dropout [\d.]+), test error", text) == [
+        ("other", "dropout 0"),
+        ("other", "dropout 0.5"),
+        ("units", "dropout 0"),
+        ("units", "dropout 0.5"),
+    ]
+    mine = next(row for row in rows if "My" in row[0])
+    assert mine[:3] == [r"\textbf{My\_unit}", "7", "2.30 [2.00, 2.60]"]
+    assert mine[3] == "$-$2.00 [$-$2.00, $-$2.00]"
+    (raw,) = {
+        c["p"] for c in json.loads((tmp_path / "runs/units/table.json").read_text())["rows"][-1]["columns"][:1]
+    }
+    assert mine[4].startswith(f"{raw:.2g} / ")
+    assert "caption{relu, gelu\\_tanh, elu, My\\_unit in 2 studies. Median" in text
+    assert (
+        "caption{Two of 50 \\%. Median"
+        in cli(*("report", "--latex", "--runs-dir", tmp_path / "runs", "--title", "Two of 50 %")).out
+    )
+    alone = cli("report", "--title", "Two", "--runs-dir", tmp_path / "runs")
+    assert (alone.code, "--title Two: is the title of a table of --latex" in alone.err) == (2, True)
+    empty = cli("report", "--latex", "--runs-dir", tmp_path / "none")
+    assert (empty.code, "none has no table.json of a study" in empty.err) == (2, True)
 
 
 @pytest.mark.parametrize(("columns", "font", "width"), [(1, "serif", 3.25), (2, "sans", 6.75)])

@@ -572,6 +572,16 @@ def test_gelu_as_the_reference_is_found_in_its_other_form(study, asked, other):
         checking.check(neither)
 
 
+def test_the_title_of_a_study_follows_what_is_compared(study):
+    """The file's own title may name what the command line has replaced."""
+    text = TEXT.replace("grid:", "title: ReLU against ELU\ngrid:", 1)
+    assert study(text).title == "ReLU against ELU"
+    assert study(text, activations=["silu"]).title == "ReLU against ELU"
+    assert study(text, overrides=["model.network.dropout=0.3"]).title == "ReLU against ELU"
+    replaced = study(text, overrides=["model.activation=[gelu, relu]"], activations=["silu"])
+    assert replaced.title == "ReLU against ELU (compared: gelu, relu, silu)"
+
+
 def test_the_schema_for_editors_is_the_one_in_force():
     file = resource("configs/studies") / "schema.json"
     assert file.read_text() == schema.json_schema(), "run: actlab study schema > configs/studies/schema.json"

@@ -42,7 +42,6 @@ class _Verdict(TypedDict):
 
 
 class _Table(TypedDict, total=False):
-    title: str
     seeds: list[int]
     verdicts: list[_Verdict]
 
@@ -100,7 +99,7 @@ def record(study: Study, root: Path) -> None:
         return
     decided = any(one["outcome"] in DECIDED for one in seen.get("verdicts", []))
     seeds = set(seen.get("seeds", []))
-    if not decided or seen.get("title") != study.title or not seeds < set(study.seeds):
+    if not decided or not seeds < set(study.seeds):
         return
     runs = [run.id for run in study.runs() if run.seed in seeds and RunFolder(root, run).finished]
     if runs:

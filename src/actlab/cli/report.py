@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from actlab.analysis import scoreboard
 from actlab.cli.study_output import add_paper_options, paper_of
-from actlab.errors import Parser
-from actlab.reports import forest
+from actlab.errors import ActlabError, Parser
+from actlab.reports import forest, latex_studies
 from actlab.reports.pages import index
 
 
@@ -20,10 +21,22 @@ def main(argv: Sequence[str]) -> None:
     found = scoreboard.read(runs)
     for line in found.left_out:
         print(f"note: {line}", file=sys.stderr)
+    if args.latex or args.title:
+        print_latex(found.records, args)
+        return
     boards = scoreboard.boards(found.records)
     for path in [*forest.write(boards, runs), *(forest.write(boards, runs, paper)[1:] if paper else ())]:
         print(path)
     print(index.write(runs, found))
+
+
+def print_latex(records: Sequence[scoreboard.Record], args: Namespace) -> None:
+    """Print the primary columns of all studies as one LaTeX table."""
+    if not args.latex:
+        raise ActlabError(f"--title {args.title}: is the title of a table of --latex: give --latex too")
+    if not records:
+        raise ActlabError(f"{args.runs_dir} has no {scoreboard.TABLE} of a study: run one, or give --runs-dir")
+    print(latex_studies.to_latex(records, args.title), end="")
 
 
 def parser() -> Parser:
@@ -32,8 +45,16 @@ def parser() -> Parser:
         prog="actlab report",
         description="Write one page about all studies: for each task the differences of the activations to "
         "GELU with intervals, also as a forest plot, then their medians and ranks.",
-        examples=["actlab report", "actlab report --runs-dir runs/scoreboard-minutes --paper 1"],
+        examples=[
+            "actlab report",
+            "actlab report --runs-dir runs/scoreboard-minutes --paper 1",
+            "actlab report --latex --title 'Three activations on two tasks'",
+        ],
     )
     found.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    found.add_argument(
+        "--latex", action="store_true", help="print one table of all studies for a paper instead"
+    )
+    found.add_argument("--title", default="", metavar="TEXT", help="of --latex; default: what was compared")
     add_paper_options(found)
     return found

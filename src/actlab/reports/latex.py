@@ -31,6 +31,7 @@ _SPECIAL = {
     "→": r"$\rightarrow$",
     "§": r"\S{}",
 }
+LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
 # Letters without a command: those that look like Latin ones.
 _LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
@@ -60,7 +61,8 @@ def table(
 ) -> str:
     """Return a ``table`` environment with the first column left-aligned and the others right-aligned.
 
-    ``bold`` are indices of rows whose first cell is bold, ``label`` is the name for ``ref``.
+    A row of a single cell is a heading over all columns. ``bold`` are indices of rows whose first cell is bold,
+    ``label`` is the name for ``ref``.
     """
     lines = []
     for i, row in enumerate([head, *rows]):
@@ -69,8 +71,19 @@ def table(
             first = f"\\textbf{{{first}}}"
         elif first[:1] in ("[", "*"):  # which LaTeX would take for an argument of the end of the row before
             first = f"{{}}{first}"
-        lines.append(" & ".join([first, *others]) + r" \\")
-    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+        line = " & ".join([first, *others]) + r" \\"
+        heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"
+        lines.append(heading if len(row) == 1 < len(head) else line)
+    rule = [r"\midrule"] * (not lines[1:] or not lines[1].startswith(r"\midrule"))
+    body = "\n".join([r"\toprule", lines[0], *rule, *lines[1:], r"\bottomrule"])
     tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
     above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"
     return f"{above}\n{tabular}\n\\end{{table}}"
+
+
+def with_packages(tables: Sequence[str]) -> str:
+    """Return tables below comments that name the package, and where it is so the engine, that they require."""
+    text = "\n\n".join(["% \\usepackage{booktabs}", *tables])
+    outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
+    hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
+    return hint + text + "\n"

@@ -21,7 +21,6 @@ from actlab.reports.tables import NONE, grid, own, sections
 from actlab.storage.files import write_atomically
 from actlab.studies.folders import VALUES
 
-LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 MOST_COLUMNS = 10  # of a single table in Markdown
 
 
@@ -60,10 +59,7 @@ def to_latex(results: Results) -> str:
         names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
         lines = [["--" if cell == NONE else cell for cell in line] for line in body]
         found.append(latex.table(names, lines, bold, _latex_caption(results, title, names), label))
-    text = "\n\n".join(["% \\usepackage{booktabs}", *found])
-    outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
-    hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
-    return hint + text + "\n"
+    return latex.with_packages(found)
 
 
 def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from actlab.config.keys import (
     class_of,
     get_dotted,
     in_full,
+    label,
     located,
     mode_of,
     named,
@@ -95,7 +96,7 @@ def load(
     seeds = {name: found[:SMOKE_SEEDS] if smoke else found for name, found in seeds.items()}
     asked = file.reference if reference is None else plain_unit(_located(reference))
     asked, form = _found_form(asked, blocks)
-    return Study(
+    study = Study(
         name=path.stem + (SMOKE_SUFFIX if smoke else ""),
         title=file.title or path.stem,
         blocks=tuple(blocks),
@@ -124,6 +125,16 @@ def load(
         tags=tuple(file.tags),
         added=tuple(units),
     )
+    return replace(study, title=_title(study, whole))
+
+
+def _title(study: Study, file: Iterable[Block]) -> str:
+    """Return the title of a study; where it compares not all that its file does, with what it compares."""
+    compared = {
+        value_key(value): label(value) for block in study.blocks for value in block.grid.get(study.compare, ())
+    }
+    kept = all(value_key(value) in compared for block in file for value in block.grid.get(study.compare, ()))
+    return study.title if kept else f"{study.title} (compared: {', '.join(compared.values())})"
 
 
 def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]]:
