@@ -71,7 +71,7 @@ class Deadly(pl.Callback):
 @pytest.fixture
 def importable(monkeypatch):
     """Let workers import the callbacks of this module."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
@@ -190,6 +190,27 @@ def _gone():
     while (left := _workers()) and time.monotonic() < deadline:
         time.sleep(0.1)
     return not left
+
+
+class Slow(pl.Callback):
+    """Takes its time in each batch."""
+
+    def on_train_batch_end(self, *_: object) -> None:
+        time.sleep(0.4)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_worker_reports_progress_within_an_epoch(tmp_path):
+    study = load(tmp_path, overrides=["model.network.dropout=0.0", "model.optimizer.lr=0.01", "seeds=1"])
+    run = study.runs()[0]
+    run.config["trainer"]["callbacks"].append({"class_path": "test_workers.Slow"})
+    run.config["trainer"]["max_epochs"] = 1
+    told = []
+    assert train([Job((run,), 1)], tmp_path, lambda run, fraction: told.append(fraction), Settings()) == []
+    within = [fraction for fraction in told if 0 < fraction < 0.99]
+    assert within
+    assert told == sorted(told)
+    assert told[-1] == 1
 
 
 def test_few_groups_are_cut_so_that_all_have_work(runs, tmp_path):

@@ -1,11 +1,15 @@
 """What is shown while a study runs."""
 
+import re
+
 import pytest
 
 from actlab.engines import progress
 from actlab.engines.progress import Display
+from actlab.runtime import signals
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
+from tiny_study import STUDY
 
 RUNS = [Run(f"run{i}", {}, i, {}) for i in range(4)]
 BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}
@@ -39,16 +43,65 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
         assert "best val/error {}: {}; now run".format(*BEST[mode]) in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_time_left_is_that_of_epochs_not_of_the_start(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that tests set."""
+    now = [0.0]
+    monkeypatch.setattr("actlab.engines.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, monkeypatch, clock):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
-    clock = iter([0.0, 60.0, 62.0, 64.0])  # a minute passes before the first epoch has ended
-    monkeypatch.setattr("actlab.engines.progress.time.monotonic", lambda: next(clock))
     with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
-        for fraction in (0.25, 0.5, 0.75):
+        for clock[0], fraction in ((60.0, 0.25), (62.0, 0.5), (64.0, 0.75)):  # a minute passes before the first
             display(RUNS[0], fraction)
     lines = capsys.readouterr().out.splitlines()
     assert "left" not in lines[0]
     assert ["about 28 s left" in lines[1], "about 26 s left" in lines[2]] == [True, True]
+
+
+def test_the_time_left_follows_the_speed_of_the_last_minute(tmp_path, capsys, monkeypatch, clock):
+    """The machine becomes four times as fast: after two minutes the mean since the start is still far off."""
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    runs, done = RUNS[:2], 0.0
+    with Display(runs, tmp_path, Selection(metric="val/error")) as display:
+        for clock[0] in range(600):
+            done += 0.0005 if clock[0] < 480 else 0.002
+            display(runs[0], done)
+    left = (2 - done) / 0.002
+    assert f"about {left / 60:.0f} min left" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_lines_come_without_progress_too(tmp_path, capsys, clock):
+    with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
+        for clock[0] in range(31):
+            signals.check()
+        display(RUNS[0], 0.25)
+        for clock[0] in range(31, 45):
+            signals.check()
+    assert capsys.readouterr().out.splitlines() == [
+        "0 of 4 runs done, 11 s elapsed",
+        "0 of 4 runs done, 22 s elapsed",
+        "0 of 4 runs done, 33 s elapsed; now run0, 25 %",
+        "0 of 4 runs done, 44 s elapsed; now run0, 25 %",
+    ]
+
+
+def test_progress_within_an_epoch_is_shown(cli, tmp_path, monkeypatch):
+    """A run of one epoch shows its fraction, in this process and from a worker."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    monkeypatch.setattr(signals, "EVERY", 0.0)
+    text = STUDY.replace("max_epochs: 3", "max_epochs: 1").replace("batch_size: 500", "batch_size: 100")
+    (tmp_path / "tiny.yaml").write_text(text)
+    words = ["--set=model.activation=relu", "--set=model.optimizer.lr=0.01", "--set=model.network.dropout=0.0"]
+    outcome = cli("study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0")
+    assert outcome.code == 0, outcome.err
+    shown = [float(text) for text in re.findall(r"now relu-\S+, epoch ([\d.]+) of 1\n", outcome.out)]
+    assert len({fraction for fraction in shown if 0 < fraction < 1}) > 5
+    assert shown == sorted(shown)
+    assert shown[-1] == 1
 
 
 def test_phases_are_lines_where_there_is_no_terminal(capsys):

@@ -58,6 +58,8 @@ def work(
                     signals.check()
                     if kind == "progress":
                         progress(run, content)
+                    elif kind == signals.PROGRESS and content:
+                        progress(run, content[0][1])
             code = process.wait()
         finally:
             with suppress(ProcessLookupError):
@@ -82,7 +84,7 @@ def _main(file: str, theirs: str) -> None:
             sequential.train(job.runs[0], root, lambda run, fraction: None, number=job.threads)
             return
         messages: Connection = Connection(int(theirs), readable=False)
-        signals.tell(lambda: messages.send(("progress was made", None)))
+        signals.tell(lambda parts: messages.send((signals.PROGRESS, parts)))
         try:
             over = training.work(job, root, lambda run, part: messages.send(("progress", part)), logger, locked)
             messages.send(("done", over))

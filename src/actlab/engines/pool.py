@@ -32,8 +32,8 @@ MOST_DEATHS = 3  # by signals, of the workers that train one job
 class Pool:
     """Trains jobs in worker processes, which hold the locks of their runs if ``locked``.
 
-    ``progress`` is called for each run after each epoch. A worker without progress for at least ``stalled``
-    seconds is ended.
+    ``progress`` is called for each run after each epoch, and each second within an epoch. A worker without
+    progress for at least ``stalled`` seconds is ended.
     """
 
     def __init__(
@@ -84,6 +84,9 @@ class Pool:
         match message:
             case ("progress", name, fraction):
                 self.progress(self.runs[name], fraction)
+            case (signals.PROGRESS, parts):
+                for name, fraction in parts:
+                    self.progress(self.runs[name], fraction)
             case ("done", over):
                 job = training.pop(worker)
                 self.held += [] if over else [job]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,19 +13,20 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
+from actlab.reports.notes import duration
+from actlab.runtime import signals
 from actlab.storage import series
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import FINISHED, RunFolder
 from actlab.studies.plan import Run, Selection
 
-LINE_EVERY = 15.0  # seconds between lines if there is no terminal
+LINE_EVERY = 10.0  # seconds between lines if there is no terminal
+RECENT = 60.0  # seconds over which the speed is measured
 
 
 @contextmanager
@@ -39,67 +41,84 @@ def phase(text: str) -> Iterator[None]:
 
 
 class Display:
-    """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds.
+    """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds, also without progress.
 
-    The time left is extrapolated from the first reported epoch on, because starting processes and reading data
-    take time that says nothing about epochs. The best value shown is that of the metric of ``select``.
+    The time left is extrapolated from the speed of the last minute, because other programs may slow training
+    down. It counts from the first report on: starting processes and reading data say nothing about training.
+    The best value shown is that of the metric of ``select``.
     """
 
     def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
         self.root, self.select = root, select
-        self.fractions = {run.id: 0.0 for run in runs}
+        self.runs = {run.id: run for run in runs}
+        self.fractions = dict.fromkeys(self.runs, 0.0)
+        self.ended, self.done, self.latest = 0, 0.0, ""
         self.unread: list[Run] = []  # runs that reached 1, until their results are read
         self.best: tuple[float, str] | None = None
         self.start = self.last_line = time.monotonic()
-        self.first: tuple[float, float] | None = None  # time of the first report, and runs done then
+        self.speeds: deque[tuple[float, float]] = deque()  # times of reports, and runs done then
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("runs,"),
+            TextColumn("{task.fields[ended]} of {task.total} runs,"),
             TimeElapsedColumn(),
-            TextColumn("elapsed,"),
-            TimeRemainingColumn(),
-            TextColumn("left{task.fields[best]}"),
+            TextColumn("elapsed{task.fields[rest]}"),
             disable=not sys.stdout.isatty(),
         )
-        self.task = self.bar.add_task("training", total=len(runs), best="")
+        self.task = self.bar.add_task("training", total=len(runs), ended=0, rest="")
 
     def __enter__(self) -> Display:
         self.bar.start()
+        signals.tell(self.tick)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        signals.tell(None)
         self.bar.stop()
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
-        if self.fractions.get(run.id, fraction) == fraction:  # or a finished member of a stack
+        before = self.fractions.get(run.id, fraction)
+        if before == fraction:  # or a finished member of a stack
             return
         self.fractions[run.id] = fraction
+        self.done += fraction - before
+        self.ended += (fraction >= 1) - (before >= 1)
         self.unread += [run] if fraction >= 1 else []
-        ended, done = sum(part >= 1 for part in self.fractions.values()), sum(self.fractions.values())
-        best = self._best()
-        epoch = f", epoch {fraction * run.epochs:.0f} of {run.epochs}" if run.epochs else ""
-        self.bar.update(self.task, completed=done, description=f"{run.id}{epoch}", best=best)
+        epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".") if run.epochs else ""
+        self.latest = f"{run.id}, " + (f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %")
         now = time.monotonic()
-        self.first = self.first or (now, done)
-        if self.bar.disable and (now - self.last_line > LINE_EVERY or ended == len(self.fractions)):
-            self.last_line = now
-            print(
-                f"{ended} of {len(self.fractions)} runs done, {now - self.start:.0f} s elapsed"
-                f"{self._left(now, done)}{best}; now {run.id}{epoch}",
-                flush=True,
-            )
+        self.speeds.append((now, self.done))
+        while len(self.speeds) > 2 and self.speeds[1][0] < now - RECENT:
+            self.speeds.popleft()
+        self._show(now)
 
-    def _left(self, now: float, done: float) -> str:
+    def tick(self, parts: signals.Parts) -> None:
+        """Show the time that has passed; ``parts`` are of runs that this process trains itself."""
+        for name, fraction in parts:
+            self(self.runs[name], fraction)
+        if self.ended < len(self.runs):
+            self._show(time.monotonic())
+
+    def _show(self, now: float) -> None:
+        rest = f"{self._left(now)}{self._best()}"
+        shown = {"description": self.latest or "training", "ended": self.ended, "rest": rest}
+        self.bar.update(self.task, completed=round(self.done, 6), **shown)
+        over = self.ended == len(self.runs)
+        if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
+            self.last_line = now
+            rest += f"; now {self.latest}" if self.latest else ""
+            passed = f"{duration(now - self.start)} elapsed"
+            print(f"{self.ended} of {len(self.runs)} runs done, {passed}{rest}", flush=True)
+
+    def _left(self, now: float) -> str:
         """Return the time left as text; empty before there is anything to extrapolate from."""
-        begin, before = self.first or (now, done)
-        if done <= before:
+        begin, before = self.speeds[0] if self.speeds else (now, self.done)
+        if self.done <= before or self.ended == len(self.runs):
             return ""
-        return f", about {(now - begin) * (len(self.fractions) - done) / (done - before):.0f} s left"
+        return f", about {duration((now - begin) * (len(self.runs) - self.done) / (self.done - before))} left"
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty before a run has finished."""

@@ -123,7 +123,12 @@ class Recorder(Checkpoint):
             trainer.save_checkpoint(self.checkpoint)
         trainer.should_stop = trainer.should_stop or not still
         for _, folder in still:
-            self.progress(folder.run, min(fraction_done(trainer), 0.999))
+            self.progress(folder.run, fraction_done(trainer, trainer.current_epoch + 1))
+
+    def parts(self, trainer: pl.Trainer) -> list[tuple[str, float]]:
+        """Return the completed fraction of each run in training, by id, at any batch."""
+        fraction = fraction_done(trainer, epochs_done(trainer))
+        return [(folder.run.id, fraction) for _, folder in self._active_runs()]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Pass the summary of the run to its loggers, before Lightning closes them."""
@@ -276,12 +281,11 @@ def diverged(rows: list[Row]) -> bool:
     return not all(math.isfinite(row.value) for row in losses)
 
 
-def fraction_done(trainer: pl.Trainer) -> float:
-    """Return the completed fraction of training, from 0 to 1, at the end of an epoch."""
-    epochs = trainer.max_epochs or -1
-    by_epoch = (trainer.current_epoch + 1) / epochs if epochs > 0 else 0.0
+def fraction_done(trainer: pl.Trainer, done: float) -> float:
+    """Return the completed fraction of training after ``done`` epochs; below 1 until the run is recorded."""
+    by_epoch = done / trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else 0.0
     by_step = trainer.global_step / trainer.max_steps if trainer.max_steps > 0 else 0.0
-    return min(max(by_epoch, by_step), 1.0)
+    return min(max(by_epoch, by_step), 0.999)
 
 
 def epochs_done(trainer: pl.Trainer) -> float:

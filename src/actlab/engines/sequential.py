@@ -7,6 +7,7 @@ from pathlib import Path
 from actlab import experiments
 from actlab.engines.devices import SMALL, rank, threads, threads_for
 from actlab.engines.recording import LoggerFactory, Progress, Recorder
+from actlab.runtime import signals
 from actlab.storage.checkpoints import AtomicCheckpointIO, read
 from actlab.studies.folders import RunFolder
 from actlab.studies.plan import Run
@@ -29,7 +30,8 @@ def train(
     if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
         writer.remedy = folder.remedy
     resume = _resumable(folder)
-    with threads(number or threads_for(getattr(data, "batch_size", None) or SMALL)):
+    number = number or threads_for(getattr(data, "batch_size", None) or SMALL)
+    with threads(number), signals.measured(lambda: recorder.parts(trainer)):
         trainer.fit(task, datamodule=data, ckpt_path=resume)
     if trainer.is_global_zero:
         recorder.close(trainer)

@@ -23,6 +23,7 @@ from actlab.engines.devices import keep_freed, threads
 from actlab.engines.jobs import Job
 from actlab.engines.recording import LoggerFactory, Progress, Recorder, summarise
 from actlab.experiments import Experiment
+from actlab.runtime import signals
 from actlab.stacking import StackedNetwork, StackedTask
 from actlab.stacking.building import build_tasks
 from actlab.stacking.parts import part_of
@@ -120,7 +121,7 @@ def train(job: Job, root: Path, progress: Progress, logger: LoggerFactory | None
     resume = checkpoint if checkpoint.exists() else None
     try:
         recorder.loggers = {r: logger(job.runs[r]) for r in unfinished} if logger else {}
-        with threads(job.threads):
+        with threads(job.threads), signals.measured(lambda: recorder.parts(trainer)):
             trainer.fit(task, datamodule=data, ckpt_path=resume)
         recorder.close(trainer)
     finally:  # loggers of unfinished members; a later start reopens them

@@ -161,7 +161,7 @@ class Worker:
             raise ActlabError(content[0])
         if kind == "said":
             print(content[0], end="", flush=True)
-        return None if kind in ("said", "progress was made") else (kind, *content)
+        return None if kind == "said" or (kind == signals.PROGRESS and not content[0]) else (kind, *content)
 
     def _check(self) -> None:
         """Raise if the worker has ended; end it if it makes no progress."""
@@ -243,7 +243,7 @@ def _serve(pipe: Connection, settings: Settings, seat: int | None) -> None:
             pipe.send((kind, *content))
 
     flush_denormals()
-    signals.tell(lambda: report("progress was made"))
+    signals.tell(lambda parts: report(signals.PROGRESS, parts))
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
         if reason := settings.apply():
             print(reason)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 EVERY = 1.0  # seconds between two reports of progress, at least
+PROGRESS = "progress was made"  # kind of the message that passes a report on
+Parts = Sequence[tuple[str, float]]  # runs in training by id, and their completed fractions
 _requested: list[int] = []  # numbers of the signals received, in order
-_listener: Callable[[], None] | None = None
+_listener: Callable[[Parts], None] | None = None
+_measure: Callable[[], Parts] | None = None
 _told = 0.0  # time of the last report
 
 
@@ -45,10 +48,21 @@ def stopping() -> Iterator[None]:
         _requested.clear()
 
 
-def tell(listener: Callable[[], None]) -> None:
-    """Make `check` report progress to ``listener``, at most once in `EVERY` seconds."""
+def tell(listener: Callable[[Parts], None] | None) -> None:
+    """Make `check` report progress to ``listener``, at most once in `EVERY` seconds; None ends it."""
     global _listener
     _listener = listener
+
+
+@contextmanager
+def measured(measure: Callable[[], Parts]) -> Iterator[None]:
+    """Report within the block what ``measure`` returns, which is only called for a report."""
+    global _measure
+    _measure = measure
+    try:
+        yield
+    finally:
+        _measure = None
 
 
 def check() -> None:
@@ -61,4 +75,4 @@ def check() -> None:
         raise Stopped(_requested[0])
     if _listener is not None and (now := time.monotonic()) - _told >= EVERY:
         _told = now
-        _listener()
+        _listener(_measure() if _measure is not None else ())
