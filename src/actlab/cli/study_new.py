@@ -41,6 +41,7 @@ stages:
 table:
   - {metric: test/error, at: last, percent: true, chance: 0.9, margin: 0.005}
   - {metric: val/loss, at: best}
+primary: {metric: test/error, at: last}
 figures:
   - name: curves
     lines: model.activation

@@ -1,0 +1,47 @@
+"""What the studies that ship with actlab state: the primary column, and margins with the seeds they take."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from actlab.analysis import comparison
+from actlab.analysis.power import pairs_to_detect
+from actlab.analysis.results import load
+from actlab.studies.reading import load as read
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "configs/studies").glob("*.yaml"))
+KEPT = {path.parent.name for path in ROOT.glob("results/*/values.csv")}
+REACH = re.compile(
+    r"with (\d+) comparisons? it takes about (\d+) (?:seeds )?if differences have a standard deviation of "
+    r"([\d.]+)",
+    re.I,
+)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_a_study_states_its_primary_column(path, tmp_path):
+    assert "primary" in yaml.safe_load(path.read_text(encoding="utf-8"))
+    results = load(read(path), tmp_path)
+    assert results.primary
+    assert results.primary.ranked
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_a_margin_before_the_runs_names_the_seeds_it_takes(path, tmp_path):
+    """Of the primary column, under the correction of its family; those of kept studies came after the runs."""
+    results = load(read(path), tmp_path)
+    if path.stem in {*KEPT, "demo"} or results.primary.margin is None:
+        return
+    (found,) = (match for note in results.study.notes if (match := REACH.search(note)))
+    comparisons, seeds = int(found[1]), int(found[2])
+    assert comparisons == comparison.hypotheses(results)
+    assert seeds == pairs_to_detect(100 * results.primary.margin / float(found[3]), comparisons)
+
+
+def test_a_kept_study_without_recorded_numbers_states_the_samples_of_its_errors(tmp_path):
+    for name in sorted(KEPT):
+        results = load(read(ROOT / f"configs/studies/{name}.yaml"), tmp_path)
+        assert all(column.samples for column in results.columns if column.is_share and "error" in column.metric)
