@@ -1,9 +1,11 @@
 """Judge the papers' claims by the runs that are kept here: ``python results/claims.py`` writes claims.md.
 
-A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the exact two-sided
-sign-flip test of the mean difference. "Not worse" subtracts the margin first. "Equal" takes two one-sided tests
-against the margin, or, where the mean difference exceeds it, the two-sided test of the excess. Holm's
-correction covers all hypotheses of a paper, those without runs too.
+A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the two-sided sign-flip
+test of the mean difference; where a run diverged there is no mean, and it is that of the probability of being
+better, as in a study's verdicts. "Not worse" adds the margin to the second side first. "Equal" takes two
+one-sided tests against the margin, or, where the mean difference exceeds it, the two-sided test of the excess.
+"Diverges" compares how many runs of each side diverged. Holm's correction covers the hypotheses of a paper that
+have a p-value; the others are listed.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from actlab.analysis.differences import Difference, paired_difference
-from actlab.analysis.power import pairs_to_detect
-from actlab.analysis.statistics import LEVEL, equivalent, holm, p_text, rounding
+from actlab.analysis.columns import Column
+from actlab.analysis.differences import Difference, Flips, equivalent, paired_difference
+from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
+from actlab.analysis.winning import Better, better
+from actlab.studies.folders import DIVERGED
 
 HERE = Path(__file__).parent
-SYMBOLS = {"lower": "<", "not_worse": "≤", "equal": "="}
+STUDIES = HERE.parent / "configs/studies"
+SYMBOLS = {"lower": "<", "not_worse": "≤", "equal": "=", "diverges": "diverges more often than"}
+VERDICTS = ("holds by mathematics", "holds by runs", "fails", "open", "not run")
 NAMES = {
     "gelu": "GELU",
     "gelu_tanh": "GELU (tanh)",
@@ -35,22 +41,29 @@ NAMES = {
     "elu": "ELU",
     "leaky_relu": "leaky ReLU",
     "srelu": "shifted ReLU",
+    "soi": "SOI map",
 }
-HEAD = """# The papers' claims
+HEAD = f"""# The papers' claims
 
 Every sentence of the two papers that a measurement or a proof can test, judged by the runs that are kept here.
 `python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
 
-- **holds**: shown by tests or a benchmark, or all comparisons have the claimed direction, p < 0.05 after Holm's
-  correction.
-- **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction.
-- **open**: neither. Fewer than six pairs always are.
+- **holds by mathematics**: tests show it, to rounding or by simulation.
+- **holds by runs**: all comparisons have the claimed direction, p < 0.05 after Holm's correction; or a
+  benchmark shows it.
+- **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction; or a
+  benchmark refutes it.
+- **open**: neither. Fewer than {FEWEST} pairs always are.
 - **not run**: no runs here, or no study or probe yet.
 
-Differences are means over pairs of runs with the same seed, first side minus second, with the 95 % interval of
-the exact sign-flip test, not corrected. Holm's correction covers all hypotheses of a paper, those without runs
-too; the ELU paper's CIFAR-100 comparison is a family of its own. A study's own page corrects for its own table,
-which is less strict. Differences of error are percentage points.
+Differences are means over pairs of runs with the same seed, first side minus second. The interval of 95 %
+inverts the sign-flip test and is not corrected. Beside it stand the p-value alone and after Holm's correction,
+which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100 comparison is a family of its
+own. A hypothesis with fewer than {FEWEST} pairs is listed without a p and not counted. **A family grows** with
+each hypothesis that is run: a verdict here is of the date below, and a later one may differ. A study's own page
+corrects for its own table. Intervals and p-values speak of seeds, on one test set and one split of the data.
+The sign-flip test is exact if both sides have the same distribution, and approximate for the means of unlike
+ones. Differences of error are percentage points.
 """
 
 
@@ -60,15 +73,16 @@ class Hypothesis(NamedTuple):
     Args:
         claim: id of the claim.
         study: name of the study.
-        kind: ``lower``, ``not_worse`` or ``equal``.
+        kind: a key of `SYMBOLS`.
         quantity: a column of ``values.csv``, or an area.
         of: the key by which the sides differ.
         sides: the two compared values of this key.
         where: values of other keys.
         found: difference of the first side to the second; None without runs.
-        margin: of ``not_worse`` and ``equal``, in the unit of the values; 0 for ``lower``.
+        won: probability that a run of the first side is better, where that decides; or the second's.
+        diverged: numbers of diverged runs of both sides, of ``diverges``.
+        margin: of ``not_worse`` and ``equal``, in the unit of the values; 0 for others.
         p: the p-value; None with fewer than six pairs.
-        sd: standard deviation of the differences.
         p_holm: the p-value after Holm's correction over the family.
     """
 
@@ -80,9 +94,10 @@ class Hypothesis(NamedTuple):
     sides: tuple[Any, ...]
     where: Mapping[str, Any]
     found: Difference | None = None
+    won: Better | None = None
+    diverged: tuple[int, int] = (0, 0)
     margin: float = 0.0
     p: float | None = None
-    sd: float = 0.0
     p_holm: float | None = None
 
     @property
@@ -90,8 +105,11 @@ class Hypothesis(NamedTuple):
         """``holds`` or ``fails`` by the direction of a significant difference, ``open``, or ``not run``."""
         if self.found is None:
             return "not run"
-        if self.found.mean is None or self.p_holm is None or self.p_holm >= LEVEL:
+        if self.p_holm is None or self.p_holm >= LEVEL:
             return "open"
+        if self.won:
+            return "holds" if self.won.probability > 0.5 else "fails"
+        assert self.found.mean is not None
         size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
         return "holds" if size < self.margin else "fails"
 
@@ -100,7 +118,22 @@ class Hypothesis(NamedTuple):
 def values_of(study: str) -> pd.DataFrame | None:
     """Return the runs' values of a study; None if it was not run here."""
     path = HERE / study / "values.csv"
-    return pd.read_csv(path) if path.exists() else None
+    if not path.exists():
+        return None
+    runs, samples = pd.read_csv(path), samples_of(study)
+    for column in samples.keys() & set(runs):
+        runs[column] = [on_grid(value, samples[column]) for value in runs[column]]
+    return runs
+
+
+def samples_of(study: str) -> dict[str, int]:
+    """Return the number of samples on which each error of a study was measured, by column of ``values.csv``."""
+    path = STUDIES / f"{study}.yaml"
+    table = yaml.safe_load(path.read_text(encoding="utf-8"))["table"] if path.exists() else []
+    columns = [
+        Column(**{key: c[key] for key in ("metric", "at", "condition", "samples") if key in c}) for c in table
+    ]
+    return {column.key: column.samples for column in columns if column.samples}
 
 
 @cache
@@ -123,10 +156,14 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
     for entry in claim.get("hypotheses", ()):
         study, of = entry["study"], entry.get("of", "model.activation")
         kind = next(kind for kind in SYMBOLS if kind in entry)
-        places, columns = entry.get("where", [{}]), entry.get("columns", ["area"])
+        usual = "status" if kind == "diverges" else "area"
+        places, columns = entry.get("where", [{}]), entry.get("columns", [usual])
+        margin = 0.0 if entry.get("relative") else entry.get("margin", 0.0)
         for where, column, sides in product(places, columns, entry[kind]):
-            quantity = f"area under {entry['area']} over noise" if column == "area" else column
-            told = Hypothesis(claim["id"], study, kind, quantity, of, tuple(sides), where)
+            quantity = {"area": f"area under {entry.get('area')} over noise", "status": "runs"}.get(
+                column, column
+            )
+            told = Hypothesis(claim["id"], study, kind, quantity, of, tuple(sides), where, margin=margin)
             runs = areas_of(study, entry["area"]) if column == "area" else values_of(study)
             if runs is not None:
                 told = _judged(told, entry, *_pairs(told, runs, column, entry.get("never", np.inf)))
@@ -134,76 +171,122 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
 
 
 def _pairs(h: Hypothesis, runs: pd.DataFrame, column: str, never: float) -> tuple[list[float], list[float]]:
-    """Return the values of both sides for the seeds that both have."""
+    """Return the values of both sides for the seeds that both have; a diverged run of ``diverges`` counts 1."""
     for key, value in h.where.items():
         runs = runs[runs[key] == value]
-    first, second = (
-        runs[runs[h.of] == side].set_index("seed")[column].replace(np.inf, never) for side in h.sides
-    )
+    if h.kind == "diverges":
+        runs = runs.assign(**{column: (runs["status"] == DIVERGED).astype(float)})
+    first, second = (_side(h, side, runs, column).replace(np.inf, never) for side in h.sides)
     seeds = first.index.intersection(second.index)
     if not len(seeds):
         raise SystemExit(f"{h.study}: no pairs of runs for {_said(h)}")
     return first[seeds].tolist(), second[seeds].tolist()
 
 
+def _side(h: Hypothesis, side: Any, runs: pd.DataFrame, column: str) -> pd.Series:
+    """Return the values of one side by seed, of which each has one."""
+    values = runs[runs[h.of] == side].set_index("seed")[column]
+    if len(twice := values[values.index.duplicated()]):
+        seed = twice.index[0]
+        number = values.index.tolist().count(seed)
+        raise SystemExit(
+            f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, and a pair takes "
+            "one: choose by 'where' in claims.yaml, or give the stage that compares"
+        )
+    return values
+
+
 def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[float]) -> Hypothesis:
     """Return the hypothesis with difference, margin and p-value."""
-    found, differences = paired_difference(a, b), np.subtract(a, b)
-    margin = entry.get("margin", 0.0) * (float(np.median(b)) if entry.get("relative") else 1.0)
-    p = None
-    if found.p is not None and found.mean is not None:
-        if h.kind == "equal" and abs(found.mean) < margin:
-            p = equivalent(differences, margin, rounding(a, b))
-        else:
-            edge = -margin if h.kind == "equal" and found.mean < 0 else margin
-            p = paired_difference(a, [value + edge for value in b]).p
-    return h._replace(found=found, margin=margin, p=p, sd=float(np.std(differences, ddof=1)))
+    h = h._replace(found=paired_difference(a, b), margin=_margin(entry, b))
+    if h.kind == "diverges":
+        won = better(b, a)  # the second side diverges less
+        return h._replace(won=won, diverged=(int(sum(a)), int(sum(b))), p=won.p)
+    if not np.isfinite([a, b]).all():
+        won = better(a, [value + h.margin for value in b])
+        return h._replace(won=won, p=None if h.kind == "equal" else won.p)
+    if len(a) < FEWEST:
+        return h
+    differences = np.subtract(a, b)
+    mean = float(differences.mean())
+    if h.kind == "equal" and abs(mean) < h.margin:
+        return h._replace(p=equivalent(differences.tolist(), h.margin))
+    return h._replace(p=Flips(differences).p(-h.margin if h.kind == "equal" and mean < 0 else h.margin))
+
+
+def _margin(entry: Mapping[str, Any], second: Sequence[float]) -> float:
+    """Return the margin in the unit of the values; a relative one is a share of the second side's median."""
+    return float(entry.get("margin", 0.0) * (np.median(second) if entry.get("relative") else 1.0))
 
 
 def verdict_on(claim: Mapping[str, Any], verdicts: list[str]) -> str:
-    """Return the verdict on a claim from those on its hypotheses; see the page's head."""
+    """Return the verdict on a claim from those on its hypotheses, a key of `VERDICTS`; see the page's head."""
     if "measured" in claim:
-        return str(claim["measured"])
+        return "holds by runs" if claim["measured"] == "holds" else str(claim["measured"])
     ran = [verdict for verdict in verdicts if verdict != "not run"]
     if "fails" in ran:
         return "fails"
     if not ran:
-        return "holds" if "shown" in claim and not verdicts else "not run"
+        return "holds by mathematics" if "shown" in claim and not verdicts else "not run"
     complete = len(ran) == len(verdicts) and not claim.get("planned")
-    return "holds" if complete and set(ran) == {"holds"} else "open"
+    return "holds by runs" if complete and set(ran) == {"holds"} else "open"
 
 
 def page() -> str:
     """Return the page as Markdown."""
-    families = yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8"))
-    return (
-        "\n\n".join([HEAD.rstrip(), *(_section(family["paper"], family["claims"]) for family in families)])
-        + "\n"
-    )
+    papers = yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8"))
+    families = [Family(paper) for paper in papers]
+    return "\n\n".join([HEAD.rstrip(), _counts(families), *(family.section() for family in families)]) + "\n"
 
 
-def _section(paper: str, claims: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tables of a family of claims, within which p-values are corrected."""
-    tested = [hypothesis for claim in claims for hypothesis in hypotheses_of(claim)]
-    lacking = [None] * sum(claim.get("planned", 0) for claim in claims)
-    number = len(tested) + len(lacking)
-    corrected = holm([*(h.p for h in tested), *lacking])
-    tested = [h._replace(p_holm=p) for h, p in zip(tested, corrected, strict=False)]
-    of_claim = {claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in claims}
-    verdicts = {claim["id"]: verdict_on(claim, [h.verdict for h in of_claim[claim["id"]]]) for claim in claims}
-    counts = Counter(verdicts.values())
-    words = {"holds": "hold", "fails": "fail", "open": "open", "not run": "not run"}
-    told = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict])
-    text = [f"## {paper}", "", f"{len(claims)} claims: {told}. {number} hypotheses.", ""]
-    text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
-    for claim in claims:
-        name, by = claim["id"], _by(claim, of_claim[claim["id"]])
-        text += [f"| {name} | {claim['section']} | {claim['claim']} | **{verdicts[name]}** | {by} |"]
-    if rows := [
-        f"| {h.claim} | {h.quantity} | {_said(h)} | {_outcome(h, number)} |" for h in tested if h.found
-    ]:
-        text += ["", "| claim | quantity | hypothesis | pairs | difference | p | verdict |"]
-        text += ["|---|---|---|---|---|---|---|", *rows]
+class Family:
+    """The claims of a paper with their verdicts: the hypotheses that have a p-value are corrected together."""
+
+    def __init__(self, paper: Mapping[str, Any]) -> None:
+        self.name, self.judged, self.claims = paper["paper"], paper["judged"], paper["claims"]
+        plain = [hypothesis for claim in self.claims for hypothesis in hypotheses_of(claim)]
+        corrected = iter(holm([h.p for h in plain if h.p is not None]))
+        tested = [h if h.p is None else h._replace(p_holm=next(corrected)) for h in plain]
+        self.size = sum(h.p is not None for h in tested)
+        if self.size != self.judged["hypotheses"]:
+            raise SystemExit(
+                f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and 'judged' says "
+                f"{self.judged['hypotheses']} on {self.judged['date']}; give the number and date of the change"
+            )
+        self.of = {claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in self.claims}
+        self.verdicts = {
+            claim["id"]: verdict_on(claim, [h.verdict for h in self.of[claim["id"]]]) for claim in self.claims
+        }
+
+    def section(self) -> str:
+        """Return the tables of claims and hypotheses."""
+        listed = [h for claim in self.claims for h in self.of[claim["id"]]]
+        planned = sum(claim.get("planned", 0) for claim in self.claims)
+        text = [f"## {self.name}", "", self._said(len(listed) - self.size, planned), ""]
+        text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
+        for claim in self.claims:
+            name, by = claim["id"], _by(claim, self.of[claim["id"]])
+            text += [f"| {name} | {claim['section']} | {claim['claim']} | **{self.verdicts[name]}** | {by} |"]
+        text += ["", f"| claim | study | quantity | hypothesis | {' | '.join(OUTCOME)} |", "|---" * 10 + "|"]
+        text += [f"| {h.claim} | {h.study} | {h.quantity} | {_said(h)} | {_outcome(h)} |" for h in listed]
+        return "\n".join(text)
+
+    def _said(self, others: int, planned: int) -> str:
+        """Return the numbers of claims and hypotheses, and the date of the last change."""
+        lacking = f"; {others} more are listed without one" * bool(others)
+        lacking += f", and {planned} have no study yet" * bool(planned)
+        return (
+            f"{len(self.claims)} claims, judged on {self.judged['date']}, when {self.size} hypotheses had a "
+            f"p-value{lacking}."
+        )
+
+
+def _counts(families: Sequence[Family]) -> str:
+    """Return how many claims have each verdict, by family and together."""
+    found = {family.name: Counter(family.verdicts.values()) for family in families}
+    found["all"] = sum(found.values(), Counter())
+    text = [f"| claims | {' | '.join(VERDICTS)} |", "|---" * (1 + len(VERDICTS)) + "|"]
+    text += [f"| {name} | {' | '.join(str(of[one]) for one in VERDICTS)} |" for name, of in found.items()]
     return "\n".join(text)
 
 
@@ -231,19 +314,24 @@ def _named(key: str, value: Any) -> str:
     return str(NAMES.get(value, value)) if key == "model.activation" else f"{key.rpartition('.')[2]} {value:g}"
 
 
-def _outcome(h: Hypothesis, number: int) -> str:
-    """Return pairs, difference, p-value and verdict, with the pairs that would decide an open hypothesis."""
-    assert h.found
-    difference = "–" if h.found.mean is None else _number(h.found.mean, h)
-    if h.found.low is not None and h.found.high is not None:
-        difference += f" [{_number(h.found.low, h)}, {_number(h.found.high, h)}]"
-    needed = None
-    if h.verdict == "open" and h.p is not None and h.kind == "lower" and h.found.mean and h.sd:
-        needed = pairs_to_detect(abs(h.found.mean) / h.sd, number)
-    more = f" (a difference of this size: {needed} pairs)" if needed else ""
-    return (
-        f"{h.found.pairs} | {difference} | {'–' if h.p_holm is None else p_text(h.p_holm)} | {h.verdict}{more}"
-    )
+OUTCOME = ("pairs", "difference", "interval", "p", "p, Holm", "verdict")
+
+
+def _outcome(h: Hypothesis) -> str:
+    """Return the cells `OUTCOME`."""
+    pairs, difference, interval = h.found.pairs if h.found else 0, "–", "–"
+    if h.kind == "diverges" and h.found:
+        difference = f"{h.diverged[0]} against {h.diverged[1]} diverged"
+    elif h.won:
+        difference = f"first side better in {h.won.probability:.2f} of pairs of runs"
+    elif h.found and h.found.mean is not None:
+        difference = _number(h.found.mean, h)
+    if h.won and h.won.low is not None and h.won.high is not None:
+        interval = f"{h.won.low:.2f} to {h.won.high:.2f}"
+    elif h.found and h.found.low is not None and h.found.high is not None:
+        interval = f"{_number(h.found.low, h)} to {_number(h.found.high, h)}"
+    ps = ("–" if p is None else p_text(p) for p in (h.p, h.p_holm))
+    return " | ".join([str(pairs), difference, interval, *ps, h.verdict])
 
 
 def _number(value: float, h: Hypothesis) -> str:

@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import io
-import itertools
 import re
 import tarfile
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ import pytest
 import yaml
 from scipy.stats import ttest_1samp
 
+from recomputed import holm, two_sided, within
+
 ROOT = Path(__file__).parent.parent
 CLAIMS: list[Mapping[str, Any]] = [
     claim
@@ -23,7 +24,6 @@ CLAIMS: list[Mapping[str, Any]] = [
     for claim in family["claims"]
 ]
 NUMBER = re.compile(r"(?<![\w.])−?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
-SIGNS = np.array(list(itertools.product((1.0, -1.0), repeat=10)))
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +68,12 @@ def test_tests_and_studies_of_the_claims_exist() -> None:
 
 def judged(ledger: Any, kind: str, differences: Any, margin: float = 0.0) -> Any:
     """A hypothesis about ten pairs with the given differences."""
-    asked = ledger.Hypothesis("P0", "none", kind, "value", "unit", ("a", "b"), {})
-    return ledger._judged(asked, {"margin": margin}, (5.0 + np.asarray(differences)).tolist(), [5.0] * 10)
+    a = (5.0 + np.asarray(differences)).tolist()
+    return ledger._judged(hypothesis(ledger, kind), {"margin": margin}, a, [5.0] * 10)
 
 
-def two_sided(differences: Any) -> float:
-    sums = SIGNS @ differences
-    return float((abs(sums) >= abs(differences.sum()) - 1e-9).mean())
-
-
-def one_sided(differences: Any) -> float:
-    return float((SIGNS @ differences <= differences.sum() + 1e-9).mean())
+def hypothesis(ledger: Any, kind: str) -> Any:
+    return ledger.Hypothesis("P0", "none", kind, "value", "unit", ("a", "b"), {})
 
 
 @pytest.mark.parametrize("mean", [-1.5, -0.2, 0.0, 0.3, 2.0])
@@ -89,7 +84,7 @@ def test_p_values_are_those_of_all_sign_patterns(ledger: Any, mean: float) -> No
     assert judged(ledger, "not_worse", d, 0.5).p == pytest.approx(two_sided(d - 0.5))
     equal = judged(ledger, "equal", d, 0.5)
     if abs(mean) < 0.5:
-        assert equal.p == pytest.approx(max(one_sided(d - 0.5), one_sided(-d - 0.5)))
+        assert equal.p == pytest.approx(within(d, 0.5))
     else:
         assert equal.p == pytest.approx(two_sided(d - np.sign(mean) * 0.5))
     # Of the size that the t-test finds, which the sign-flip test approximates.
@@ -121,22 +116,116 @@ def test_verdicts_follow_direction_and_p(ledger: Any, kind: str, mean: float, ve
 @pytest.mark.parametrize(
     ("claim", "verdicts", "expected"),
     [
-        ({}, ["holds", "holds"], "holds"),
+        ({}, ["holds", "holds"], "holds by runs"),
         ({}, ["holds", "open"], "open"),
         ({}, ["holds", "not run"], "open"),
         ({}, ["open", "fails"], "fails"),
         ({}, ["not run"], "not run"),
         ({"planned": 1}, ["holds"], "open"),
         ({"planned": 1}, [], "not run"),
-        ({"shown": ["a test"]}, [], "holds"),
+        ({"shown": ["a test"]}, [], "holds by mathematics"),
         ({"shown": ["a test"]}, ["not run"], "not run"),
         ({"measured": "fails"}, [], "fails"),
+        ({"measured": "holds"}, [], "holds by runs"),
     ],
 )
 def test_a_claim_holds_when_all_its_hypotheses_do(
     ledger: Any, claim: Mapping[str, Any], verdicts: list[str], expected: str
 ) -> None:
     assert ledger.verdict_on(claim, verdicts) == expected
+
+
+def recomputed(ledger: Any, h: Any, never: float) -> float:
+    """The p-value of a hypothesis by all sign patterns of the differences in ``values.csv``."""
+    area = h.quantity.startswith("area")
+    runs = ledger.areas_of(h.study, h.quantity.split()[2]) if area else ledger.values_of(h.study)
+    runs = runs.loc[(runs[list(h.where)] == pd.Series(h.where)).all(axis=1)]
+    of = runs.pivot(index="seed", columns=h.of, values="area" if area else h.quantity).replace(np.inf, never)
+    d = (of[h.sides[0]] - of[h.sides[1]]).dropna().to_numpy()
+    if h.kind == "equal" and abs(d.mean()) < h.margin:
+        return within(d, h.margin)
+    return two_sided(d - h.margin * (np.sign(d.mean()) if h.kind == "equal" else 1))
+
+
+def test_every_p_is_recomputed_from_the_values(ledger: Any) -> None:
+    """Alone, and corrected over the hypotheses of the paper that have one."""
+    number = 0
+    for paper in yaml.safe_load((ROOT / "results/claims.yaml").read_text(encoding="utf-8")):
+        entries = {
+            (claim["id"], entry["study"], column): entry.get("never", np.inf)
+            for claim in paper["claims"]
+            for entry in claim.get("hypotheses", ())
+            for column in entry.get("columns", ())
+        }
+        tested = [h for of in ledger.Family(paper).of.values() for h in of if h.p is not None]
+        expected = [
+            h.p if h.won else recomputed(ledger, h, entries.get((h.claim, h.study, h.quantity), np.inf))
+            for h in tested
+        ]
+        assert [h.p for h in tested] == pytest.approx(expected)
+        assert [h.p_holm for h in tested] == pytest.approx(holm(expected))
+        number += len(tested)
+    assert number > 30
+
+
+@pytest.mark.parametrize(("verdict", "more", "fewer"), [("holds", 6, 0), ("open", 2, 1), ("fails", 0, 6)])
+def test_diverging_is_judged_by_the_share_of_diverged_runs(
+    ledger: Any, verdict: str, more: int, fewer: int
+) -> None:
+    runs = pd.DataFrame({"unit": ["a"] * 6 + ["b"] * 6, "seed": [*range(6)] * 2})
+    runs["status"] = ["diverged" if s < (more if u == "a" else fewer) else "finished" for u, s in runs.values]
+    asked = hypothesis(ledger, "diverges")
+    one = ledger._judged(asked, {}, *ledger._pairs(asked, runs, "status", np.inf))
+    assert one._replace(p_holm=one.p).verdict == verdict
+    assert f"| {more} against {fewer} diverged |" in f"| {ledger._outcome(one)} |"
+
+
+def test_a_diverged_run_is_judged_by_the_probability_of_being_better(ledger: Any) -> None:
+    few = ledger._judged(hypothesis(ledger, "lower"), {}, [1.0, 2, 3, 4, 5, 6], [7.0, 8, 9, 10, 11, np.inf])
+    assert few.p == pytest.approx(2 / 924)  # the two splits of 12 values that are as far apart
+    assert few._replace(p_holm=few.p).verdict == "holds"
+    assert ledger._judged(hypothesis(ledger, "equal"), {"margin": 1}, [np.inf] * 6, [1.0] * 6).p is None
+
+
+def page_of(ledger: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, **paper: Any) -> str:
+    """The page of one paper with one claim, over the values in a folder."""
+    (folder / "claims.yaml").write_text(yaml.safe_dump([{"paper": "A paper", **paper}]), encoding="utf-8")
+    monkeypatch.setattr(ledger, "HERE", folder)
+    return str(ledger.page())
+
+
+def test_two_values_of_one_seed_are_rejected(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the first stage of a study, where each seed was run at three learning rates."""
+    study, file = "gelu_mnist_silu/choose", "gelu_mnist_silu/choose/values.csv"
+    (tmp_path / study).mkdir(parents=True)
+    (tmp_path / file).write_bytes((ROOT / "results" / file).read_bytes())
+    asked = {"study": study, "columns": ["val/loss@best"], "lower": [["gelu", "silu"]]}
+    claim = {"id": "P1", "section": 1, "claim": "Lower.", "hypotheses": [asked]}
+    with pytest.raises(
+        SystemExit, match=rf"^results/{file}: model.activation gelu has 3 values of seed 0,"
+    ) as found:
+        page_of(ledger, tmp_path, monkeypatch, judged={}, claims=[claim])
+    assert "\n" not in str(found.value)
+
+
+def test_a_family_of_another_size_needs_a_new_date(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = {"id": "P1", "section": 1, "claim": "Lower.", "shown": ["tests/test_claims.py::test_it"]}
+    with pytest.raises(
+        SystemExit, match="0 hypotheses have a p-value, and 'judged' says 2 on 2026-01-02; give"
+    ):
+        page_of(ledger, tmp_path, monkeypatch, judged={"date": "2026-01-02", "hypotheses": 2}, claims=[claim])
+
+
+def test_the_note_on_the_last_epoch_has_its_p(ledger: Any) -> None:
+    runs = ledger.values_of("gelu_mnist_classifier").query("`model.network.dropout` == 0")
+    of = runs.pivot(index="seed", columns="model.activation", values="train/clean_loss@last")
+    p = ledger.paired_difference(of["gelu_tanh"], of["relu"]).p
+    (claim,) = (claim for claim in CLAIMS if claim["id"] == "P4")
+    assert f"(p = {p:.2f} alone)" in claim["note"]
 
 
 def test_the_area_under_noise_is_that_of_the_trapezoids(ledger: Any) -> None:
