@@ -1,0 +1,151 @@
+"""Every verdict of ``results/``, recomputed from the runs' values beside it: outcome, raw and corrected p."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import permutation_test
+
+from recomputed import holm, two_sided, within
+
+RESULTS = Path(__file__).parent.parent / "results"
+STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/table.json"))
+LEVEL, FEWEST = 0.05, 6
+
+
+class Table:
+    """A kept table, with each tested cell as it follows from ``values.csv``."""
+
+    def __init__(self, study: str) -> None:
+        self.kept = json.loads((RESULTS / study / "table.json").read_text(encoding="utf-8"))
+        self.values = pd.read_csv(RESULTS / study / "values.csv").query("chosen == 1")
+        self.compare = self.kept["compare"]
+        self.tested = [
+            (row["point"], cell) for row in self.kept["rows"] for cell in row["columns"] if cell["family"]
+        ]
+
+    def factor(self) -> int:
+        """What earlier looks multiply p-values by."""
+        looks = self.kept["looks"]
+        return (looks + 1) * (looks + 2) if looks else 1
+
+    def of(self, point: dict[str, Any], cell: dict[str, Any]) -> pd.Series:
+        """The values of one cell by seed; a share is one of whole samples."""
+        runs = self.values
+        for key, value in point.items():
+            number = pd.api.types.is_numeric_dtype(runs[key])
+            runs = runs[runs[key] == (float(value) if number else value)]
+        condition = f"[{cell['condition']}]" if cell["condition"] else ""
+        values = runs.set_index("seed")[f"{cell['metric']}{condition}@{cell['at']}"].dropna()
+        return (values * cell["samples"]).round() / cell["samples"] if cell["samples"] else values
+
+    def pairs(self, point: dict[str, Any], cell: dict[str, Any]) -> tuple[Any, Any]:
+        """The paired values of a cell and of its reference."""
+        both = [self.of(at, cell) for at in (point, {**point, self.compare: self.kept["reference"]})]
+        a, b = (values.to_numpy() for values in both[0].align(both[1], join="inner"))
+        return a, b
+
+    def family(self, name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        return [(point, cell) for point, cell in self.tested if cell["family"] == name]
+
+
+def wins(a: Any, b: Any, mode: str) -> float:
+    """The share of pairs of runs in which the first wins; ties are half a win."""
+    good = -1 if mode == "max" else 1
+    return float(np.mean([0.5 * (x == y) + (x < y) for x in good * a for y in good * b]))
+
+
+def studentised(a: Any, b: Any, axis: int = -1) -> Any:
+    """The statistic of Brunner and Munzel, whose error is at least 1/(2nm)."""
+    won = (a[..., :, None] < b[..., None, :]) + 0.5 * (a[..., :, None] == b[..., None, :])
+    n, m = won.shape[-2:]
+    error = np.sqrt(won.mean(-1).var(-1, ddof=1) / n + won.mean(-2).var(-1, ddof=1) / m)
+    return abs(won.mean((-1, -2)) - 0.5) / np.maximum(error, 1 / (2 * n * m))
+
+
+def p_of(a: Any, b: Any, cell: dict[str, Any]) -> float | None:
+    """The raw p that decides, by the quantity that does."""
+    if len(a) < FEWEST:
+        return None
+    if np.isfinite([a, b]).all():
+        return two_sided(a - b)
+    found = permutation_test(
+        (a, b), studentised, vectorized=True, n_resamples=20_000, alternative="greater", rng=1
+    )
+    return float(found.pvalue)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_p_values_follow_from_the_runs(study: str) -> None:
+    table = Table(study)
+    assert table.tested
+    for name in ("primary", "secondary"):
+        family = table.family(name)
+        raw: list[float | None] = []
+        for point, cell in family:
+            a, b = table.pairs(point, cell)
+            finite = bool(np.isfinite([a, b]).all())
+            assert cell["pairs"] == len(a)
+            assert cell["decides"] == ("mean" if finite else "probability")
+            if len(a):
+                assert cell["better"]["probability"] == pytest.approx(wins(a, b, cell["mode"]))
+                assert not finite or cell["paired"]["mean"] == pytest.approx((a - b).mean())
+            raw.append(p_of(a, b, cell))
+            # Two samples of 20,000 random splits of the runs agree to a few of their standard errors.
+            assert cell["p"] == (raw[-1] if finite else pytest.approx(raw[-1], abs=0.01))
+            if finite and len(a) >= FEWEST:
+                low, high = cell["paired"]["low"], cell["paired"]["high"]
+                assert (low <= 0 <= high) == (cell["p"] >= LEVEL)
+        kept = [cell["p"] for _, cell in family]
+        expected = [p and min(1.0, p * table.factor()) for p in holm(kept)]
+        assert [cell["p_holm"] for _, cell in family] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_equivalence_follows_from_the_runs(study: str) -> None:
+    table = Table(study)
+    for name in ("primary", "secondary"):
+        family = [(point, cell) for point, cell in table.family(name) if cell["margin"]]
+        found: list[float | None] = []
+        for point, cell in family:
+            a, b = table.pairs(point, cell)
+            able = len(a) >= FEWEST and np.isfinite([a, b]).all()
+            found.append(within(a - b, cell["margin"]) if able else None)
+        assert [cell["p_equivalent"] for _, cell in family] == pytest.approx(found)
+        expected = [p and min(1.0, p * table.factor()) for p in holm(found)]
+        assert [cell["p_equivalent_holm"] for _, cell in family] == pytest.approx(expected)
+
+
+def outcome(cell: dict[str, Any], hypotheses: int) -> str:
+    """The verdict that the p-values of a cell give."""
+    least = 2 * hypotheses * 0.5 ** cell["pairs"] if cell["decides"] == "mean" else 0.0
+    if cell["p"] is None or cell["pairs"] < FEWEST or least >= LEVEL:
+        return "too few pairs"
+    if cell["p_holm"] < LEVEL:
+        mean, won = cell["paired"]["mean"], cell["better"]["probability"] > 0.5
+        good = won if cell["decides"] == "probability" else (mean < 0) == (cell["mode"] == "min")
+        return "better" if good else "worse"
+    matching = cell["p_equivalent_holm"]
+    return "equivalent" if matching is not None and matching < LEVEL else "undecided"
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_outcomes_follow_from_the_p_values(study: str) -> None:
+    table = Table(study)
+    expected = []
+    for name in ("primary", "secondary"):
+        family = [cell for _, cell in table.family(name)]
+        judged = [cell for cell in family if cell["ranked"] and "test" in cell["metric"].split("/")]
+        expected += [(name, outcome(cell, len(family) * table.factor())) for cell in judged]
+    assert [(one["family"], one["outcome"]) for one in table.kept["verdicts"]] == expected
+
+
+def test_kept_verdicts_are_of_several_kinds() -> None:
+    found = [one["outcome"] for study in STUDIES for one in Table(study).kept["verdicts"]]
+    assert {"better", "worse", "equivalent", "undecided", "too few pairs"} <= set(found)
+    assert len(STUDIES) > 10
+    assert not any(math.isnan(cell["p"] or 0) for study in STUDIES for _, cell in Table(study).tested)
