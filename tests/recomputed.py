@@ -34,6 +34,12 @@ def within(differences: Any, margin: float) -> float:
     return max(below(d - margin), below(-d - margin))
 
 
+def column_of(cell: dict[str, Any]) -> str:
+    """The name in ``values.csv`` of the column of a cell of ``table.json``."""
+    condition = f"[{cell['condition']}]" if cell["condition"] else ""
+    return f"{cell['metric']}{condition}@{cell['at']}"
+
+
 def holm(ps: Sequence[float | None], number: int | None = None) -> list[float | None]:
     """Holm's correction over a number of hypotheses: the k-th smallest p counts number − k + 1 times."""
     number = len(ps) if number is None else number

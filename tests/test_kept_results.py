@@ -7,6 +7,7 @@ and the head of a column, and returns the numbers of that cell. Numbers agree to
 import hashlib
 import itertools
 import json
+import math
 import re
 import tarfile
 from collections.abc import Callable
@@ -20,10 +21,12 @@ import pytest
 import yaml
 from scipy.stats import binom
 
+from actlab.analysis.power import detectable, power
 from actlab.config.identity import counted, identity_of
 from actlab.storage.files import read_json
 from actlab.studies.folders import COSTS
 from actlab.studies.formats import Cost
+from recomputed import below, column_of, within
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -396,9 +399,10 @@ def test_what_was_chosen_has_the_lowest_median_on_validation_data() -> None:
 
 
 def readme_row(row: list[str], column: str) -> Numbers:
-    """A cell of the table in README.md, by the study that its row links to."""
+    """A cell of the table in README.md, by the label of its row or the study that it links to."""
     study = re.findall(r"results/(\w+)/", row[0])
-    return OVERVIEW[study[0] if study else row[0]](column)
+    label = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row[0])
+    return OVERVIEW[label if label in OVERVIEW else study[0]](column)
 
 
 def of_fig2(column: str, name: str = "train/clean_loss@last", dropout: float = 0.5) -> Numbers:
@@ -467,7 +471,11 @@ def of_cifar10(column: str) -> Numbers:
 
 
 FIG6 = ("gelu_tanh", "relu", "elu")
+MNIST = "MNIST, test error % without dropout: no significant difference"
 OVERVIEW: dict[str, Callable[[str], Numbers]] = {
+    MNIST: only_units(
+        by_unit("gelu_mnist_classifier", "test/error@last", 15, 100, model__network__dropout=0.0)
+    ),
     "gelu_mnist_classifier": of_fig2,
     "the same without dropout, mean of epochs 5 to 50": lambda column: of_fig2(
         column, "train/clean_loss@mean 5-50", 0.0
@@ -510,21 +518,9 @@ def test_the_readme_has_rows_of_the_overview() -> None:
     ]
     assert len(rows) > 4
     assert set(rows) <= set(whole)
-
-
-SIGNS = np.array(list(itertools.product((1.0, -1.0), repeat=15)))
-
-
-def flips_below(differences: Any) -> float:
-    """One-sided sign-flip p that the mean difference is below 0."""
-    d = np.asarray(differences)
-    return float((SIGNS @ d <= d.sum() + 1e-6).mean())
-
-
-def matches(differences: Any, margin: float) -> float:
-    """The p of two one-sided tests that the mean difference lies within the margin."""
-    d = np.asarray(differences)
-    return max(flips_below(d - margin), flips_below(-d - margin))
+    assert MNIST.partition(", ")[2] in rows[0]
+    outcomes = {one["name"]: one["outcome"] for one in table("gelu_mnist_classifier")["verdicts"]}
+    assert {outcomes[f"{unit} (dropout 0)"] for unit in ("gelu_tanh", "elu")} == {"undecided"}
 
 
 def differences(study: str, key: str, left: str, right: str, name: str) -> Any:
@@ -538,19 +534,35 @@ def short(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".removeprefix("0")
 
 
+@cache
+def table(study: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / study / "table.json").read_text(encoding="utf-8")))
+
+
+def cell(study: str, name: str, *values: Any) -> dict[str, Any]:
+    """The cell of ``table.json`` in the column of a name, of the group with these values."""
+    (row,) = (row for row in table(study)["rows"] if list(row["point"].values()) == list(values))
+    return dict({column_of(one): one for one in row["columns"]}[name])
+
+
+def two_digits(p: float) -> str:
+    """A p-value with two digits that count: ``.00073``, ``.41``."""
+    return short(p, 1 - math.floor(math.log10(p)))
+
+
 def of_soi_mnist() -> list[str]:
     d = differences("soi_mnist", "block", "SOI map", "ReLU, tuned dropout", "test/error@last")
     assert set(values("soi_mnist").query("block == 'ReLU, tuned dropout'")[DROPOUT]) == {0.0}
-    assert matches(d, 0.0015) > 0.05
+    assert within(d, 0.0015) > 0.05
     return [
-        f"two one-sided tests: p {short(matches(d, 0.0015), 3)}",
-        f"by 0.15 points (p {short(flips_below(d - 0.0015), 3)})",
+        f"two one-sided tests: p {short(within(d, 0.0015), 3)}",
+        f"by 0.15 points (p {short(below(d - 0.0015), 3)})",
     ]
 
 
 def of_gelu_mnist_classifier() -> list[str]:
     ps = [
-        matches(differences("gelu_mnist_classifier", UNIT, unit, "relu", "test/error@last"), 0.0015)
+        within(differences("gelu_mnist_classifier", UNIT, unit, "relu", "test/error@last"), 0.0015)
         for unit in ("gelu_tanh", "elu")
     ]
     plain = values("gelu_mnist_classifier").query(f"`{DROPOUT}` == 0").groupby(UNIT)["val/loss@best"].median()
@@ -608,13 +620,67 @@ def of_stacks() -> list[str]:
     ]
 
 
+def of_epochs_4_and_5() -> list[str]:
+    paper = pd.read_csv(ROOT / "data/published/gelu_curves.csv")
+    paper = paper.query("panel == 'MNIST no-dropout' and curve == 'heldout' and epoch in (4, 5)")
+    above = [
+        100 * (value / curve("gelu_mnist_classifier", "val/loss", UNITS[unit], epoch)["median"] - 1)
+        for unit, epoch, value in paper[["act", "epoch", "value"]].to_numpy()
+    ]
+    assert len(above) == 6
+    return [f"{min(above):.0f} to {max(above):.0f} % above ours"]
+
+
+def of_power_on_tweets() -> list[str]:
+    cells = [cell("gelu_twitter_pos", "test/error@last", unit) for unit in ("gelu_tanh", "elu")]
+    spreads = [one["paired"]["sd"] for one in cells]
+    assert [round(1 / power(15, 0.002 / spread, 2)) for spread in spreads] == [3, 3]
+    return [
+        "show a difference of 0.2 points about one time in three",
+        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points four times in five",
+    ]
+
+
+def of_machines() -> list[str]:
+    """How long an update with GELU's tanh form takes, in ReLUs, on each of the two machines."""
+    ratios: dict[str, list[float]] = {}
+    of = {}
+    for study in sorted(path.parent.name for path in RESULTS.glob("*/table.json")):
+        costs = {tuple(row["point"].items()): row["cost"] for row in table(study)["rows"] if row["cost"]}
+        (of[study],) = {cost["hardware"].partition(" ")[0].partition("(")[0] for cost in costs.values()}
+        for point, cost in costs.items():
+            other = tuple((key, "relu" if value == "gelu_tanh" else value) for key, value in point)
+            if other != point:
+                ratios.setdefault(of[study], []).append(
+                    cost["seconds_per_update"] / costs[other]["seconds_per_update"]
+                )
+    xeon = [f"`{study}`" for study, machine in of.items() if machine == "Intel"]
+    slow, fast = (f"{min(ratios[m]):.2f} to {max(ratios[m]):.2f}" for m in ("Intel", "AMD"))
+    return [
+        f"Those of {', '.join(xeon[:-1])} and {xeon[-1]} were measured with their runs",
+        f"takes {slow} times as long as with ReLU",
+        f"it takes {fast} times as long, 1.08",
+    ]
+
+
+def of_speed() -> list[str]:
+    text = " ".join((RESULTS / "elu_bias_shift/README.md").read_text(encoding="utf-8").split())
+    (said,) = re.findall(r"(\d+) minutes of processor time for training, about (\d+) for the probes", text)
+    return [
+        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(*said)
+    ]
+
+
 SENTENCES = {
+    "README.md": [of_epochs_4_and_5],
     "docs/about.md": [of_stacks],
-    "docs/results.md": [lambda: of_soi_mnist()[:1]],
+    "docs/guide/speed.md": [of_speed],
+    "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5],
+    "results/README.md": [of_machines],
     "results/soi_mnist/README.md": [of_soi_mnist],
-    "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier],
+    "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier, of_epochs_4_and_5],
     "results/gelu_mnist_autoencoder/README.md": [of_gelu_mnist_autoencoder],
-    "results/gelu_twitter_pos/README.md": [of_gelu_twitter_pos],
+    "results/gelu_twitter_pos/README.md": [of_gelu_twitter_pos, of_power_on_tweets],
     "results/elu_mnist_units/README.md": [of_elu_mnist_units],
 }
 
@@ -625,3 +691,61 @@ def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
     for recomputed in SENTENCES[path]:
         for words in recomputed():
             assert words in text
+
+
+FIG2, NOISE, TWEETS, SOI = "gelu_mnist_classifier", "gelu_mnist_noise", "gelu_twitter_pos", "soi_mnist"
+ON_TWEETS, UNIT_MEANS, SGD, SILU = (
+    "soi_twitter_pos",
+    "elu_mnist_units",
+    "gelu_mnist_momentum",
+    "gelu_mnist_silu",
+)
+# What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
+COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
+    (
+        FIG2,
+        "train/clean_loss@mean 5-50",
+        ("gelu_tanh", 0.0),
+        "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm",
+    ),
+    (FIG2, "train/clean_loss@last", ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
+    (FIG2, "test/error@last", ("gelu_tanh", 0.0), "p {p} alone for GELU and"),
+    (
+        FIG2,
+        "test/error@last",
+        ("elu", 0.0),
+        "and {p} for ELU, {holm} after Holm's correction for 4 comparisons",
+    ),
+    (NOISE, "noise/test/error[noise=1]@last", ("gelu_tanh",), "p {p} alone and after Holm's correction for 2"),
+    (NOISE, "noise/test/error[noise=2]@last", ("gelu_tanh",), "p {holm} after Holm"),
+    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "points at 1, p {holm} after Holm"),
+    (TWEETS, "test/error@last", ("gelu_tanh",), "p {p} alone, {holm} after Holm) and ELU"),
+    (TWEETS, "test/error@last", ("elu",), "p {p} alone, {holm} after Holm). Fifteen"),
+    (TWEETS, "test/error@last", ("gelu_tanh",), "two one-sided tests, p {equivalent} and"),
+    (TWEETS, "test/error@last", ("elu",), "and {equivalent} after Holm), a margin"),
+    (TWEETS, "val/error@best_epoch", ("elu",), "(ELU − ReLU: p {holm} after Holm)"),
+    (SOI, "test/error@last", ("SOI map",), "p {p} alone and after Holm"),
+    (SOI, "val/loss@best", ("SOI map",), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SOI, "val/loss@best_epoch", ("SOI map",), "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
+    (ON_TWEETS, "test/error@last", ("ReLU, dropout 0.25",), "all p {holm} after Holm"),
+    (ON_TWEETS, "val/loss@best_epoch", ("ReLU",), "(p {holm} each after Holm)"),
+    (ON_TWEETS, "val/error@best_epoch", ("ReLU, dropout 0.25",), "open against 0.25 (p {holm})"),
+    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "p {p} each before correction"),
+    (UNIT_MEANS, "train/clean_loss@below 0.01", ("relu",), "p at most {holm} after Holm in this table"),
+    (SGD, "train/clean_loss@last", ("gelu_tanh", 0.9), "p {p} before correction"),
+    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SILU, "val/loss@best", ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+    (SILU, "train/clean_loss@mean 5-50", ("gelu",), "(each p {holm} after Holm)"),
+]
+
+
+@pytest.mark.parametrize(("study", "name", "point", "words"), COMPARED)
+def test_comparisons_in_sentences_are_those_of_the_table(
+    study: str, name: str, point: tuple[Any, ...], words: str
+) -> None:
+    found = cell(study, name, *point)
+    ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
+    ends = [abs(found["paired"][end]) for end in ("low", "high")]
+    said = words.format(*ends, **{key: two_digits(p) for key, p in ps.items() if p})
+    text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
+    assert re.sub(r"\b0\.(?=\d{4})", ".", said) in text

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import permutation_test
 
-from recomputed import holm, two_sided, within
+from recomputed import column_of, holm, two_sided, within
 
 RESULTS = Path(__file__).parent.parent / "results"
 STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/table.json"))
@@ -39,8 +39,7 @@ class Table:
         for key, value in point.items():
             number = pd.api.types.is_numeric_dtype(runs[key])
             runs = runs[runs[key] == (float(value) if number else value)]
-        condition = f"[{cell['condition']}]" if cell["condition"] else ""
-        values = runs.set_index("seed")[f"{cell['metric']}{condition}@{cell['at']}"].dropna()
+        values = runs.set_index("seed")[column_of(cell)].dropna()
         return (values * cell["samples"]).round() / cell["samples"] if cell["samples"] else values
 
     def pairs(self, point: dict[str, Any], cell: dict[str, Any]) -> tuple[Any, Any]:
