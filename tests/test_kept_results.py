@@ -749,3 +749,72 @@ def test_comparisons_in_sentences_are_those_of_the_table(
     said = words.format(*ends, **{key: two_digits(p) for key, p in ps.items() if p})
     text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
     assert re.sub(r"\b0\.(?=\d{4})", ".", said) in text
+
+
+# The rows of the table in docs/guide/which_activation.md: study, column, and the values after the activation.
+ANSWERS: list[tuple[str, str, tuple[Any, ...]]] = [
+    (FIG2, "test/error@last", (0.0,)),
+    (FIG2, "test/error@last", (0.5,)),
+    (NOISE, "noise/test/error[noise=1]@last", ()),
+    (NOISE, "noise/test/error[noise=2]@last", ()),
+    (TWEETS, "test/error@last", ()),
+]
+
+
+def outcome_of(study: str, name: str, unit: str, *rest: Any) -> str:
+    """The outcome of a verdict of ``table.json``."""
+    named = f"{unit} (dropout {rest[0]:g})" if rest else unit
+    (found,) = (v for v in table(study)["verdicts"] if (v["name"], v["column"]) == (named, name))
+    return str(found["outcome"])
+
+
+def answers() -> list[str]:
+    """What the sentences of the page have from the tables."""
+    error = "test/error@last"
+    relu, sigmoid = cell(SILU, error, "relu"), cell("gelu_mnist_sigmoid", error, "sigmoid")
+    tweets = cell(ON_TWEETS, error, "ReLU, dropout 0.5")
+    assert outcome_of(SOI, error, "SOI map") == "undecided"
+    assert {v["outcome"] for v in table(SILU)["verdicts"]} == {"undecided"}
+    assert sigmoid["paired"]["mean"] > 0 > tweets["paired"]["mean"]
+    silu, soi, tuned = (
+        f"{100 * cell(study, error, name)['median']:.2f} %"
+        for study, name in ((SILU, "silu"), (SOI, "SOI map"), (SOI, "ReLU, tuned dropout"))
+    )
+    spread = max(cell(FIG2, error, unit, 0.0)["paired"]["sd"] for unit in ("gelu_tanh", "elu"))
+    rates = values(FIG2, "choose").query(f"`{UNIT}` == 'relu' and `{DROPOUT}` == 0").groupby(LR)[error].median()
+    loss = [short(cell(FIG2, "train/clean_loss@mean 5-50", unit, 0.0)["median"], 4) for unit in FIG6]
+    (low, mean, high), (least, middle, most) = (
+        sorted(abs(100 * one["paired"][key]) for key in ("mean", "low", "high")) for one in (sigmoid, tweets)
+    )
+    return [
+        f"a difference of {100 * (detectable(15, 4) or 0) * spread:.2f} points four times in five",
+        f"{silu} on MNIST against {100 * relu['median']:.2f} % for ReLU",
+        f"(p = {relu['p']:.2g} alone, {relu['p_holm']:.2g} after correction)",
+        f"by {mean:.2f} points ({low:.2f} to {high:.2f})",
+        f"{soi} against {tuned} for ReLU",
+        f"an error {middle:.2f} points lower ({least:.2f} to {most:.2f})",
+        f"{loss[0]} against {loss[1]} over epochs 5 to 50, and ELU's higher, {loss[2]}",
+        f"is {100 * rates[1e-3]:.2f} % at 1e-3 and {100 * rates[1e-5]:.2f} % at 1e-5",
+        f"tanh form takes {taking(FIG2, 'gelu_tanh', 0.0)} as long as with ReLU",
+        f"with ELU {taking(FIG2, 'elu', 0.0)}",
+        f"with the SOI map {taking(SOI, 'SOI map')}",
+    ]
+
+
+def taking(study: str, *point: Any) -> str:
+    """The relative time of an update with its range over fifths of the rounds."""
+    (cost,) = (row["cost"] for row in table(study)["rows"] if list(row["point"].values()) == list(point))
+    parts = cost["relative_in_parts"]
+    return f"{cost['relative_to_reference']:.2f} times ({min(parts):.2f} to {max(parts):.2f})"
+
+
+def test_which_activation_is_answered_by_the_tables() -> None:
+    text = (ROOT / "docs/guide/which_activation.md").read_text(encoding="utf-8")
+    ((head, *body),) = tables_of(text)
+    units = [UNITS[name] for name in head[1:4]]
+    for row, (study, name, rest) in zip(body, ANSWERS, strict=True):
+        for unit, said in zip(units, row[1:4], strict=True):
+            assert_same(said, [100 * cell(study, name, unit, *rest)["median"]], f"{row[0]}, {unit}")
+        assert row[4].split(", ") == [outcome_of(study, name, unit, *rest) for unit in (units[0], units[2])]
+    prose = " ".join(text.split())
+    assert [words for words in answers() if words not in prose] == []
