@@ -671,8 +671,14 @@ def of_speed() -> list[str]:
     ]
 
 
+def of_quoted_verdict() -> list[str]:
+    (said,) = (v["text"] for v in table("gelu_mnist_classifier")["verdicts"] if v["name"] == "elu (dropout 0)")
+    return [str(said).removeprefix("elu (dropout 0): ").partition(" An update")[0]]
+
+
 SENTENCES = {
-    "README.md": [of_epochs_4_and_5],
+    "README.md": [of_epochs_4_and_5, of_quoted_verdict],
+    "docs/guide/compare.md": [of_quoted_verdict],
     "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5],

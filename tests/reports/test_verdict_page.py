@@ -1,0 +1,59 @@
+"""The examples of docs/concepts/verdicts.md: what is printed for runs with the errors that stand above each."""
+
+import math
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from actlab.analysis import results, verdict
+from actlab.studies.folders import DIVERGED, FINISHED
+from actlab.studies.plan import Selection
+from page_blocks import blocks_of
+from written_runs import ACT, study, write
+
+PAGE = Path(__file__).parents[2] / "docs/concepts/verdicts.md"
+EXAMPLES = [block.text for block in blocks_of(PAGE) if block.text.startswith("gelu ")]
+KINDS = {
+    "better": r"mine: better, [\d.]+ points lower test error on this test set than gelu \(",
+    "better, inside the margin": r"mine: better, .* than gelu, less than the margin of 1.00 points \(",
+    "worse": r"mine: worse, [\d.]+ points higher",
+    "worse by divergence": r"mine: worse than gelu .* diverged on this side only",
+    "equivalent": r"mine: equivalent to gelu within 1.00 points",
+    "undecided": r"mine: no significant difference to gelu in test error .* four times in five",
+    "too few pairs": r"No verdict against gelu from \d pairs",
+    "unfinished": r"No verdict yet against gelu",
+    "at chance": r"mine: worse, .* It is at chance\.",
+}
+WIDTH = 88
+
+
+def printed(example: str, root: Path) -> str:
+    """The sentences for errors in percent, a column a seed: of 1,000 samples, margin one point, chance 90 %."""
+    given = {name: words for name, *words in map(str.split, example.partition("\n\n")[0].splitlines())}
+    plan = study(
+        grids=({ACT: list(given)},),
+        reference="gelu",
+        select=Selection(),
+        seeds=tuple(range(len(given["gelu"]))),
+        table=({"metric": "test/error", "percent": True, "margin": 0.01, "chance": 0.9},),
+    )
+    for run in plan.runs():
+        word = given[run.point[ACT]][run.seed]
+        if word != "–":
+            value = math.inf if word == "diverged" else float(word) / 100
+            status = DIVERGED if word == "diverged" else FINISHED
+            write(root, run, {"test/error": [value]}, status=status, scored={"test": 1000})
+    return "\n".join(textwrap.fill(line, WIDTH) for line in verdict.lines(results.load(plan, root)))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_sentence_of_the_page_is_printed(example: str, tmp_path: Path) -> None:
+    assert printed(example, tmp_path) == example.partition("\n\n")[2].rstrip("\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_has_each_kind_of_verdict(kind: str) -> None:
+    said = [" ".join(example.partition("\n\n")[2].split()) for example in EXAMPLES]
+    assert any(re.match(KINDS[kind], one) for one in said)
