@@ -676,12 +676,51 @@ def of_quoted_verdict() -> list[str]:
     return [str(said).removeprefix("elu (dropout 0): ").partition(" An update")[0]]
 
 
+def of_overview(both: str) -> list[str]:
+    """What the front page and the page of results say of the SOI map, and of errors on tweets."""
+    mnist = {
+        name: 100 * v for name, v in values("soi_mnist").groupby("block")["test/error@last"].median().items()
+    }
+    tweets = values("soi_twitter_pos").groupby("block")["test/error@last"].median() * 100
+    above = [
+        tweets[name] - 100 * theirs("soi_twitter_pos", "test/error", "last", block=name)[0]
+        for name in ("SOI map", "ReLU")
+    ]
+    for unit in FIG6:
+        ours = values("gelu_twitter_pos").query(f"`{UNIT}` == @unit")["test/error@last"].median()
+        above.append(100 * (ours - theirs("gelu_twitter_pos", "test/error", "last", model__activation=unit)[0]))
+    said = [f"{min(above):.1f} to {max(above):.1f} points higher than published"]
+    numbers = [mnist["SOI map"], mnist["ReLU, tuned dropout"], mnist["linear layers"]]
+    fine = [f"{value:.2f}" for value in numbers]
+    coarse = [f"{tweets[name]:.1f}" for name in ("SOI map", "linear layers", "ReLU", "ReLU, dropout 0.5")]
+    return [*said, *(sentence.format(*fine, *coarse) for sentence in both.split("|"))]
+
+
+FRONT = (
+    "has {0} % error on MNIST, ReLU with tuned dropout {1} %|linear layers {2} %; on"
+    "|it has {3} %, linear layers {4} %, ReLU {6} % with dropout"
+)
+WHOLE = (
+    "error of {0} % on MNIST, ReLU of {1} %|linear layers of {2} %"
+    "|error is {3} %, that of linear layers {4} %, and that of ReLU {5} % without dropout and {6} %"
+)
+
+
+def of_demo() -> list[str]:
+    kept = (RESULTS / "demo/table.md").read_text(encoding="utf-8")
+    found = {
+        unit: re.findall(rf"^\| {unit} \| 3 \| ([\d.]+) ", kept, re.M)[0]
+        for unit in ("gelu", "elu", "relu", "soi")
+    }
+    return ["{gelu} % (GELU), {elu} % (ELU), {relu} % (ReLU) and {soi} % (SOI)".format(**found)]
+
+
 SENTENCES = {
-    "README.md": [of_epochs_4_and_5, of_quoted_verdict],
-    "docs/guide/compare.md": [of_quoted_verdict],
+    "README.md": [of_epochs_4_and_5, of_quoted_verdict, lambda: of_overview(FRONT)],
+    "docs/guide/compare.md": [of_quoted_verdict, of_demo],
     "docs/about.md": [of_stacks],
     "docs/guide/speed.md": [of_speed],
-    "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5],
+    "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],
     "results/README.md": [of_machines],
     "results/soi_mnist/README.md": [of_soi_mnist],
     "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier, of_epochs_4_and_5],
@@ -742,6 +781,53 @@ COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
     (SGD, "val/loss@best", ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
     (SILU, "val/loss@best", ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
     (SILU, "train/clean_loss@mean 5-50", ("gelu",), "(each p {holm} after Holm)"),
+    (FIG2, "train/clean_loss@mean 5-50", ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
+    (
+        NOISE,
+        "noise/test/error[noise=1]@last",
+        ("gelu_tanh",),
+        "by {points[0]:.2f} points at 1 (95 % interval {points[2]:.2f} to",
+    ),
+    (
+        NOISE,
+        "noise/test/error[noise=2]@last",
+        ("gelu_tanh",),
+        "by {points[0]:.2f} at 2 ({points[2]:.2f} to {points[1]:.2f},",
+    ),
+    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "({points[0]:.1f} points at 1,"),
+    (
+        TWEETS,
+        "test/error@last",
+        ("gelu_tanh",),
+        "is +{points[0]:.2f} points (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
+    ),
+    (TWEETS, "test/error@last", ("elu",), "ELU − ReLU +{points[0]:.2f} (−{points[1]:.2f} to +{points[2]:.2f},"),
+    (
+        SOI,
+        "test/error@last",
+        ("SOI map",),
+        "{points[0]:.2f} points lower in the mean (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
+    ),
+    (SOI, "val/loss@best", ("SOI map",), "loss is lower, by {mean:.4f}"),
+    (SOI, "val/loss@best_epoch", ("SOI map",), "at its best {mean:.0f} epochs later"),
+    (
+        ON_TWEETS,
+        "test/error@last",
+        ("ReLU",),
+        "{points[0]:.1f} points less than ReLU without dropout"
+        " (95 % interval {points[1]:.1f} to {points[2]:.1f})",
+    ),
+    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    (UNIT_MEANS, "val/loss@best", ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
+    (
+        SGD,
+        "train/clean_loss@last",
+        ("gelu_tanh", 0.9),
+        "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},",
+    ),
+    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
+    (SILU, "val/loss@best", ("relu",), "lower than ReLU's by {mean:.4f}"),
+    ("gelu_mnist_sigmoid", "val/loss@best", ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
 ]
 
 
@@ -751,10 +837,11 @@ def test_comparisons_in_sentences_are_those_of_the_table(
 ) -> None:
     found = cell(study, name, *point)
     ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
-    ends = [abs(found["paired"][end]) for end in ("low", "high")]
-    said = words.format(*ends, **{key: two_digits(p) for key, p in ps.items() if p})
+    mean, *ends = (abs(found["paired"][key]) for key in ("mean", "low", "high"))
+    numbers = {"mean": mean, "points": [100 * value for value in (mean, *ends)]}
+    said = words.format(*ends, **numbers, **{key: two_digits(p) for key, p in ps.items() if p})
     text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
-    assert re.sub(r"\b0\.(?=\d{4})", ".", said) in text
+    assert re.sub(r"\b0\.(?=\d{3})", ".", said) in text
 
 
 # The rows of the table in docs/guide/which_activation.md: study, column, and the values after the activation.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from actlab.analysis import results, verdict
+from actlab.analysis.statistics import sampling_error
 from actlab.studies.folders import DIVERGED, FINISHED
 from actlab.studies.plan import Selection
 from page_blocks import blocks_of
@@ -57,3 +58,12 @@ def test_a_sentence_of_the_page_is_printed(example: str, tmp_path: Path) -> None
 def test_the_page_has_each_kind_of_verdict(kind: str) -> None:
     said = [" ".join(example.partition("\n\n")[2].split()) for example in EXAMPLES]
     assert any(re.match(KINDS[kind], one) for one in said)
+
+
+def test_numbers_in_the_prose_are_those_of_the_rules() -> None:
+    prose = " ".join(PAGE.read_text(encoding="utf-8").split())
+    small, large = (100 * (sampling_error(*of) or 0) for of in ((0.09, 1_000), (0.02, 10_000)))
+    assert f"{small:.1f} points for an error of 9 % on 1,000 samples, {large:.2f} for 2 % on 10,000" in prose
+    interval = re.search(r"95 % interval ([\d.]+) to ([\d.]+);", prose)
+    assert interval
+    assert f"on average by {float(interval[1]):.1f} to {float(interval[2])} points" in prose
