@@ -20,7 +20,7 @@ ActivationFactory = Callable[[], nn.Module]
 
 
 class MLP(nn.Sequential):
-    """Fully connected classifier: (linear → activation → dropout) per hidden layer, then linear logits.
+    """Fully connected classifier: (linear → batch norm → activation → dropout) per hidden layer, then linear logits.
 
     The default is the MNIST classifier 784–8×128–10 of GELU §3.1 with 217,354 parameters.
 
@@ -31,6 +31,7 @@ class MLP(nn.Sequential):
         hidden: widths of the hidden layers; empty gives a linear classifier.
         dropout: drop probability after every hidden layer; 0 builds no dropout module.
         init: a key of `INIT_RULES`.
+        batch_norm: whether to add batch norm between linear layer and activation, in place of the bias.
 
     Shape: ``(B, *)`` with D values per sample → ``(B, K)``.
     """
@@ -45,11 +46,15 @@ class MLP(nn.Sequential):
         hidden: Sequence[int] = (128,) * 8,
         dropout: float = 0.0,
         init: str = "unit_norm_rows",
+        batch_norm: bool = False,
     ) -> None:
         super().__init__(nn.Flatten())
         in_features = math.prod(input_shape)
         for fan_in, fan_out in pairwise([in_features, *hidden]):
-            self.extend([nn.Linear(fan_in, fan_out), act()])
+            self.append(nn.Linear(fan_in, fan_out, bias=not batch_norm))
+            if batch_norm:
+                self.append(nn.BatchNorm1d(fan_out))
+            self.append(act())
             if dropout:
                 self.append(Dropout(dropout))
         self.append(nn.Linear([in_features, *hidden][-1], num_classes))
