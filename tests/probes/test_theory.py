@@ -86,6 +86,26 @@ def test_the_correction_grows_with_the_length_of_the_mean(layer):
     assert (stays.diff(dim=0) > 0)[lengths[:-1, None] >= mixed / unit / 2].all()
 
 
+def test_at_fixed_covariances_the_correction_is_proportional_to_the_mean(layer):
+    """|k − 1| at E_q(a) of t times the length, with the same Var_q(a) and Cov(δ², a), is t times as large."""
+    of, *_ = layer
+    for unit in range(len(of.c)):
+        one = of.of_units(torch.arange(len(of.c)) == unit)
+        apart = one.mean_q[0] - one.mean  # Cov(δ², a) / E(δ²)
+        distances = []
+        for t in (0.0, 0.5, 1.0, 2.0):
+            of_t = theory.Moments(
+                one.A + one.c[:, None, None] * theory.outer(one.mean_q) * (t**2 - 1),
+                one.b * t,
+                one.c,
+                one.mean_q[0] * t - apart,
+            )
+            torch.testing.assert_close(of_t.variance_q, one.variance_q, **TOLERANCE)
+            distances.append(float((theory.correction(of_t) - 1).abs()))
+        assert distances[2] > 0
+        assert distances == pytest.approx([0, 0.5 * distances[2], distances[2], 2 * distances[2]], abs=1e-9)
+
+
 def test_lemma_1_is_the_inverse(layer):
     """By the Schur complement of ((A, b), (bᵀ, c))."""
     of, *_ = layer

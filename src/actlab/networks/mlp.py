@@ -20,7 +20,7 @@ ActivationFactory = Callable[[], nn.Module]
 
 
 class MLP(nn.Sequential):
-    """Fully connected classifier: (linear → batch norm → activation → dropout) per hidden layer, then linear logits.
+    """Fully connected classifier: (linear → activation → dropout) per hidden layer, then linear logits.
 
     The default is the MNIST classifier 784–8×128–10 of GELU §3.1 with 217,354 parameters.
 

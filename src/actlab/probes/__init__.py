@@ -5,6 +5,14 @@ from actlab.probes.layers import BlockGradients, LayerGradients, NetInputs, Pass
 from actlab.probes.noise import Evaluation, InputNoise, Measured, Probe, Subject
 
 __all__ = [
-    *("BiasShift", "BlockGradients", "Evaluation", "InputNoise", "LayerGradients", "Measured", "NetInputs"),
-    *("PassedNoise", "Probe", "Subject"),
+    "BiasShift",
+    "BlockGradients",
+    "Evaluation",
+    "InputNoise",
+    "LayerGradients",
+    "Measured",
+    "NetInputs",
+    "PassedNoise",
+    "Probe",
+    "Subject",
 ]

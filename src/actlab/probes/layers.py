@@ -29,9 +29,9 @@ Found = dict[tuple[str, str], float]  # by (metric, condition)
 class LayerGradients:
     """Measure the gradients of a classifier's hidden layers and what their incoming units make of them.
 
-    Metrics under ``layer=2``, ``layer=3`` and so on; the incoming units of layer 1 are inputs: ``gradient``, the
-    mean over samples of the length of ∂ log p(label) / ∂ net inputs; ``correlation``, the mean over pairs of
-    incoming units; ``shift``, the median over units of the absolute bias shift by the gradient (ELU §2);
+    Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs): ``gradient``,
+    the mean over samples of the length of ∂ log p(label) / ∂ net inputs; ``correlation``, the mean over pairs
+    of incoming units; ``shift``, the median over units of the absolute bias shift by the gradient (ELU §2);
     ``positive_components``, the share of positive ones among the tenth of the components of Cov(δ², a) with the
     largest magnitude, over all units. Without a condition: ``slope``, the decadic logarithm of the factor by
     which ``gradient`` grows from layer to layer towards the output.
@@ -182,9 +182,9 @@ class PassedNoise:
 class BlockGradients:
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
-    Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input over the whole
-    batch; ``ratio`` without a condition, that of the first block ÷ that of the last. The network is in training
-    mode, so batch norm uses the statistics of the batch, as in an update; the network is not changed.
+    Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input over the
+    whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last. The network is in
+    training mode, so batch norm uses the statistics of the batch, as in an update; the network is not changed.
 
     Args:
         samples: number of training samples in the batch, the first in file order.
