@@ -135,14 +135,13 @@ def test_the_sign_of_the_largest_tenth():
 
 
 def test_components_of_a_covariance_that_is_known():
-    """δ² = 1 + a₁ − a₂ of ±1 inputs: Cov(δ², a) = (1, −1, 0, …), half of the largest are positive."""
-    a = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 5)
-    weight = (1.5 + a[:, 0] - a[:, 1]).unsqueeze(-1).expand(-1, 4)
-    found = layers.statistics(Layer(a, weight, weight))
-    assert found["positive_components"] in (0.5, 1.0, 0.0)  # 2 of 8 equal magnitudes, whichever are taken
-    only = layers.statistics(Layer(a, (1.5 + a[:, :1]).expand(-1, 4), weight))
-    assert only["positive_components"] == 1
-    assert layers.statistics(Layer(a, (1.5 - a[:, :1]).expand(-1, 4), weight))["positive_components"] == 0
+    """δ² = 2 + a₁ − 0.9 a₂ of ±1 inputs: Cov(δ², a) = (1, −0.9, 0, …), of four units the four 1 are largest."""
+    a = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 10)
+    up = (2 + a[:, :1] - 0.9 * a[:, 1:2]).expand(-1, 4)
+    assert layers.statistics(Layer(a, up, up))["positive_components"] == 1
+    assert layers.statistics(Layer(a, 4 - up, up))["positive_components"] == 0
+    mixed = torch.cat([up[:, :3], 4 - up[:, 3:]], 1)
+    assert layers.statistics(Layer(a, mixed, up))["positive_components"] == 0.75
 
 
 def correlated(rho, samples=4000, units=6, mean=0.5, deviation=0.7):
@@ -174,7 +173,7 @@ def test_the_shift_of_a_linear_unit_grows_with_the_correlation():
     ("activation", "expected"), [("relu", 0.0), ("leaky_relu", 0.01), ("identity", 1.0), ("elu", None)]
 )
 def test_what_deactivated_units_pass_on(activation, expected):
-    """Far below 0 a ReLU passes nothing, a leaky ReLU the square of its slope, an ELU e^(2z) of the variance."""
+    """Far below 0: a ReLU nothing, a leaky ReLU the square of its slope, an ELU e^(2z) of the variance."""
     task = task_of(lambda act, k, shape: MLP(act, k, shape, hidden=[8]), activation)
     with torch.no_grad():
         task.network[1].bias.fill_(-6)
