@@ -269,7 +269,24 @@ def gelu_mnist_sigmoid(row: list[str], column: str) -> Numbers:
     return with_interval(runs, label)
 
 
+def claim_gradients(row: list[str], column: str) -> Numbers:
+    unit = UNITS.get(column, column)
+    slopes = rows("claim_gradients", 15, model__activation=unit)[
+        "gradients/slope@0" if row[0] == "before training" else "gradients/slope@last"
+    ]
+    return [slopes.median(), *interval(slopes)]
+
+
+def claim_functions(row: list[str], column: str) -> Numbers:
+    runs = rows("claim_functions", 15, model__activation=column.lower())
+    if row[0] == "learning rate":
+        return runs[LR].unique().tolist()
+    return [runs["test/loss"].median(), *interval(runs["test/loss"])]
+
+
 TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
+    "claim_functions": [claim_functions],
+    "claim_gradients": [claim_gradients],
     "elu_bias_shift": [elu_bias_shift],
     "elu_mnist_autoencoder": [elu_mnist_autoencoder],
     "elu_mnist_median_variance": [elu_mnist_median_variance],
@@ -335,6 +352,7 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
 
 # Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
 ROWS = {
+    "claim_gradients": (150, "6ef1317429f9a872"),
     "elu_bias_shift": (40, "afb4dfc2ba771919"),
     "elu_mnist_autoencoder": (96, "19dff7dcdaa72170"),
     "elu_mnist_median_variance": (10, "e8da9fbfb631ed63"),
@@ -361,8 +379,9 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
         parts = {part.name: archive.extractfile(part) for part in archive if part.isfile()}
         files = {Path(name): content.read() for name, content in parts.items() if content}
     rows = []
-    for place in (path.parent for path in files if path.name == "point.json"):
-        point, result = (json.loads(files[place / name]) for name in ("point.json", "result.json"))
+    for place in (path.parent for path in files if path.name == "result.json"):
+        result = json.loads(files[place / "result.json"])
+        point = json.loads(files.get(place / "point.json", files[place / "result.json"]))  # later in result.json
         config, sources = yaml.safe_load(files[place / "config.yaml"]), result["sources"]
         whole = identity_of(counted(config, sources), sources)
         assert place.name == point["id"] == result["id"]
