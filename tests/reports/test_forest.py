@@ -4,13 +4,15 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from actlab.analysis.scoreboard import Board, Record, Table, boards
-from actlab.reports import effects, forest, style
+from actlab.reports import boards as files
+from actlab.reports import effects, forest, profiles, style
 from actlab.reports.canvas import mpl
 from actlab.reports.terminal import print_boards
 from drawn_texts import misplaced
@@ -92,7 +94,7 @@ def test_tables_without_values_or_reference_have_no_differences(tmp_path: Path) 
     board = board_of(old, table("b", six(elu=0.0, silu=0.01)))
     assert effects.compared(board) == []
     assert effects.notes([board]) == []
-    assert forest.write([board], tmp_path) == []
+    assert files.write([board], tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,18 +104,29 @@ def shown(*tables: dict[str, Any]) -> str:
     return text.getvalue()
 
 
-def test_the_terminal_shows_differences_first_and_says_what_the_mean_is_of() -> None:
-    text = shown(table("a", six(gelu=0.0, mine=-0.01)), table("b", six(gelu=0.0, mine=0.02), chance=0.05))
+def test_the_terminal_shows_means_over_tasks_then_differences() -> None:
+    """Where the reference is at chance a difference is shown, marked, and does not count over tasks."""
+    one, other = six(gelu=0.0, mine=-0.05), six(gelu=0.0, mine=0.02)
+    text = shown(table("a", one), table("b", other, chance=0.05))
     assert (
-        "a\n  test error % (last), difference to gelu; lower is better\n  > Mine  -1.00 [-1.00, -1.00]" in text
+        "over tasks\n  probability of being better than gelu [other seeds] [other seeds and tasks]\n"
+        "  > Mine  0.97 [0.82, 1.00]  1 task\n" in text
+    )
+    assert (
+        "a\n  test error % (last), difference to gelu; lower is better\n  > Mine  -5.00 [-5.00, -5.00]" in text
     )
     assert "+2.00 [+2.00, +2.00]  6 pairs, chance" in text
-    assert "The reference is no better than guessing in: b." in text
-    assert (
-        text.index("difference to gelu") < text.index("others beaten\n") if "others beaten\n" in text else True
-    )
-    assert "mean of ranks over unlike tasks" in text
-    assert "Others beaten is a mean of ranks over unlike tasks" in text
+    assert "Left out over tasks (gelu is at chance): b." in text
+    assert "8.00 (0.97)" in text
+
+
+def test_only_the_name_of_ones_own_is_bold(monkeypatch: Any) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = shown(table("a", {unit: [0.1, 0.2] for unit in ("gelu", MINE)}))
+    bold = re.findall(r"\x1b\[1m(.*?)\x1b\[0m", text)
+    assert "> Mine" in bold
+    assert not [words for words in bold if re.search(r"\d", words)]
 
 
 def test_high_values_may_be_better() -> None:
@@ -150,8 +163,21 @@ def test_no_labels_of_a_forest_plot_overlap(paper: style.Paper | None) -> None:
     long = "a_study_with_quite_a_long_name_of_its_own"
     board = board_of(*(table(f"{long}_{n}", six(gelu=0.0, relu=1e-5, mine=-2e-5, elu=3e-5)) for n in range(3)))
     with mpl.rc_context(paper.rc if paper else style.RC):
-        figure = forest.figure_of(board, paper)
-        assert not misplaced(figure)
+        for figure in (forest.figure_of(board, paper), profiles.figure_of(board, paper)):
+            assert not misplaced(figure)
+
+
+def test_a_profile_has_a_line_for_each_activation() -> None:
+    """The user's is thick; an activation that lacks a task says of how many its line is."""
+    board = board_of(table("a", six(gelu=0.0, mine=0.1, elu=1.0)), table("b", six(gelu=0, mine=0.1)))
+    with mpl.rc_context(style.RC):
+        figure = profiles.figure_of(board)
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.get_lines()[1:]}
+    assert [*lines] == ["gelu", "Mine", "elu (1 task)"]
+    assert lines["Mine"].get_linewidth() > lines["gelu"].get_linewidth()
+    assert lines["Mine"].get_ydata()[-1] == pytest.approx(100)
+    assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
 
 
 def leave(runs: Path, *tables: dict[str, Any]) -> None:
@@ -164,8 +190,10 @@ def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> N
     leave(tmp_path, table("a", six(gelu=0.0, relu=1 / 30, mine=-0.01)))
     outcome = cli("report", "--runs-dir", tmp_path, "--paper", 1)
     assert outcome.code == 0, outcome.err
-    names = [f"scoreboard-activation.{kind}" for kind in ("svg", "png", "pdf")]
-    assert [Path(line).name for line in outcome.out.split()] == ["scoreboard.csv", *names, "index.html"]
+    stems = "scoreboard-activation", "scoreboard-activation-profile"
+    figures = [f"{stem}.{kind}" for kinds in (("svg", "png"), ("pdf",)) for stem in stems for kind in kinds]
+    numbers = ["scoreboard.csv", "scoreboard.json", "scoreboard-profile.csv"]
+    assert [Path(line).name for line in outcome.out.split()] == [*numbers, *figures, "index.html"]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "scoreboard.csv").read_text())))
     assert [(row["activation"], row["reference"], row["pairs"]) for row in rows] == [
         ("Mine", "gelu", "6"),
@@ -173,7 +201,18 @@ def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> N
     ]
     assert math.isclose(float(rows[1]["difference"]), 1 / 30)
     page = (tmp_path / "index.html").read_text()
-    assert all(f'href="{name}"' in page for name in [*names, "scoreboard.csv"])
+    assert all(f'href="{name}"' in page for name in [*figures, *numbers])
+    assert "data:image/svg+xml" in page
+    (board,) = json.loads((tmp_path / "scoreboard.json").read_text())
+    mean = board["better"]["Mine"]
+    assert (board["reference"], board["own"], board["tasks"]) == ("gelu", ["Mine"], {"a": "counts"})
+    assert float(rows[0]["better"]) == mean["probability"] == pytest.approx(23 / 36)
+    low, high = mean["runs"]
+    assert f"{mean['probability']:.2f} [{low:.2f}, {high:.2f}]" in page
+    profile = list(csv.DictReader(io.StringIO((tmp_path / "scoreboard-profile.csv").read_text())))
+    assert float(
+        next(row["share"] for row in reversed(profile) if row["activation"] == "Mine")
+    ) == pytest.approx(1)
     assert "-1.00 [-1.00, -1.00]" in page
     assert '<tr class="own"' in page
     assert "difference to gelu; lower is better; 6 pairs" in page

@@ -47,11 +47,11 @@ class Page(HTMLParser):
             self.labelled[-1][1].append(data)
 
     def scores(self) -> str:
-        """What the scoreboard says of each activation: others beaten, tasks, and its cell in each task."""
+        """What the scoreboard says of each activation: its median in each task, and what stands beside it."""
         units: dict[str, list[str]] = {}
         for label, words in self.labelled:
             units.setdefault(label, []).append(" ".join(" ".join(words).split()))
-        return "; ".join(" ".join([unit, cells[-1], *cells[:-1]]) for unit, cells in units.items())
+        return "; ".join(" ".join([unit, *cells]) for unit, cells in units.items())
 
     def text(self, tag: str = "body") -> str:
         return " ".join(" ".join(self.texts.get(tag, [])).split())
@@ -173,7 +173,7 @@ def test_a_study_that_compares_nothing_has_a_page_and_no_place_on_the_scoreboard
     loaded = written(edit=tuned_alone)
     page = Page(page_of(loaded))
     assert page.text("caption").startswith("Median over seeds of the best val/loss reached.")
-    assert "not ranked" not in Page(index.write(loaded.root.parent)).text("tbody")
+    assert "not compared" not in Page(index.write(loaded.root.parent)).text("tbody")
 
 
 def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
@@ -185,9 +185,15 @@ def test_the_config_keeps_the_order_of_the_disk_to_itself(written: Any) -> None:
 
 
 def table_of(name: str, values: dict[str, float | None], **column: Any) -> dict[str, Any]:
-    """A table as `study run` leaves it, of one column with a median for each unit."""
+    """A table as `study run` leaves it, of one column with three equal values for each unit."""
     cell = {"metric": "test/error", "at": "last", "n": 3, "percent": True, "mode": "min", **column}
-    rows = [{"point": {"model.activation": u}, "columns": [{**cell, "median": v}]} for u, v in values.items()]
+    rows = [
+        {
+            "point": {"model.activation": u},
+            "columns": [{**cell, "median": v, "values": {"0": v, "1": v, "2": v}}],
+        }
+        for u, v in values.items()
+    ]
     counts = {"planned": 9, "finished": 9, "diverged": 0, "seeds": [0, 1, 2]}
     return {"study": name, "title": f"{name} {HOSTILE}", "compare": "model.activation", **counts, "rows": rows}
 
@@ -203,7 +209,7 @@ def index_of(cli: Any, runs: Path) -> Page:
     return Page(runs / study.INDEX)
 
 
-def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
+def test_the_index_compares_units_in_tasks_and_over_them(cli: Any, tmp_path: Path) -> None:
     leave(tmp_path, table_of("a", {"gelu": 0.1, "relu": 0.2, "elu": 0.2, HOSTILE: None}))
     leave(tmp_path, table_of("b", {"gelu": 0.8, "relu": 0.9}, metric="val/accuracy", mode="max"))
     leave(tmp_path, table_of("c-smoke", {"relu": 0.01}))
@@ -212,18 +218,16 @@ def test_the_index_ranks_units_over_tasks(cli: Any, tmp_path: Path) -> None:
     outcome = cli("report", "--runs-dir", tmp_path)
     assert outcome.code == 0, outcome.err
     file = tmp_path / study.INDEX
-    assert outcome.out.strip() == str(file)
+    assert outcome.out.splitlines()[-1] == str(file)
     page = Page(file)
     scores = page.scores()
-    # Ties share their mean rank and beat half; who diverged is last; a task that two lack does not count.
-    for words in (
-        "gelu 100 % 1 10.00 rank 1 80.00 30.00;",
-        "relu 50 % 1 20.00 rank 2.5 90.00 -;",
-        "elu 50 % 1 20.00",
-    ):
+    for words in ("gelu 10.00 80.00 30.00;", "relu 20.00 0.00 90.00 1.00 -;", "elu 20.00 0.00 - -;"):
         assert words in scores
-    assert f"{HOSTILE} 0 % 1 diverged rank 4" in scores
-    assert [a["href"] for tag, a in page.elements if tag == "a"] == ["a/report.html"] * 2
+    assert f"{HOSTILE} diverged 0.00 - -" in scores
+    means = page.text("table").partition("0.50 [")[2]
+    assert means.split("]")[1].startswith(" 2 tasks")  # of relu; two studies give no interval over tasks
+    links = [a["href"] for tag, a in page.elements if tag == "a"]
+    assert [link for link in links if "scoreboard" not in str(link)] == ["a/report.html"] * 2
     assert page.count("script") == 0
 
 
@@ -238,10 +242,10 @@ def test_a_unit_is_one_on_the_index_however_studies_name_it(cli: Any, tmp_path: 
             row["point"] = {"model.activation": unit}
         leave(tmp_path / "runs", table)
     scores = index_of(cli, tmp_path / "runs").scores()
-    for words in ("U 100 % 2 10.00 rank 1 10.00 rank 1", "elu 50 % 2", "soi(p=1, q=2) 0 % 2"):
+    for words in ("U 10.00 10.00", "elu 20.00 20.00", "soi(p=1, q=2) 30.00 30.00"):
         assert words in scores
-    assert "./other.py:V - 0" in scores
-    assert "./more.py:V - 0" in scores
+    assert "./other.py:V - 40.00" in scores or "./other.py:V 40.00 -" in scores
+    assert "./more.py:V - 40.00" in scores
 
 
 def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: Path) -> None:
@@ -250,12 +254,12 @@ def test_the_index_tells_infinite_values_from_diverged_runs(cli: Any, tmp_path: 
         row["columns"][0]["diverged"] = diverged
     leave(tmp_path, table)
     scores = index_of(cli, tmp_path).scores()
-    assert "relu 25 % 1 diverged rank 2.5" in scores
-    assert "elu 25 % 1 ∞ rank 2.5" in scores
+    assert "relu diverged 0.00" in scores
+    assert "elu ∞ 0.00" in scores
 
 
-def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any, tmp_path: Path) -> None:
-    """Not by a column that says nothing of it, nor a unit of few runs; four rates of one study count once."""
+def test_the_index_compares_what_says_who_is_better(cli: Any, tmp_path: Path) -> None:
+    """Not a column that says nothing of it; a unit of few runs says so; four rates of one study count once."""
     shift = table_of("shift", {"gelu": 0.9, "relu": 0.8})
     for row in shift["rows"]:
         first = row["columns"][0]
@@ -271,9 +275,9 @@ def test_the_index_ranks_by_what_says_who_is_better_over_whole_studies(cli: Any,
     page = index_of(cli, tmp_path)
     scores = page.scores()
     assert "25 epochs, not 250" in page.text("tbody")
-    assert "gelu 50 % 5" in scores
     assert "90.00 1 of 15 runs" in scores
-    assert "relu 50 % 5" in scores
+    assert "6 tasks of 3 studies" in page.text("table")
+    assert "0.67 [" in page.text("table")  # better in "shift" and "one", worse at all four rates
 
 
 def test_figures_and_pages_of_an_earlier_time_are_not_left_beside_a_new_table(written: Any) -> None:
@@ -310,7 +314,7 @@ def test_the_index_reads_what_a_report_left(cli: Any, written: Any) -> None:
     page_of(loaded)
     page = Page(index.write(loaded.root.parent))
     assert "units dropout 0, test error % (last)" in page.text("tbody")
-    assert "gelu_tanh 100 % 2 2.05 rank 1 2.05 rank 1" in page.scores()
+    assert "relu 4.05 0.00 4.05 0.00" in page.scores()
 
 
 def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli: Any, tmp_path: Path) -> None:
@@ -405,13 +409,13 @@ def test_a_page_fits_its_window(written: Any, opened: Any, width: int, scheme: A
         page.pdf()
 
 
-def test_samples_are_ranked_among_themselves_alone(cli: Any, tmp_path: Path) -> None:
+def test_samples_are_compared_among_themselves_alone(cli: Any, tmp_path: Path) -> None:
     leave(tmp_path, {**table_of("a", {"gelu": 0.1, "relu": 0.2}), "samples": True})
     page = index_of(cli, tmp_path)
-    assert "gelu 100 % 1 10.00 rank 1" in page.scores()
+    assert "relu 20.00 0.00" in page.scores()
     assert "on samples" in page.text("tbody")
-    assert "not ranked" not in page.text("tbody")
+    assert "not compared" not in page.text("tbody")
     leave(tmp_path, table_of("b", {"gelu": 0.4, "relu": 0.3}))
     page = index_of(cli, tmp_path)
-    assert "gelu 0 % 1 40.00 rank 2" in page.scores()
-    assert "on samples, not ranked" in page.text("tbody")
+    assert "relu 30.00 1.00" in page.scores()
+    assert "on samples, not compared" in page.text("tbody")

@@ -26,7 +26,7 @@ def test_every_task_is_a_study_that_the_unit_joins():
         assert "published" not in json.dumps(study.figures)
 
 
-def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
+def test_a_unit_of_ones_own_is_compared_on_each_task_and_over_tasks(here, cli, monkeypatch):
     monkeypatch.setattr(
         scoreboard, "TASKS", {"gelu_mnist_autoencoder": "mnist", "gelu_twitter_pos": "twitter_pos"}
     )
@@ -38,7 +38,10 @@ def test_a_unit_of_ones_own_gets_its_ranks(here, cli, monkeypatch):
     assert outcome.out.count("called separately for each run: Mine") == 1  # not for each task
     assert re.search(r"^  > Mine +[+-]\S+  2 pairs$", outcome.out, re.M)
     assert re.search(r"^task( +(> )?\w+){4}$", outcome.out, re.M)
-    assert re.search(r"^gelu_mnist_autoencoder( +\S+ \([1-4]\)){4}$", outcome.out, re.M)
+    assert re.search(
+        r"^over tasks\n  probability of being better than gelu_tanh .*\n  > Mine +[01]\.\d\d", outcome.out, re.M
+    )
+    assert re.search(r"^gelu_mnist_autoencoder( +\d\S+( \([01]\.\d\d\))?){4}$", outcome.out, re.M)
     assert "nothing here says which activation is best" in outcome.out
     page = (here / "runs/scoreboard-minutes/index.html").read_text()
     for word in ("Mine", "gelu_tanh", "gelu_mnist_autoencoder"):

@@ -1,4 +1,4 @@
-"""All studies of a folder, from ``table.json``: differences to GELU, medians and ranks in each task."""
+"""All studies of a folder, from ``table.json``: comparisons with GELU in each task, and over tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import numpy as np
@@ -17,17 +16,27 @@ from typing_extensions import TypedDict
 
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference, paired_difference
+from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profile
 from actlab.analysis.points import in_words, printer, printers
-from actlab.config.keys import canonical, in_full, mode_of, named, plain_unit, same, value_key, without
+from actlab.analysis.statistics import FEWEST, Array
+from actlab.analysis.winning import wins
+from actlab.config.keys import (
+    canonical,
+    in_full,
+    mode_of,
+    named,
+    plain_unit,
+    same,
+    shareable,
+    value_key,
+    without,
+)
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
 TABLE = "table.json"
 GELU = ("gelu", "gelu_tanh")  # the first of these that a task has is what its activations are compared with
-MEAN_OF_RANKS = (
-    "Others beaten is a mean of ranks over unlike tasks: it contains neither the size of a difference nor its "
-    "uncertainty."
-)
+_UNSCALED = "Left out of the profile (a value is 0 or less, or the reference diverged)"
 _REMEDY = "delete it, and let `actlab study report` write it again"
 
 
@@ -41,8 +50,12 @@ class Cell(TypedDict):
     condition: NotRequired[str]
     mode: NotRequired[Literal["min", "max"]]
     ranked: NotRequired[bool]
+    primary: NotRequired[bool]
+    biased: NotRequired[bool]
     percent: NotRequired[bool]
     chance: NotRequired[float | None]
+    at_chance: NotRequired[bool]
+    samples: NotRequired[int | None]
     diverged: NotRequired[int | bool]
     values: NotRequired[dict[str, float | None]]
 
@@ -96,6 +109,12 @@ class Record:
         first = next(iter(self.table["rows"][0]["point"]), "")
         return str(self.table.get("compare", first))
 
+    @property
+    def values(self) -> list[Any]:
+        """The compared value of each row that has one."""
+        points = (row["point"] for row in self.table["rows"])
+        return [_plain(point[self.compare]) for point in points if self.compare in point]
+
 
 class Read(NamedTuple):
     """The tables of several studies that can be read, and one line with the remedy for each damaged table."""
@@ -105,34 +124,37 @@ class Read(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One activation in one task.
-
-    ``rank`` is among the ranked activations of the board; ties share their mean rank. It is nan in a task that
-    does not count, for an activation that is not ranked, and for a median no better than guessing.
-    """
+    """One activation in one task."""
 
     median: float  # ``inf`` or ``-inf`` if the median run diverged or measured this value
-    rank: float
     n: int  # number of runs
     most: int  # largest number of runs of any activation in the task
     diverged: bool = True  # whether any run diverged; older tables do not store it
-    guessing: bool = False  # whether the median is no better than the column's ``chance``
+    chance: bool = False  # whether the median is not better than guessing
     # of each run by seed, infinite where it diverged; None for older tables
     values: Mapping[str, float] | None = None
+    # In a task that counts: whether each run is better than each of the reference, shape ``[n, m]``,
+    wins: Array | None = None
+    # and value ÷ the reference's median, inverted where high is good, infinite where a run diverged.
+    ratios: Array | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """A column of the scoreboard: the first ranked column of a table at one point of the other grid keys."""
+    """A column of the scoreboard: the primary column of a table at one point of the other grid keys."""
 
     record: Record
     point: str  # in words, and the length of the runs if it is not the study's own
     column: Column
     places: Mapping[str, Place]  # of each activation that has a value, by its label
-    # whether all ranked activations have all their runs here, and at least one beats guessing
-    counted: bool = False
     reference: str | None = None  # label of GELU, else of the study's reference; None if the task has neither
-    selected: bool = False  # whether the column's metric selected the settings; a test on it would be biased
+    biased: bool = False  # whether the values are the best of several; a test on them would be biased
+    left_out: str = ""  # why the task does not count in means over tasks; empty if it does
+
+    @property
+    def name(self) -> str:
+        """Study and point: ``gelu_mnist_classifier, dropout 0.5``."""
+        return ", ".join(filter(None, [str(self.record.table["study"]), self.point]))
 
     @cached_property
     def differences(self) -> Mapping[str, Difference]:
@@ -143,47 +165,58 @@ class Task:
         for label, place in others.items():
             if pairs := [(v, theirs[s]) for s, v in (place.values or {}).items() if theirs and s in theirs]:
                 paired = paired_difference([mine for mine, _ in pairs], [other for _, other in pairs])
-                found[label] = paired.untested if self.selected else paired
+                found[label] = paired.untested if self.biased else paired
         return found
-
-    @property
-    def whole(self) -> frozenset[str]:
-        """The activations with the most runs; empty if all activations of the task are guessing."""
-        guess = all(place.guessing for place in self.places.values())
-        return frozenset() if guess else frozenset(u for u, p in self.places.items() if p.n == p.most)
 
 
 @dataclass(frozen=True)
 class Board:
-    """A scoreboard of the studies that compare the same key.
-
-    ``beaten`` is the share of the other ranked activations that an activation beats, by its label, highest
-    first, averaged over the counted tasks of a study, then over studies. A tie counts half; an activation that
-    is guessing beats none. nan for an activation that is not ranked.
-    """
+    """A scoreboard of the studies that compare the same key."""
 
     compare: str
     tasks: Sequence[Task]  # in the order of the studies' names
-    beaten: Mapping[str, float]
+    # of each activation, best first, the reference as one of 0.5; None without a counted task, and for it
+    means: Mapping[str, Mean | None]
     own: frozenset[str] = frozenset()  # labels of the user's activations
 
     @property
+    def reference(self) -> str:
+        """The reference in words: ``gelu_tanh``, or ``gelu or gelu_tanh`` if tasks differ in GELU's form."""
+        return " or ".join(sorted({str(task.reference) for task in self.tasks if not task.left_out}))
+
+    @cached_property
+    def profiles(self) -> Mapping[str, tuple[Array, Array, int]]:
+        """For each activation its performance profile, ratios and shares of runs, and its number of tasks."""
+        ratios = {label: _by_study(self.tasks, label, "ratios") for label in self.means}
+        return {x: (*profile(found), sum(map(len, found))) for x, found in ratios.items() if found}
+
+    @property
     def notes(self) -> list[str]:
-        """Which tasks and activations the shares leave out, and why."""
-        out = [unit for unit, share in self.beaten.items() if math.isnan(share)]
-        others = ", ".join(unit for unit in self.beaten if unit not in out)
-        left, number = sum(not task.counted for task in self.tasks), len(self.tasks)
-        counted = f"{number - left} of {number} tasks count: those in which {others} have all their runs"
-        guess = any(place.guessing for task in self.tasks for place in task.places.values())
-        ranked = any(not math.isnan(share) for share in self.beaten.values())
-        notes = [
-            MEAN_OF_RANKS * ranked,
-            f"{counted} and one of them is better than guessing." * (bool(others) and bool(left)),
-            "Nothing is ranked: no two units have a task in common." * (not others),
-            f"Not ranked, for they lack some of these tasks: {', '.join(out)}." * (bool(others) and bool(out)),
-            "(chance): no better than guessing, so it has no rank and beats no other." * guess,
-        ]
-        return [note for note in notes if note]
+        """How to read the means, which tasks they leave out, and why."""
+        out: dict[str, list[str]] = {}
+        for task in self.tasks:
+            places, counts = task.places.values(), not task.left_out
+            marks = {
+                f"Left out over tasks ({task.left_out})": not counts,
+                f"Fewer than {FEWEST} runs": counts and any(place.n < FEWEST for place in places),
+                _UNSCALED: counts and all(place.ratios is None for place in places),
+            }
+            for mark in (mark for mark, holds in marks.items() if holds):
+                out.setdefault(mark, []).append(task.name)
+        means = [mean for mean in self.means.values() if mean]
+        notes = {
+            f"Better: the probability that a run is better than one of {self.reference}; ties count half, a "
+            "diverged run loses. Over tasks it is a mean in which each study counts once. Intervals (95 %, "
+            "bootstrap): first of other seeds, then of other seeds and tasks.": bool(means),
+            f"Intervals take {FEWEST} runs a side, the second also {FEWEST_STUDIES} studies.": any(
+                mean.tasks is None for mean in means
+            ),
+            **{f"{mark}: {'; '.join(names)}.": True for mark, names in out.items()},
+            "chance: the median is not better than guessing.": any(
+                place.chance for task in self.tasks for place in task.places.values()
+            ),
+        }
+        return [note for note, holds in notes.items() if holds]
 
 
 def read(runs: Path) -> Read:
@@ -217,94 +250,86 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def _board(compare: str, records: Sequence[Record]) -> Board:
-    points = [row["point"] for record in records for row in record.table["rows"]]
     known: dict[str, Any] = {}
-    for value in (plain_unit(point[compare]) for point in points if compare in point):
+    for value in (value for record in records for value in record.values):
         known.setdefault(value_key(value), value)
     write = printer(known.values())
     texts = {who: write(value) for who, value in known.items()}
-    tasks = [task for record in records for task in _tasks(record, compare, texts)]
-    units = _comparable(tasks)
-    tasks = [_ranked(task, units) if units and units <= task.whole else task for task in tasks]
-    shares: dict[str, dict[Path, list[float]]] = {unit: {} for task in tasks for unit in task.places}
-    for task in (task for task in tasks if task.counted):
-        for unit in units:
-            rank, others = task.places[unit].rank, len(units) - 1
-            share = 0.0 if math.isnan(rank) else (others + 1 - rank) / others
-            shares[unit].setdefault(task.record.folder, []).append(share)
-    means = {unit: fmean(map(fmean, found.values())) if found else math.nan for unit, found in shares.items()}
-    order = sorted(means, key=lambda unit: -1.0 if math.isnan(means[unit]) else means[unit], reverse=True)
-    return Board(compare, tasks, {unit: means[unit] for unit in order}, _own(compare, records, texts))
+    own = (v for r in records for v in r.values if in_full(v) in map(shareable, r.table.get("own", ())))
+    tasks = [task for record in records for task in _tasks(record, texts)]
+    number = Counter(GELU if task.reference in GELU else (task.reference,) for task in tasks if task.reference)
+    reference = max(number, key=lambda forms: (forms == GELU, number[forms]), default=())
+    tasks = [_counted(task, reference) for task in tasks]
+    found = {u: _by_study(tasks, u, "wins") for u in dict.fromkeys(u for task in tasks for u in task.places)}
+    means = {label: mean_better(studies) if studies else None for label, studies in found.items()}
+    level = {task.reference: 0.5 for task in tasks if not task.left_out}
+    level |= {label: mean.probability for label, mean in means.items() if mean}
+    ordered = {label: means[label] for label in sorted(means, key=lambda label: -level.get(label, -1.0))}
+    return Board(compare, tasks, ordered, frozenset(texts[value_key(value)] for value in own))
 
 
-def _own(compare: str, records: Sequence[Record], texts: Mapping[str, str]) -> frozenset[str]:
-    values = ((record, row["point"].get(compare)) for record in records for row in record.table["rows"])
-    own = (value for record, value in values if in_full(plain_unit(value)) in record.table.get("own", ()))
-    return frozenset(texts[value_key(value)] for value in own)
+def _by_study(tasks: Iterable[Task], label: str, name: str) -> list[list[Array]]:
+    """Return an activation's ``wins`` or ``ratios`` in each task that has them, by study."""
+    found: dict[Path, list[Array]] = {}
+    for task in tasks:
+        if (array := getattr(task.places.get(label), name, None)) is not None:
+            found.setdefault(task.record.folder, []).append(array)
+    return [*found.values()]
 
 
-def _comparable(tasks: Sequence[Task]) -> frozenset[str]:
-    """Return the activations to rank; empty if no two have a task in common.
-
-    With ranks over tasks that some activations lack, the result would depend on which tasks an activation ran.
-    So all activations with at least m complete tasks are ranked. m is the number for which the tasks that they
-    all have compare the most pairs: k·(k − 1)/2 pairs per task of k activations.
-    """
-    whole = [task.whole for task in tasks]
-    number = Counter(unit for units in whole for unit in units)
-    sets = [frozenset(u for u, n in number.items() if n >= least) for least in set(number.values())]
-
-    def pairs(units: frozenset[str]) -> int:
-        return len(units) * (len(units) - 1) * sum(units <= of_task for of_task in whole)
-
-    best = max(sets, key=lambda units: (pairs(units), len(units)), default=frozenset[str]())
-    return best if pairs(best) else frozenset()
-
-
-def ranks(values: Any) -> Any:
-    """Return ranks from 1; equal values share the mean of theirs."""
-    _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(sizes) - (sizes - 1) / 2)[places]
-
-
-def _ranked(task: Task, units: frozenset[str]) -> Task:
-    """Return a task with ranks for those ``units`` that are better than guessing; with any, the task counts."""
-    better = [unit for unit in units if not task.places[unit].guessing]
+def _counted(task: Task, wanted: Sequence[str]) -> Task:
+    """Return a task with comparisons of runs with the reference, one of ``wanted``, or why it has none."""
+    places, reference = task.places, task.reference or ""
+    ours = places.get(reference)
+    reasons = {
+        "no reference": ours is None,
+        f"compared with {reference}": reference not in wanted,
+        "values of runs are not stored": ours and not ours.values,
+        f"{reference} is at chance": ours and ours.chance,
+        "values are the best of several": task.biased,
+    }
+    if ours is None or any(reasons.values()):
+        return replace(task, left_out=next(reason for reason, holds in reasons.items() if holds))
     sign = 1 if task.column.worst > 0 else -1
-    # float32 is the precision of recorded values.
-    medians = [np.float32(sign * task.places[unit].median) for unit in better]
-    found = dict(zip(better, map(float, ranks(medians)), strict=True))
-    places = {u: p._replace(rank=found.get(u, math.nan)) for u, p in task.places.items()}
-    return replace(task, places=places, counted=bool(better))
+    values = {label: np.array([*p.values.values()]) for label, p in places.items() if p.values}
+    scaled = 0 < ours.median < math.inf and all((of[np.isfinite(of)] > 0).all() for of in values.values())
+    found = dict(places)
+    for label, of in values.items():
+        won = None if label == reference else wins(sign * of, sign * values[reference])
+        ratios = np.where(np.isfinite(of), (of / ours.median) ** sign, math.inf) if scaled else None
+        found[label] = found[label]._replace(wins=won, ratios=ratios)
+    return replace(task, places=found)
 
 
-def _tasks(record: Record, compare: str, texts: Mapping[str, str]) -> list[Task]:
+def _plain(value: Any) -> Any:
+    """Return a grid value without the folders of an absolute path, which older tables contain."""
+    return shareable(plain_unit(value))
+
+
+def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
     """Return the tasks of a study; rows that differ only in the compared value form one task."""
-    write = printers(row["point"] for row in record.table["rows"])
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    points: dict[str, str] = {}
-    for row in record.table["rows"]:
-        rest = without(row["point"], [compare])
-        points[canonical(rest)] = in_words(rest, text=write)
-        cell = next((cell for cell in row["columns"] if cell.get("ranked", True)), None)
-        if compare in row["point"] and cell and cell["n"]:
-            found.setdefault(canonical(rest), {})[texts[value_key(row["point"][compare])]] = cell
-    cut, references = record.table.get("cut", ""), _references(record, compare, texts)
+    rows, compare, values = record.table["rows"], record.compare, record.values
+    write = printers(row["point"] for row in rows)
+    found: dict[str, dict[str, Cell]] = {}
+    for row in (row for row in rows if compare in row["point"]):
+        ranked = [cell for cell in row["columns"] if cell.get("ranked", True)]
+        cell = next((cell for cell in ranked if cell.get("primary")), ranked[0] if ranked else None)
+        if cell and cell["n"]:
+            rest = canonical(without(row["point"], [compare]))
+            found.setdefault(rest, {})[texts[value_key(_plain(row["point"][compare]))]] = cell
+    points = {
+        canonical(rest): in_words(rest, text=write) for rest in (without(r["point"], [compare]) for r in rows)
+    }
+    wanted = (*GELU, shareable(record.table.get("reference", "")))
+    references = [texts[value_key(v)] for name in wanted for v in values if same(v, named(name, values))]
+    cut = record.table.get("cut", "")
     return [
-        _task(record, ", ".join(filter(None, (points[r], cut))), cells, references)
-        for r, cells in found.items()
+        _task(record, ", ".join(filter(None, (points[rest], cut))), cells, references)
+        for rest, cells in found.items()
     ]
 
 
-def _references(record: Record, compare: str, texts: Mapping[str, str]) -> list[str]:
-    values = [plain_unit(row["point"][compare]) for row in record.table["rows"] if compare in row["point"]]
-    wanted = (*GELU, record.table.get("reference", ""))
-    return [texts[value_key(v)] for name in wanted for v in values if same(v, named(name, values))]
-
-
-def _task(
-    record: Record, point: str, cells: Mapping[str, Mapping[str, Any]], references: Sequence[str]
-) -> Task:
+def _task(record: Record, point: str, cells: Mapping[str, Cell], references: Sequence[str]) -> Task:
     first = next(iter(cells.values()))
     metric, at = first["metric"], first["at"]
     mode = first.get("mode") or mode_of(metric)  # older tables lack it
@@ -314,10 +339,12 @@ def _task(
     places = {}
     for unit, cell in cells.items():
         median = column.worst if cell["median"] is None else float(cell["median"])
-        guessing = column.guesses(median)
+        guessing = cell.get("at_chance", column.guesses(median, cell.get("samples")))
         values = {s: column.worst if v is None else v for s, v in cell.get("values", {}).items()} or None
-        places[unit] = Place(median, math.nan, cell["n"], most, cell.get("diverged", True), guessing, values)
+        places[unit] = Place(median, cell["n"], most, bool(cell.get("diverged", True)), guessing, values)
     reference = next((label for label in references if label in places), None)
     several = any(row.get("settings", 1) > 1 for row in record.table["rows"])
-    selected = several and "val" in metric.split("/")
-    return Task(record, point, column, places, reference=reference, selected=selected)
+    split = metric.split("/")
+    older = ("val" in split and several) or ("test" in split and at == "best")  # tables without the key
+    biased = any(cell.get("biased", older) for cell in cells.values())
+    return Task(record, point, column, places, reference, biased)

@@ -47,12 +47,12 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min") -> Better:
     """
     n, m = len(a), len(b)
     pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)
-    wins = (pooled[:, None] < pooled) + 0.5 * (pooled[:, None] == pooled)  # of the row over the column
-    (share,), (error,) = _shares(np.arange(n + m)[None] < n, wins)
+    found = wins(pooled, pooled)
+    (share,), (error,) = _shares(np.arange(n + m)[None] < n, found)
     probability = float(share)
     if min(n, m) < FEWEST:
         return Better(probability, None, None, None)
-    shares, errors = _shares(_splits(n, m), wins)
+    shares, errors = _shares(_splits(n, m), found)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
     extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
     p = extreme / sizes.size if math.comb(n + m, n) <= _EXACT else (extreme + 1) / (sizes.size + 1)
@@ -60,6 +60,11 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min") -> Better:
     centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
     return Better(probability, min(low, probability), max(high, probability), p)
+
+
+def wins(a: Array, b: Array) -> Array:
+    """Return for each run of ``a``, by row, and each of ``b`` whether it is better: 1, ½ or 0; low is good."""
+    return np.asarray((a[:, None] < b) + 0.5 * (a[:, None] == b))
 
 
 def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from actlab.analysis import scoreboard
 from actlab.cli.study_output import add_paper_options, paper_of
 from actlab.errors import ActlabError, Parser
-from actlab.reports import forest, latex_studies
+from actlab.reports import boards, latex_studies
 from actlab.reports.pages import index
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write the page about all studies and its forest plots, and print their paths."""
+    """Write the page about all studies, its figures and their numbers, and print their paths."""
     args = parser().parse_args(argv)
     runs, paper = args.runs_dir, paper_of(args)
     found = scoreboard.read(runs)
@@ -24,8 +24,7 @@ def main(argv: Sequence[str]) -> None:
     if args.latex or args.title:
         print_latex(found.records, args)
         return
-    boards = scoreboard.boards(found.records)
-    for path in [*forest.write(boards, runs), *(forest.write(boards, runs, paper)[1:] if paper else ())]:
+    for path in boards.write(scoreboard.boards(found.records), runs, paper):
         print(path)
     print(index.write(runs, found))
 
@@ -44,7 +43,8 @@ def parser() -> Parser:
     found = Parser(
         prog="actlab report",
         description="Write one page about all studies: for each task the differences of the activations to "
-        "GELU with intervals, also as a forest plot, then their medians and ranks.",
+        "GELU with intervals, over tasks the mean probability of being better and performance profiles, both "
+        "also as figures and files of all digits, then medians.",
         examples=[
             "actlab report",
             "actlab report --runs-dir runs/scoreboard-minutes --paper 1",

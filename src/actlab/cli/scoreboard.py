@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
         failed += run(study, root, Engine(hints=number == 0))
         output.write(stages.load(study, root), root, html=True)
     from actlab.analysis.scoreboard import boards, read
-    from actlab.reports import forest
+    from actlab.reports import boards as files
     from actlab.reports.pages import index
     from actlab.reports.terminal import print_boards
 
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
     if args.budget != "minutes" and (left := [name for name in TASKS if name not in {s.name for s in studies}]):
         reason = "--data is missing, or days are needed" if args.budget == "hours" else "--data is missing"
         print(f"skipped, because {reason}: {', '.join(left)}")
-    for path in forest.write(boards(found.records), runs):
+    for path in files.write(boards(found.records), runs):
         print(path)
     print(index.write(runs, found))
     return int(failed > 0)

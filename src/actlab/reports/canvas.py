@@ -22,6 +22,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
-__all__ = ["Axes", "Figure", "FigureCanvasAgg", "Line2D", "MaxNLocator", "mpl", "to_hex", "to_rgb"]
+__all__ = [
+    "Axes",
+    "Figure",
+    "FigureCanvasAgg",
+    "FixedLocator",
+    "Line2D",
+    "MaxNLocator",
+    "mpl",
+    "to_hex",
+    "to_rgb",
+]

@@ -1,17 +1,18 @@
-"""Differences between activations in each task, for terminal, page, forest plot and CSV."""
+"""Comparisons of activations in each task and over tasks as text, for terminal, page and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pandas as pd
-
 from actlab.analysis.columns import Column
 from actlab.analysis.differences import Difference
+from actlab.analysis.over_tasks import Mean
+from actlab.analysis.points import plural
 from actlab.analysis.scoreboard import Board, Place, Task
 from actlab.analysis.statistics import FEWEST
-from actlab.reports.tables import number
+from actlab.config.keys import short
+from actlab.reports.tables import NONE, number
 
 READING = (
     "Mean difference to the reference, paired by seed, in the unit of each task, with the 95 % interval that "
@@ -30,8 +31,8 @@ class Effect(NamedTuple):
 
 
 def effects(board: Board, task: Task) -> list[Effect]:
-    """Return the activations of a task that have pairs with its reference: the user's, then by share beaten."""
-    order = sorted(board.beaten, key=lambda label: label not in board.own)
+    """Return the activations of a task that have pairs with its reference: the user's, then the best ones."""
+    order = sorted(board.means, key=lambda label: label not in board.own)
     found = task.differences
     return [Effect(x, x in board.own, found[x], task.places[x]) for x in order if x in found]
 
@@ -52,8 +53,7 @@ def text(difference: Difference, column: Column) -> str:
 def pairs(ones: Sequence[Effect]) -> str:
     """Return the number of pairs in words: ``15 pairs``, or ``3–15 pairs`` if it varies."""
     found = sorted({one.difference.pairs for one in ones})
-    number = f"{found[0]}" if len(found) == 1 else f"{found[0]}–{found[-1]}"
-    return f"{number} pair{'s' * (number != '1')}"
+    return plural(found[0], "pair") if len(found) == 1 else f"{found[0]}–{found[-1]} pairs"
 
 
 def direction(column: Column) -> str:
@@ -61,35 +61,42 @@ def direction(column: Column) -> str:
     return "lower is better" if column.worst > 0 else "higher is better"
 
 
-def name(task: Task) -> str:
-    """Return a task's study and point: ``gelu_mnist_classifier, dropout 0.5``."""
-    return ", ".join(filter(None, [str(task.record.table["study"]), task.point]))
-
-
 def notes(boards: Sequence[Board]) -> list[str]:
     """Return how to read the differences of several boards; empty without any."""
     found = [(task, one) for board in boards for task, ones in compared(board) for one in ones]
     lacking = any(one.difference.low is None and one.difference.mean is not None for _, one in found)
-    guessing = {name(task) for task, _ in found if task.reference and task.places[task.reference].guessing}
-    said = [
-        READING if found else "",
-        WITHOUT if lacking else "",
-        f"The reference is no better than guessing in: {'; '.join(sorted(guessing))}." if guessing else "",
+    return [READING] * bool(found) + [WITHOUT] * lacking
+
+
+def over_tasks(board: Board) -> str:
+    """Return what the means over tasks are of, in the order of `better`."""
+    return f"probability of being better than {board.reference} [other seeds] [other seeds and tasks]"
+
+
+def better(mean: Mean) -> str:
+    """Return a mean over tasks as printed, with its intervals: ``0.62 [0.55, 0.70] [0.31, 0.90]``."""
+    ends = [f"[{low:.2f}, {high:.2f}]" for low, high in filter(None, (mean.runs, mean.tasks))]
+    return " ".join([f"{mean.probability:.2f}", *ends])
+
+
+def tasks(mean: Mean) -> str:
+    """Return of how many tasks a mean is: ``9 tasks of 4 studies``."""
+    studies = {1: "1 study"}.get(mean.studies, f"{mean.studies} studies")
+    return plural(mean.number, "task") + (f" of {studies}" if mean.studies < mean.number else "")
+
+
+def median(task: Task, label: str) -> tuple[str, str]:
+    """Return a median and its marks: the probability of being better, ``chance``, ``1 of 15 runs``."""
+    if (place := task.places.get(label)) is None:
+        return NONE, ""
+    marks = [
+        f"{place.wins.mean():.2f}" if place.wins is not None else "",
+        "chance" * place.chance,
+        f"{place.n} of {place.most} runs" * (place.n < place.most),
     ]
-    return [one for one in said if one]
+    return number(place.median, task.column, diverged=place.diverged), ", ".join(filter(None, marks))
 
 
-def to_csv(boards: Sequence[Board]) -> str:
-    """Return all differences as CSV with all digits; errors are fractions, and what does not exist is empty."""
-    lines = []
-    for board in boards:
-        for task, ones in compared(board):
-            column = task.column
-            of = [task.record.table["study"], task.point, column.key, "min" if column.worst > 0 else "max"]
-            for one in ones:
-                paired = one.difference
-                values = [paired.pairs, paired.mean, paired.low, paired.high, paired.p]
-                lines.append([*of, one.label, task.reference, one.place.median, one.place.rank, *values])
-    head = ["study", "point", "column", "mode", "activation", "reference", "median", "rank"]
-    frame = pd.DataFrame(lines, columns=[*head, "pairs", "difference", "low", "high", "p"])
-    return frame.to_csv(index=False, lineterminator="\n")
+def stem(board: Board) -> str:
+    """Return the name of a board's figures without suffix: ``scoreboard-activation``."""
+    return f"scoreboard-{''.join(c if c.isalnum() or c in '_-' else '_' for c in short(board.compare))}"

@@ -5,36 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from actlab.analysis.scoreboard import Board, Task
-from actlab.config.keys import short
 from actlab.reports import effects, style
-from actlab.reports.canvas import Axes, Figure, MaxNLocator, mpl
+from actlab.reports.canvas import Axes, Figure, MaxNLocator
 from actlab.reports.effects import Effect
-from actlab.storage.files import write_atomically
 
-NAME, CSV = "scoreboard", "scoreboard.csv"
 _WIDTH = 6.75  # inches
 _ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
-
-
-def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = None) -> list[Path]:
-    """Write a forest plot for each board with any difference, and all differences as CSV; return the files."""
-    drawn = [board for board in boards if effects.compared(board)]
-    if not drawn:
-        return []
-    files = [folder / CSV]
-    write_atomically(files[0], effects.to_csv(drawn))
-    for board in drawn:
-        with mpl.rc_context(paper.rc if paper else style.RC):
-            files += style.save(figure_of(board, paper), folder / stem(board), paper is not None)
-    return files
-
-
-def stem(board: Board) -> str:
-    """Return the name of a board's figure without suffix: ``scoreboard-activation``."""
-    return f"{NAME}-{''.join(c if c.isalnum() or c in '_-' else '_' for c in short(board.compare))}"
 
 
 def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
@@ -47,7 +25,7 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     panels = []
     for task, ones in tasks:
         what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
-        panels.append((task, ones, [*textwrap.wrap(effects.name(task), wide), *textwrap.wrap(what, wide)]))
+        panels.append((task, ones, [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]))
     rows = [panels[start : start + columns] for start in range(0, len(tasks), columns)]
     heights = [max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row) for row in rows]
     references = {str(task.reference) for task, _ in tasks}
@@ -56,8 +34,8 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
     head = 0.02 if paper else 0.27
     figure, axes = style.framed(len(tasks), columns, width, head, heights, title, caption)
     if paper:
-        paper.check(stem(board), len(tasks), figure.get_figheight())
-    colours = style.colours(board.beaten, board.own)
+        paper.check(effects.stem(board), len(tasks), figure.get_figheight())
+    colours = style.colours(board.means, board.own)
     for ax, (task, ones, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))
         _draw_panel(ax, task, ones, colours)
@@ -67,7 +45,7 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
 def caption_of(board: Board) -> str:
     """Return how to read a forest plot."""
     ones = [one for _, found in effects.compared(board) for one in found]
-    guess = "Crosses: no better than guessing." if any(one.place.guessing for one in ones) else ""
+    guess = "Crosses: not better than guessing." if any(one.place.chance for one in ones) else ""
     lacking = any(one.difference.low is None and one.difference.mean is not None for one in ones)
     return " ".join(filter(None, [*effects.notes([board]), "Open circles: no interval." * lacking, guess]))
 
@@ -99,7 +77,7 @@ def _draw_effect(ax: Axes, y: int, one: Effect, scale: float, colour: str) -> No
         return
     if paired.low is not None and paired.high is not None:
         ax.hlines(y, scale * paired.low, scale * paired.high, color=colour, lw=1.3 * thick, zorder=2)
-    marker = "x" if one.place.guessing else "o"
+    marker = "x" if one.place.chance else "o"
     inside = "white" if paired.low is None and marker == "o" else colour
     size = 3.6 + 1.4 * one.own
     ax.plot([scale * paired.mean], [y], marker, color=colour, mfc=inside, ms=size, mew=1.1, zorder=3)

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from actlab.analysis import comparison, verdict
+from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.keys import in_full, shareable
@@ -97,7 +98,7 @@ def to_json(results: Results) -> str:
             "diverged": row.diverged,
             "provisional": row.provisional,
             "cost": _json_value(row.cost),
-            "columns": [_record(cell) for cell in row.cells],
+            "columns": [_record(cell, results.primary) for cell in row.cells],
         }
         for row in comparison.rows(results)
     ]
@@ -138,7 +139,7 @@ def _sources(results: Results) -> dict[str, str]:
     return {str(shareable(name)): digest for name, digest in found.items()}
 
 
-def _record(cell: Cell) -> dict[str, Any]:
+def _record(cell: Cell, primary: Column | None) -> dict[str, Any]:
     interval: Mapping[str, Any] = cell.interval._asdict() if cell.interval else {}
     mean, sd = cell.mean_and_sd or (None, None)
     theirs, paired = cell.published, cell.difference
@@ -163,6 +164,8 @@ def _record(cell: Cell) -> dict[str, Any]:
         "samples": cell.samples,
         "sampling_error": cell.sampling_error,
         "at_chance": cell.at_chance,
+        "primary": cell.column == primary,
+        "biased": cell.biased,
         "family": cell.family,
         "pairs": paired.pairs,
         "paired": {key: finite(getattr(paired, key)) for key in ("mean", "low", "high", "median", "sd")},

@@ -11,7 +11,6 @@ from actlab.analysis.columns import Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.points import short_names
 from actlab.analysis.results import Results
-from actlab.analysis.scoreboard import Place
 from actlab.analysis.statistics import FEWEST, p_text
 
 NONE = "-"
@@ -222,28 +221,6 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
             return "never"
         return "diverged" if diverged else "∞" if value > 0 else "-∞"
     return column.text(value, signed)
-
-
-def place(found: Place | None, column: Column) -> str:
-    """Return an activation's median and rank in a task, ``12.60 (3)``; see `rank`."""
-    if found is None:
-        return NONE
-    words = rank(found)
-    return number(found.median, column, diverged=found.diverged) + (f" ({words})" if words else "")
-
-
-def rank(found: Place) -> str:
-    """Return a rank as printed; without one, ``chance``, the number of runs (``1 of 15 runs``) or nothing."""
-    if not math.isnan(found.rank):
-        return f"{found.rank:g}"
-    if found.guessing and math.isfinite(found.median):
-        return "chance"
-    return f"{found.n} of {found.most} runs" if found.n < found.most else ""
-
-
-def share(value: float) -> str:
-    """Return a share as printed: ``67 %``."""
-    return NONE if math.isnan(value) else f"{100 * value:.0f} %"
 
 
 def p_value(p: float | None) -> str:

@@ -57,27 +57,28 @@ def narrow(results: Results) -> list[Text | Table]:
 
 
 def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
-    """Print each scoreboard: the differences to the reference in each task, then medians with ranks."""
+    """Print each scoreboard: over tasks, then the differences to the reference in each, then medians."""
     console = Console(file=file or sys.stdout, highlight=False)
     boards = scoreboard.boards(records)
     for board in boards:
-        _print_differences(console, board)
+        means = {label: mean for label, mean in board.means.items() if mean}
+        lines = [(label, effects.better(mean), effects.tasks(mean)) for label, mean in means.items()]
+        _print_lines(console, board, "over tasks", effects.over_tasks(board), lines)
+        for task, ones in effects.compared(board):
+            what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
+            texts = [(one, effects.text(one.difference, task.column)) for one in ones]
+            lines = [(x.label, text, effects.pairs([x]) + ", chance" * x.place.chance) for x, text in texts]
+            _print_lines(console, board, task.name, what, lines)
     for line in effects.notes(boards):
         console.print(Text(line), "", sep="\n", soft_wrap=not console.is_terminal)
     for board in boards:
-        head = ["task", *(f"{MARK * (label in board.own)}{label}" for label in board.beaten)]
         body = []
         for task in board.tasks:
             where = ", ".join(filter(None, (task.point, task.column.name)))
-            cells = (tables.place(task.places.get(unit), task.column) for unit in board.beaten)
-            body.append([f"{task.record.table['study']}\n  {where}", *cells])
-        body.append(
-            [
-                "others beaten\n  mean of ranks over unlike tasks",
-                *(tables.share(value) for value in board.beaten.values()),
-            ]
-        )
-        table = _table(head, body)
+            cells = (effects.median(task, label) for label in board.means)
+            shown = [f"{median} ({marks})" if marks else median for median, marks in cells]
+            body.append([f"{task.record.table['study']}\n  {where}", *shown])
+        table = _table(["task", *(f"{MARK * (label in board.own)}{label}" for label in board.means)], body)
         if not console.is_terminal:
             console.width = max(80, _width_of(console, table))
         console.print(table, "", sep="\n", soft_wrap=False)
@@ -87,21 +88,18 @@ def print_boards(records: Sequence[Record], file: TextIO | None = None) -> None:
         console.print(Text(note), soft_wrap=not console.is_terminal)
 
 
-def _print_differences(console: Console, board: Board) -> None:
-    """Print the differences of each task: a line for each activation, aligned over tasks."""
-    found = effects.compared(board)
-    names = {one.label: f"{MARK * one.own}{one.label}" for _, ones in found for one in ones}
-    texts = [[effects.text(one.difference, task.column) for one in ones] for task, ones in found]
-    widest = max(map(len, names.values()), default=0)
-    longest = max((len(text) for of in texts for text in of), default=0)
-    for (task, ones), of in zip(found, texts, strict=True):
-        what = f"{task.column.name}, difference to {task.reference}; {effects.direction(task.column)}"
-        console.print(Text(effects.name(task), style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
-        for one, text in zip(ones, of, strict=True):
-            pairs = f"{effects.pairs([one])}{', chance' * one.place.guessing}"
-            line = f"  {names[one.label]:<{widest}}  {text:>{longest}}  {pairs}"
-            console.print(Text(line, style="bold" * one.own), soft_wrap=True)
-        console.print()
+def _print_lines(console: Console, board: Board, title: str, what: str, lines: Sequence[Sequence[str]]) -> None:
+    """Print a title, and name, value and number for each activation, aligned; nothing without a line."""
+    if not lines:
+        return
+    names = [f"{MARK * (label in board.own)}{label}" for label, *_ in lines]
+    widest, longest = max(map(len, names)), max(len(text) for _, text, _ in lines)
+    console.print(Text(title, style="bold"), Text(f"  {what}"), sep="\n", soft_wrap=True)
+    for name, (label, text, number) in zip(names, lines, strict=True):
+        line = Text(f"  {name:<{widest}}  {text:>{longest}}  {number}")
+        line.stylize("bold" if label in board.own else "", 2, 2 + len(name))
+        console.print(line, soft_wrap=True)
+    console.print()
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]], own: Sequence[bool] = ()) -> Table:

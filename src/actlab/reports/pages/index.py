@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from actlab.analysis import scoreboard
 from actlab.analysis.scoreboard import Board, Read, Record, Task
 from actlab.config.keys import short
 from actlab.errors import ActlabError
-from actlab.reports import effects, forest, style
+from actlab.reports import boards as files
+from actlab.reports import effects, forest, profiles, style
 from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
-from actlab.reports.tables import NONE, number, rank, share
 from actlab.storage.files import DamagedError
 
 
@@ -34,13 +34,13 @@ def write(runs: Path, found: Read | None = None) -> Path:
             "write the table of a finished study with `actlab study report`"
         )
     boards = scoreboard.boards(records)
-    ranked = {task.record.folder for board in boards for task in board.tasks}
+    compared = {task.record.folder for board in boards for task in board.tasks}
     return rendering.write(
         "index.html",
         runs / page.INDEX,
         boards=[_board(board, runs) for board in boards],
         reading=effects.notes(boards),
-        studies=[(one, _href(one), one.folder in ranked) for one in records],
+        studies=[(one, _href(one), one.folder in compared) for one in records],
         notes=[*left_out, *scoreboard.common_notes(records)],
     )
 
@@ -51,12 +51,19 @@ def _href(record: Record) -> str | None:
 
 
 def _board(board: Board, runs: Path) -> dict[str, Any]:
-    colours = style.colours(board.beaten, board.own)
-    files = [forest.stem(board) + suffix for suffix in (".svg", ".png", ".pdf")]
+    colours = {
+        label: {"unit": label, "own": label in board.own, "colour": colour, "dark": style.on_dark(colour)}
+        for label, colour in style.colours(board.means, board.own).items()
+    }
+    stems = effects.stem(board), profiles.stem(board)
+    names = [*(stem + suffix for stem in stems for suffix in (".svg", ".png", ".pdf")), *files.FILES]
+    picture = runs / f"{stems[1]}.svg"
+    panels = [_panel(task, ones, colours) for task, ones in effects.compared(board)]
     return {
         "compare": short(board.compare),
-        "panels": [_panel(task, ones, colours) for task, ones in effects.compared(board)],
-        "files": [name for name in (*files, forest.CSV) if (runs / name).exists()],
+        "panels": [*_means(board, colours), *panels],
+        "files": [name for name in names if (runs / name).exists()],
+        "profile": base64.b64encode(picture.read_bytes()).decode() if picture.exists() else "",
         "notes": board.notes,
         "tasks": [
             {
@@ -69,56 +76,47 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
             for task in board.tasks
         ],
         "rows": [
-            {
-                "unit": unit,
-                "own": unit in board.own,
-                "colour": colours[unit],
-                "dark": style.on_dark(colours[unit]),
-                "beaten": share(beaten),
-                "tasks": 0 if math.isnan(beaten) else sum(task.counted for task in board.tasks),
-                "cells": [_cell(unit, task.places, task.column) for task in board.tasks],
-            }
-            for unit, beaten in board.beaten.items()
+            {**look, "cells": [effects.median(task, label) for task in board.tasks]}
+            for label, look in colours.items()
         ],
     }
 
 
-def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, str]) -> dict[str, Any]:
+def _means(board: Board, colours: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the panel of means over tasks, if there is any."""
+    means = {label: mean for label, mean in board.means.items() if mean}
+    rows = [
+        {
+            **colours[label],
+            "text": effects.better(mean),
+            "beside": effects.tasks(mean),
+            "mean": 100 * mean.probability,
+            "ends": [(100 * low, 100 * high) for low, high in filter(None, (mean.tasks, mean.runs))],
+        }
+        for label, mean in means.items()
+    ]
+    return [{"name": "over tasks", "what": effects.over_tasks(board), "zero": 50, "rows": rows}] if rows else []
+
+
+def _panel(task: Task, ones: Sequence[Effect], colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return a task's differences, with positions in percent of the panel's axis."""
     low, high = forest.limits(ones)
 
     def at(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - low) / (high - low), 2)
 
-    return {
-        "name": effects.name(task),
-        "column": task.column.name,
-        "reference": task.reference,
-        "pairs": effects.pairs(ones),
-        "direction": effects.direction(task.column),
-        "zero": at(0.0),
-        "rows": [
-            {
-                "unit": one.label,
-                "own": one.own,
-                "colour": colours[one.label],
-                "dark": style.on_dark(colours[one.label]),
-                "text": effects.text(one.difference, task.column),
-                "chance": one.place.guessing,
-                "mean": at(one.difference.mean),
-                "low": at(one.difference.low),
-                "high": at(one.difference.high),
-            }
-            for one in ones
-        ],
-    }
-
-
-def _cell(unit: str, places: Mapping[str, Any], column: Any) -> dict[str, Any]:
-    if unit not in places:
-        return {"median": NONE, "rank": "", "ranked": False, "best": False}
-    place = places[unit]
-    best = place.rank == min((p.rank for p in places.values() if not math.isnan(p.rank)), default=math.nan)
-    ranked = not math.isnan(place.rank)
-    median = number(place.median, column, diverged=place.diverged)
-    return {"median": median, "rank": rank(place), "ranked": ranked, "best": best}
+    rows = [
+        {
+            **colours[one.label],
+            "text": effects.text(one.difference, task.column),
+            "beside": "chance" * one.place.chance,
+            "mean": at(one.difference.mean),
+            "ends": [(at(one.difference.low), at(one.difference.high))]
+            if one.difference.low is not None
+            else [],
+        }
+        for one in ones
+    ]
+    direction, pairs = effects.direction(task.column), effects.pairs(ones)
+    what = f"{task.column.name}, difference to {task.reference}; {direction}; {pairs}"
+    return {"name": task.name, "what": what, "zero": at(0.0), "rows": rows}
