@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from actlab.analysis.statistics import sampling_error
-from actlab.config.keys import mode_of
+from actlab.config.keys import is_parameter, logged, mode_of
 from actlab.errors import ActlabError
 from actlab.storage.series import Array, summary
 from actlab.studies.plan import Study
 
-_AT = {"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"}
+EQUAL_TIME = "equal time"
+_AT = {
+    **{"last": "last", "best": "best", "best_epoch": "epoch of best", "selected": "at selection"},
+    EQUAL_TIME: "at equal training time",
+}
 _BEST_OF = re.compile(r"best (?P<metric>\S+)")
 _AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
@@ -31,7 +35,8 @@ class Column:
     ``selected``, the value at the epoch with the best selection metric; ``best val/error``, the value at the
     epoch with the best val/error; an epoch, the value at that epoch or the last one before; ``mean`` of all
     values, or ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first epoch with a value below
-    0.1, inf without such an epoch.
+    0.1, inf without such an epoch; ``equal time``, the value at the time that the shorter of two rows took, see
+    `actlab.analysis.times`.
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
@@ -63,7 +68,7 @@ class Column:
     @property
     def key(self) -> str:
         """The column in files: ``test/error@last``, ``noise/test/error[noise=0.5]@last``."""
-        return f"{self.metric}{f'[{self.condition}]' if self.condition else ''}@{self.at}"
+        return f"{logged(self.metric, self.condition)}@{self.at}"
 
     @property
     def is_epoch(self) -> bool:
@@ -87,6 +92,16 @@ class Column:
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
         return f"{value:{sign}.1f}" if self.is_epoch else f"{value:{sign}#.3g}".rstrip(".")
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is a learnt parameter of activations: such values are neither good nor bad."""
+        return is_parameter(self.metric)
+
+    @property
+    def describes(self) -> bool:
+        """Whether it is never ranked or tested: a learnt parameter, or a value at equal training time."""
+        return self.is_parameter or self.at == EQUAL_TIME
 
     @property
     def tests(self) -> bool:
@@ -157,7 +172,13 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     mode = entry.get("mode") or mode_of(metric, study.modes)
     margin, relative = _margin(entry.get("margin"), metric)
     own = {key: entry[key] for key in ("percent", "condition", "ranked", "chance", "samples") if key in entry}
-    return Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
+    found = Column(metric, at, mode=mode, margin=margin, relative=relative, **own)
+    if not found.describes:
+        return found
+    if own.get("ranked"):
+        why = "a learnt parameter is neither good nor bad" if found.is_parameter else f"'at: {at}' has no test"
+        raise ActlabError(f"column {found.key} cannot be ranked: {why}. Leave 'ranked' out")
+    return replace(found, ranked=False)
 
 
 def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
@@ -174,8 +195,8 @@ def _margin(given: Any, metric: str) -> tuple[float | None, bool]:
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
     """Return one number from the values of one run at ascending epochs; nan counts as the worst value.
 
-    ``at`` is as in `Column`, except ``selected`` and ``best <metric>``. None without a value up to the epoch,
-    or within the range of epochs, given by ``at``.
+    ``at`` is as in `Column`, except ``selected``, ``best <metric>`` and ``equal time``. None without a value up
+    to the epoch, or within the range of epochs, given by ``at``.
 
     >>> epochs, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.2, 0.4])
     >>> [read_at(epochs, values, at, Column("test/error")) for at in ("last", "best", "best_epoch", 1.5)]

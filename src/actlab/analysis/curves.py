@@ -50,7 +50,7 @@ def over_epochs(
     """
     drawn = setting(results, group, fixed or {})
     planned = drawn.runs if drawn else ()
-    runs = [run for run in planned if results.series_of(run, column) or results.has_diverged(run)]
+    runs = [run for run in planned if results.series_of(run, column) or _is_worst(results, run, column)]
     places = _epochs(results, runs, column)
     return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
 
@@ -58,7 +58,7 @@ def over_epochs(
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
     """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
     own = [found for run in runs if (found := results.series_of(run, column))]
-    if not own or all(results.has_diverged(run) for run in runs):
+    if not own or all(_is_worst(results, run, column) for run in runs):
         own = [found for run in results.runs if (found := results.series_of(run, column))]
     return np.unique(np.concatenate([np.empty(0), *(found.epochs for found in own)]))
 
@@ -72,8 +72,13 @@ def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Arr
     epochs, values = results.series_of(run, column) or nothing
     recorded = np.where(np.isnan(values), column.worst, values)
     found = dict(zip(epochs.tolist(), recorded.tolist(), strict=True))
-    end = epochs.max(initial=-math.inf) if results.has_diverged(run) else math.inf
+    end = epochs.max(initial=-math.inf) if _is_worst(results, run, column) else math.inf
     return np.array([found.get(e, column.worst if e > end else math.nan) for e in places.tolist()])
+
+
+def _is_worst(results: Results, run: Run, column: Column) -> bool:
+    """Return whether a run has the worst value from its end on, because it diverged; no parameter is worst."""
+    return results.has_diverged(run) and not column.is_parameter
 
 
 def over_conditions(

@@ -15,7 +15,7 @@ from actlab.analysis import looks, reading
 from actlab.analysis.columns import SUMMED, Column, column, last_epoch, read_at, watched
 from actlab.analysis.points import Text, printers
 from actlab.analysis.statistics import median, on_grid
-from actlab.config.keys import canonical, same, without
+from actlab.config.keys import PARAMETERS, canonical, is_parameter, same, without
 from actlab.errors import ActlabError, unknown
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Series
@@ -143,10 +143,12 @@ class Results:
         return [m for m in read if self.conditions and m not in self.conditions and not self.awaits(m)]
 
     def awaits(self, metric: str) -> bool:
-        """Return whether a metric belongs to a probe that has not been evaluated on any run yet.
+        """Return whether a metric belongs to runs that are missing, or to a probe not evaluated on any run yet.
 
         Such a metric is named ``probe/split/metric``, or ``probe/metric`` if it belongs to no split.
         """
+        if is_parameter(metric):  # the activations that learn it may not have run yet
+            return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
         probe, slash, rest = metric.partition("/")
         ours = "/" in rest or any(probe == one.name for one in self.study.probes)
         return ours and not any(name.startswith(probe + slash) for name in self.conditions)
@@ -163,7 +165,9 @@ class Results:
                 raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
             return
         if not self.conditions:
-            if self.declared is not None and metric not in self.declared:
+            if is_parameter(metric) and not condition:
+                raise ActlabError(f"{metric} is recorded of each layer: give a 'condition', such as layer=1")
+            if self.declared is not None and not self._declares(metric, self.declared):
                 raise unknown_metric(metric, self.declared, "The runs record these.")
             return
         if metric not in self.conditions:
@@ -174,6 +178,10 @@ class Results:
                 raise ActlabError(f"{metric} was measured under conditions only; name a 'condition': {listed}")
             remedy = "" if any(known) else "It was measured without a condition: leave 'condition' out."
             raise unknown(f"condition of {metric}", condition, filter(None, known), remedy)
+
+    def _declares(self, metric: str, declared: frozenset[str]) -> bool:
+        """Return whether runs record a metric; the parameters of a user's activation are not known by name."""
+        return metric in declared or (is_parameter(metric) and PARAMETERS in declared)
 
     def with_rows(self) -> Results:
         """Read all rows, as figures need them; return results without the runs whose rows are damaged."""
@@ -214,7 +222,7 @@ class Results:
         if run.id not in self.results:
             return None
         if self.has_diverged(run):
-            return column.worst
+            return None if column.is_parameter else column.worst
         if (needed := last_epoch(column.at)) and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None
         key, recorded = (column.metric, column.condition), self.series[run.id]

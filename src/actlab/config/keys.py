@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from actlab.errors import ActlabError
 from actlab.storage.files import at_home, resolved
@@ -15,6 +15,10 @@ from actlab.storage.mappings import read_word
 
 SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
 OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
+PARAMETERS = "activation/"  # start of the names of activations' learnt parameters, which are metrics of a layer
+LEARNT: Final = "learnt_activation"  # the curve that these parameters give
+INITIAL: Final = "initial_activation"
+_OF_LAYER = re.compile(rf"({PARAMETERS}.+)\[(layer=\d+)\]")
 # Keys that may hold the import path of a class in place of a mapping with ``class_path``.
 CLASSES = {
     *("model", "data", "model.network", "model.optimizer", "model.scheduler"),
@@ -207,6 +211,30 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
     if not found:
         raise ActlabError(f"{metric} does not say whether low or high values are better: give mode: min or max")
     return found
+
+
+def is_parameter(metric: str) -> bool:
+    """Return whether a metric is a learnt parameter of activations, such as ``activation/beta``."""
+    return metric.startswith(PARAMETERS)
+
+
+def logged(metric: str, condition: str) -> str:
+    """Return the name of a metric with its condition, in loggers and files.
+
+    >>> logged("activation/beta", "layer=3"), logged("val/loss", "")
+    ('activation/beta[layer=3]', 'val/loss')
+    """
+    return f"{metric}[{condition}]" if condition else metric
+
+
+def metric_and_condition(name: str) -> tuple[str, str]:
+    """Return metric and condition of a logged name; only learnt parameters have a condition.
+
+    >>> metric_and_condition("activation/beta[layer=3]"), metric_and_condition("val/top[k=5]")
+    (('activation/beta', 'layer=3'), ('val/top[k=5]', ''))
+    """
+    found = _OF_LAYER.fullmatch(name)
+    return (found[1], found[2]) if found else (name, "")
 
 
 def same(one: Any, other: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from actlab.analysis import comparison, published
 from actlab.analysis.results import TESTED, Results, check_selection
-from actlab.config.keys import as_list, class_of, get_dotted
+from actlab.config.keys import PARAMETERS, as_list, class_of, get_dotted
 from actlab.engines.search import at_ends
 from actlab.engines.stages import whole
 from actlab.errors import ActlabError
@@ -156,7 +156,21 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     found |= {name for path in callbacks for name in getattr(locate(path), "metrics", ())}
     found |= {f"train/{name}" for name in get_dotted(config, "model.training_metrics") or ()}
     found |= {"train/penalised_loss"} if get_dotted(config, "model.l2") else set()
+    found |= _parameters(get_dotted(config, "model.activation"))
     return found | ({"train/clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set())
+
+
+def _parameters(unit: Any) -> set[str]:
+    """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
+    from actlab import activations
+    from actlab.activations.registry import parse_spec
+    from actlab.tasks.parameters import ENDS, learnt
+
+    if unit is None:
+        return set()
+    if {":", "."} & set(parse_spec(unit, {})[0]):
+        return {PARAMETERS}
+    return {f"{PARAMETERS}{name}{end}" for name in learnt(activations.create(unit)) for end in ENDS}
 
 
 def class_paths(value: Any) -> Iterator[str]:

@@ -240,7 +240,7 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
     epoch = checkpoints.epochs_of(checkpoint)
     if at == "best" and keep.best is not None:  # must be best by the study's current rule
         recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
-        best = best_of(keep, (Row(e, 0, *split_name(keep.best), "", v) for e, v in zip(*recorded, strict=True)))
+        best = best_of(keep, (Row(e, 0, *split_name(keep.best), v) for e, v in zip(*recorded, strict=True)))
         if best is None or best[0] != epoch:
             return None
     as_precise_as(experiment.task, checkpoint)

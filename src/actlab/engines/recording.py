@@ -15,12 +15,14 @@ from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
 from actlab import activations
+from actlab.config.keys import INITIAL, LEARNT, logged
 from actlab.engines import unit_records
 from actlab.engines.matrices import taken_matrices
 from actlab.storage.checkpoints import epochs_of, read, write_weights
 from actlab.storage.files import DamagedError
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder, split_name
 from actlab.studies.plan import Keep, Run
+from actlab.tasks import parameters
 from actlab.tasks.training import Training
 
 LoggerFactory = Callable[[Run], Logger]
@@ -76,6 +78,8 @@ class Recorder(Checkpoint):
             good, self._best[r] = best_of(folder.run.keep, self.rows[r]) or (0, math.inf)
             if trainer.is_global_zero:
                 folder.rewrite(self.rows[r])
+                if trainer.current_epoch == 0:
+                    self._keep_curves(r, trainer, INITIAL)
                 unit_records.cut_back(folder, trainer.current_epoch)
                 best = folder.kept("best")
                 if folder.run.keep.best and best.exists() and epochs_of(read(best)) != good:
@@ -166,7 +170,7 @@ class Recorder(Checkpoint):
         if not trainer.sanity_checking:
             epoch = epochs_done(trainer)
             for rows, values in zip(self._pending, found, strict=True):
-                rows += [Row(epoch, step, *split_name(name), "", value) for name, value in values.items()]
+                rows += [Row(epoch, step, *split_name(name), value) for name, value in values.items()]
 
     def _logged(self, trainer: pl.Trainer) -> list[dict[str, float]]:
         """Return the metrics of each run logged since the last call; Lightning keeps older values."""
@@ -188,6 +192,12 @@ class Recorder(Checkpoint):
             if trainer.is_global_zero:
                 write_weights(state, epoch, trainer.global_step, self.folders[r].kept(at), config)
 
+    def _keep_curves(self, r: int, trainer: pl.Trainer, name: str) -> None:
+        """Keep the curves of activations with learnt parameters, if a run has any."""
+        task = trainer.lightning_module
+        if isinstance(task, Training) and (found := parameters.curves_of(task, r)):
+            self.folders[r].keep_matrices({name: found})
+
     def _improved(self, r: int, keep: Keep, rows: list[Row]) -> bool:
         values = [lowered(row.value, keep) for row in rows if keep.best is not None and row.name == keep.best]
         if not values or not values[-1] < self._best.get(r, math.inf):
@@ -203,6 +213,8 @@ class Recorder(Checkpoint):
 
     def _finish(self, r: int, folder: RunFolder, trainer: pl.Trainer, **facts: Any) -> None:
         epoch, updates = self.diverged.get(r, (trainer.current_epoch, trainer.global_step))
+        if r not in self.diverged:
+            self._keep_curves(r, trainer, LEARNT)
         if has_surrogate_gradient(trainer, r):
             facts["surrogate_gradient"] = True
         folder.finish(
@@ -226,11 +238,11 @@ def has_surrogate_gradient(trainer: pl.Trainer, r: int) -> bool:
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
     """Return training rows as a checkpoint stores them: names, and numbers as tensors."""
-    names = list(dict.fromkeys((row.split, row.metric) for row in rows))
-    number = {name: n for n, name in enumerate(names)}
+    named = [(row.split, logged(row.metric, row.condition)) for row in rows]
+    number = {name: n for n, name in enumerate(dict.fromkeys(named))}
     return {
-        "names": names,
-        "name": torch.tensor([number[row.split, row.metric] for row in rows], dtype=torch.int64),
+        "names": list(number),
+        "name": torch.tensor([number[name] for name in named], dtype=torch.int64),
         "epoch": torch.tensor([row.epoch for row in rows], dtype=torch.float64),
         "step": torch.tensor([row.step for row in rows], dtype=torch.int64),
         "value": torch.tensor([row.value for row in rows], dtype=torch.float64),
@@ -240,10 +252,11 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
 def unpacked(found: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
     columns = (found[key].tolist() for key in ("epoch", "step", "value"))
-    names = (found["names"][number] for number in found["name"].tolist())
+    parts = [split_name("/".join(filter(None, name))) for name in found["names"]]
+    names = (parts[number] for number in found["name"].tolist())
     return [
-        Row(epoch, step, split, metric, "", value)
-        for epoch, step, value, (split, metric) in zip(*columns, names, strict=True)
+        Row(epoch, step, split, metric, condition, value)
+        for epoch, step, value, (split, metric, condition) in zip(*columns, names, strict=True)
     ]
 
 
@@ -266,12 +279,11 @@ def best_of(keep: Keep, rows: Iterable[Row]) -> tuple[int, float] | None:
 
 
 def summarise(logger: object, rows: Iterable[Row], diverged: bool) -> None:
-    """Call a logger's ``log_summary(values, diverged)``, if it has one, with all rows without a condition."""
+    """Call a logger's ``log_summary(values, diverged)``, if it has one, with all rows."""
     if callable(log_summary := getattr(logger, "log_summary", None)):
         values: dict[str, list[float]] = {}
         for row in rows:
-            if not row.condition:
-                values.setdefault(row.name, []).append(row.value)
+            values.setdefault(row.logged, []).append(row.value)
         log_summary(values, diverged)
 
 

@@ -60,7 +60,7 @@ class StackRecorder(Recorder):
         if r in self.loggers:
             steps: dict[int, dict[str, float]] = {}
             for row in rows:
-                steps.setdefault(row.step, {"epoch": row.epoch})[row.name] = row.value
+                steps.setdefault(row.step, {"epoch": row.epoch})[row.logged] = row.value
             for step, metrics in steps.items():
                 self.loggers[r].log_metrics(metrics, step)
             for name, values in matrices.items():

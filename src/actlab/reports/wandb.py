@@ -14,7 +14,7 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
-from actlab.config.keys import label, mode_of, shareable
+from actlab.config.keys import is_parameter, label, mode_of, shareable
 from actlab.errors import one_line
 from actlab.storage.files import at_home, id_in, regular
 from actlab.studies.plan import Study
@@ -156,6 +156,9 @@ class RunLogger(WandbLogger):
                 high = mode_of(name, self._modes) == "max"
                 best = (max if high else min)(known) if known else series[-1]
                 worst = -math.inf if high else math.inf
+                if is_parameter(name):  # neither good nor bad
+                    self.experiment.summary[f"last/{name}"] = series[-1]
+                    continue
                 self.experiment.summary[f"last/{name}"] = worst if self._diverged else series[-1]
                 self.experiment.summary[f"best/{name}"] = worst if self._diverged else best
 

@@ -11,7 +11,7 @@ from typing import Any
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from actlab.config.keys import short
+from actlab.config.keys import is_parameter, logged, short
 from actlab.studies.plan import Study
 
 _SETTINGS = ("activation", "lr", "dropout", "seed")  # keys of `actlab.reports.wandb.compared`
@@ -21,19 +21,20 @@ SETTING = "setting"  # key in a run's config: its grid point in words, equal for
 def metrics_of(study: Study) -> list[str]:
     """Return the metrics, as runs log them, that a study selects by, prints or draws over epochs.
 
-    Metrics of probes are left out because runs do not log them.
+    Metrics of probes, and others under a condition but learnt parameters, are left out: runs do not log them.
     """
     drawn = [
-        metric
+        (metric, part.get("condition", figure.get("condition", "")))
         for figure in study.figures
         for part in [figure, *figure.get("panels", [])]
         if part.get("x", figure.get("x", "epoch")) == "epoch"
         for metric in part.get("y") or {}
     ]
-    printed = [str(column["metric"]) for column in study.table if not column.get("condition")]
+    printed = [(str(column["metric"]), column.get("condition", "")) for column in study.table]
     probes = {probe.name for probe in study.probes}
-    found = dict.fromkeys([study.select.metric, *printed, *drawn])
-    return [metric for metric in found if metric.partition("/")[0] not in probes]
+    found = dict.fromkeys([(study.select.metric, ""), *printed, *drawn])
+    ours = [(metric, condition) for metric, condition in found if metric.partition("/")[0] not in probes]
+    return [logged(metric, where) for metric, where in ours if not where or is_parameter(metric)]
 
 
 def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
@@ -76,6 +77,7 @@ def _parts(study: Study) -> dict[str, list[Any]]:
         wr.BarPlot(title=f"{kind} {metric}", metrics=[wr.SummaryMetric(f"{kind}/{metric}")], **over_seeds)
         for metric in metrics_of(study)
         for kind in ("last", "best")
+        if kind == "last" or not is_parameter(metric)
     ]
     best = f"best/{study.select.metric}"
     keys = [key for key in _SETTINGS if key in {"activation", "seed", *map(short, study.keys)}]

@@ -22,11 +22,8 @@ class StackedNetwork(nn.Module):
         super().__init__()
         self.size = len(members)
         self.layers = stack(members, stream)
-        for r, member in enumerate(members):  # their parameters become views, which frees their memory
-            state = _state(self.layers, r)
-            for name, parameter in member.named_parameters():
-                if name in state and state[name].shape == parameter.shape:
-                    parameter.data = state[name]
+        for r, member in enumerate(members):  # which frees their memory
+            self.share(r, member)
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
         """Return the outputs of all members; ``shared`` inputs have no run axis."""
@@ -34,6 +31,13 @@ class StackedNetwork(nn.Module):
             inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
         output: Tensor = self.layers(*inputs)
         return output
+
+    def share(self, r: int, member: nn.Module) -> None:
+        """Make the parameters of member ``r``'s own network views of the stack, on its present device."""
+        state = _state(self.layers, r)
+        for name, parameter in member.named_parameters():
+            if name in state and state[name].shape == parameter.shape:
+                parameter.data = state[name]
 
     def member_state(self, r: int) -> dict[str, Any]:
         """Return a copy of the state dict of member ``r``'s network."""

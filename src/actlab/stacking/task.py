@@ -73,6 +73,11 @@ class StackedTask(Training):
         """The activation modules of the stacked network, by module name in a member."""
         return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
 
+    def layers_of(self, r: int) -> list[nn.Module]:
+        """Return the activation modules of member ``r`` in the order of its network."""
+        self.network.share(r, self.members[r].network)
+        return self.members[r].layers_of(r)
+
     def observe(self, batch: Batch) -> None:
         """Pass a batch shared by all members through the network, for callers with hooks on its layers."""
         self.measured(batch, shared=True)

@@ -29,6 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from actlab.config.keys import logged, metric_and_condition
 from actlab.config.places import without_replaced_dataset
 from actlab.errors import ActlabError
 from actlab.storage import series
@@ -64,7 +65,7 @@ class Row(NamedTuple):
     """One measured value.
 
     ``epoch`` counts passes over the training data and may be fractional. ``condition`` is empty for metrics of
-    training; probes set it to the condition or part they measure, such as ``noise=0.5`` or ``layer=3``.
+    training, but ``layer=3`` for learnt parameters; probes set it to what they measure, such as ``noise=0.5``.
     """
 
     epoch: float
@@ -79,11 +80,21 @@ class Row(NamedTuple):
         """``split/metric``, or only the metric if there is no split."""
         return f"{self.split}/{self.metric}" if self.split else self.metric
 
+    @property
+    def logged(self) -> str:
+        """The name with the condition, as loggers know it: ``activation/beta[layer=3]``."""
+        return logged(self.name, self.condition)
 
-def split_name(name: str) -> tuple[str, str]:
-    """Split ``val/loss`` into split and metric; the split of a name without a slash is empty."""
-    split, _, metric = name.rpartition("/")
-    return split, metric
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Split a logged name into split, metric and condition; the split of a name without a slash is empty.
+
+    >>> split_name("val/loss"), split_name("activation/beta[layer=3]")
+    (('val', 'loss', ''), ('activation', 'beta', 'layer=3'))
+    """
+    metric, condition = metric_and_condition(name)
+    split, _, last = metric.rpartition("/")
+    return split, last, condition
 
 
 def frame_of(rows: Iterable[Row]) -> pd.DataFrame:

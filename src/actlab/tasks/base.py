@@ -148,6 +148,10 @@ class Task(Training, ABC):
         made = {id(unit) for unit in self.units}
         return {name: module for name, module in self.network.named_modules() if id(module) in made}
 
+    def layers_of(self, r: int) -> list[nn.Module]:
+        """Return the activation modules in the order of the network; ``r`` has no effect outside stacks."""
+        return list(self.sites.values())
+
     def observe(self, batch: Batch) -> None:
         """Pass a batch through the network, for callers with hooks on its layers."""
         self(*self.inputs(batch))

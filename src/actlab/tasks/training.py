@@ -21,7 +21,7 @@ from actlab.random.hashing import seed_for
 from actlab.random.seeding import own_generators
 from actlab.random.streams import Stream
 from actlab.runtime.modules import evaluating
-from actlab.tasks import building, complete, resuming
+from actlab.tasks import building, complete, parameters, resuming
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import LEAST, Means, Quantity
 from actlab.tasks.restoring import as_precise_as
@@ -77,6 +77,10 @@ class Training(pl.LightningModule, ABC):
     @abstractmethod
     def penalty(self) -> Tensor | float:
         """Return ½·decay·Σw² over the weights that ``l2`` decays, one number per member."""
+
+    @abstractmethod
+    def layers_of(self, r: int) -> list[nn.Module]:
+        """Return the activation modules of a member in the order of its network, as they are now."""
 
     @property
     def stacked(self) -> bool:
@@ -164,6 +168,7 @@ class Training(pl.LightningModule, ABC):
         if first.clean_training_loss:  # without a separate pass both losses are equal
             collected.setdefault("train/clean_loss", collected["train/loss"])
         self._log("train", collected)
+        self.log_dict(parameters.metrics_of(self), sync_dist=self.trainer.world_size > 1)
         for config in self.trainer.lr_scheduler_configs if self.trainer.is_last_batch else ():
             value = {**self.trainer.callback_metrics, **collected}.get(str(config.monitor))
             scheduler: Any = config.scheduler

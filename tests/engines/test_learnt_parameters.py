@@ -1,0 +1,156 @@
+"""Learnt parameters of activations: rows of each layer and epoch, and the curve that they give."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from actlab import experiments
+from actlab.engines import packing
+from actlab.studies import reading
+from actlab.studies.folders import RunFolder
+from tiny_study import KilledError, execute, kill_after, metrics
+from wandb_logs import config as logged_config
+from wandb_logs import history, summary
+
+STUDY = """\
+base: mnist_classifier
+set:
+  data.sample: true
+  data.batch_size: 200
+  trainer.max_epochs: 3
+  trainer.limit_train_batches: 5
+  model.network.hidden: [8, 6]
+  model.optimizer.lr: 0.05
+grid: {model.activation: [UNIT]}
+seeds: 2
+"""
+UNITS = {
+    "one number": ("./learnt_parameters.py:Swish", ["beta"]),
+    "a channel each": ("{name: prelu, per_channel: true}", ["weight", "weight_max", "weight_min"]),
+    "inside": (
+        "./learnt_parameters.py:Blend",
+        ["inner.beta", "weights", "weights_max", "weights_min"],
+    ),
+    "of actlab": ("{name: gelu, learnable: true}", ["log_sigma", "mu"]),
+    "none": ("elu", []),
+    "fixed": ("./learnt_parameters.py:Frozen", []),
+}
+
+
+@pytest.fixture
+def load(program, tmp_path):
+    """The runs of a study of one activation."""
+    program("learnt_parameters")
+
+    def runs_of(unit):
+        (tmp_path / "study.yaml").write_text(STUDY.replace("UNIT", unit.replace("./", f"{tmp_path}/")))
+        return reading.load(str(tmp_path / "study.yaml")).runs()
+
+    return runs_of
+
+
+def learnt(root, run):
+    rows = metrics(root, run)
+    return rows[rows["split"] == "activation"].reset_index(drop=True)
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_each_epoch_has_the_parameters_of_each_layer(load, tmp_path, unit, stacked):
+    spec, names = UNITS[unit]
+    runs = load(spec)
+    assert packing.reason_against(experiments.build(runs[0].config)) is None
+    execute(runs, tmp_path, stacked)
+    for run in runs:
+        rows = learnt(tmp_path, run)
+        expected = [(e, n, f"layer={layer}") for e in (1, 2, 3) for n in names for layer in (1, 2)]
+        assert sorted(rows[["epoch", "metric", "condition"]].itertuples(index=False, name=None)) == expected
+        saved = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)["state_dict"]
+        task = experiments.build(run.config).task
+        last = rows[rows["epoch"] == 3].set_index(["metric", "condition"])["value"]
+        for layer, place in enumerate(task.sites, 1):
+            for name in names:
+                own, end = name.removesuffix("_min").removesuffix("_max"), name[-3:]
+                values = saved[f"network.{place}.{own}"].double().numpy()
+                value = {"min": np.min, "max": np.max}.get(end, np.mean)(values)
+                assert last[name, f"layer={layer}"] == pytest.approx(value, rel=1e-6)
+
+
+def test_an_activation_that_learns_nothing_keeps_no_curve(load, tmp_path):
+    runs = load("elu")
+    execute(runs, tmp_path, True)
+    assert not list(tmp_path.glob("*/matrices.json"))
+
+
+def test_the_curve_is_that_of_the_parameters_at_both_ends(load, tmp_path):
+    runs = load("./learnt_parameters.py:Swish")
+    execute(runs, tmp_path, True)
+    for run in runs:
+        kept = json.loads((tmp_path / run.id / "matrices.json").read_text())
+        rows = learnt(tmp_path, run).query("epoch == 3").set_index("condition")["value"]
+        for layer in ("1", "2"):
+            for name, beta in (("initial_activation", 1.0), ("learnt_activation", rows[f"layer={layer}"])):
+                x = kept[name]["x"]
+                assert (x[0], x[-1]) == (-4, 4)
+                expected = [at / (1 + math.exp(-beta * at)) for at in x]
+                assert kept[name][layer] == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(load, tmp_path):
+    runs = load("{name: prelu, per_channel: true}")
+    execute(runs, tmp_path, False)
+    kept = json.loads((tmp_path / runs[0].id / "matrices.json").read_text())["learnt_activation"]
+    rows = learnt(tmp_path, runs[0]).query("epoch == 3").set_index(["metric", "condition"])["value"]
+    slope = rows["weight", "layer=2"]
+    assert kept["2"] == pytest.approx([max(x, 0) + slope * min(x, 0) for x in kept["x"]], abs=2e-6)
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
+@pytest.mark.parametrize("unit", ["one number", "inside"])
+def test_a_killed_run_resumes_to_the_same_rows_and_curves(load, tmp_path, unit, stacked):
+    runs = load(UNITS[unit][0])
+    execute(runs, tmp_path / "straight", stacked)
+    with pytest.raises(KilledError):
+        execute(runs, tmp_path / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
+    execute(runs, tmp_path / "killed", stacked)
+    for run in runs:
+        expected, found = (tmp_path / name / run.id for name in ("straight", "killed"))
+        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
+        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
+
+
+def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
+    program("learnt_parameters")
+    monkeypatch.chdir(tmp_path)
+    words = ["--model.activation", "./learnt_parameters.py:Swish", "--model.network.hidden", "[8, 6]"]
+    words += ["--data.sample", "true", "--trainer.max_epochs", "2", "--trainer.limit_train_batches", "3"]
+    words += ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "log"]
+    assert cli("fit", "-c", "mnist_classifier", *words).code == 0
+    (log,) = tmp_path.glob("log/**/metrics.csv")
+    logged = pd.read_csv(log)
+    names = ["activation/beta[layer=1]", "activation/beta[layer=2]"]
+    assert sorted(name for name in logged if name.startswith("activation")) == names
+    assert [len(logged[name].dropna()) for name in names] == [2, 2]
+
+
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_wandb_has_them(cli, program, tmp_path, monkeypatch, engine):
+    program("learnt_parameters")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY.replace("UNIT", "./learnt_parameters.py:Swish"))
+    assert cli("study", "run", "study.yaml", "--engine", engine, "--logger", "wandb").code == 0
+    root = tmp_path / "runs/study"
+    logs = list(root.glob("wandb/offline-run-*/*.wandb"))
+    assert len(logs) == 2
+    for log in logs:
+        seed = logged_config(log)["seed"]
+        (folder,) = root.glob(f"Swish-seed{seed}-*")
+        rows = pd.read_parquet(folder / "metrics.parquet").query("metric == 'beta' and condition == 'layer=2'")
+        name = "activation/beta[layer=2]"
+        assert [step[name] for step in history(log.parent) if name in step] == rows["value"].tolist()
+        assert summary(log)[f"last/{name}"] == rows["value"].iloc[-1]
+        assert f"best/{name}" not in summary(log)
