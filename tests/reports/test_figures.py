@@ -280,7 +280,8 @@ def test_conditions_can_be_the_x_axis(written: Any, tmp_path: Path) -> None:
     assert relu.ours.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
     assert relu.ours.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
-    assert [lines["relu", m].of_training for m in ("noise/test/error", "noise/train/error")] == [False, True]
+    kinds = [lines["relu", m].kind for m in ("noise/test/error", "noise/train/error")]
+    assert kinds == ["held out", "training"]
     assert (plain.xlabel, plain.ylabel, plain.over_epochs) == ("strength", "noise test error (%)", False)
     assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
     assert "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)." in plot.caption

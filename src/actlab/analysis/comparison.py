@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from actlab.analysis.columns import Column
+from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.differences import Difference, equivalent, paired_difference, paired_differences
 from actlab.analysis.looks import factor
 from actlab.analysis.published import Published, published
@@ -25,8 +25,9 @@ from actlab.analysis.statistics import (
     median_interval,
     sampling_error,
 )
+from actlab.analysis.times import at_equal_time, cost_of
 from actlab.analysis.winning import Better, better
-from actlab.config.keys import canonical, in_full, priced, same
+from actlab.config.keys import canonical, in_full, same
 from actlab.errors import unknown
 from actlab.studies.folders import DIVERGED
 from actlab.studies.groups import Group, Setting
@@ -161,14 +162,14 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
 
     If no run of the reference was measured, the recorded ratios are relative to the run measured along with it.
     """
-    mine, reference = _own_cost(results, group), _reference(results, group)
+    mine, reference = cost_of(results, group), _reference(results, group)
     if mine is None:
         return None
     if reference is None:
         # The study's reference may have changed since the measurement.
         is_reference = same(group.point.get(results.study.compare), results.study.reference)
         return {**mine, "relative_to_reference": 1.0, "bytes_relative": 1.0} if is_reference else mine
-    if (theirs := _own_cost(results, reference)) is None:
+    if (theirs := cost_of(results, reference)) is None:
         return None if any(r.id in results.cost_places for s in reference.settings for r in s.runs) else mine
     parts = mine.get("seconds_in_parts", ()), theirs.get("seconds_in_parts", ())
     return {
@@ -177,16 +178,6 @@ def _cost(results: Results, group: Group) -> Mapping[str, Any] | None:
         "bytes_relative": mine["bytes_kept"] / theirs["bytes_kept"],
         "relative_in_parts": [a / b for a, b in zip(*parts, strict=False)],
     }
-
-
-def _own_cost(results: Results, group: Group) -> Mapping[str, Any] | None:
-    """Return the cost measured at the selected setting, or at one that differs only in a learning rate."""
-    if not results.costs:
-        return None
-    wanted = canonical(priced((results.chosen(group) or group.settings[0]).tuned))
-    runs = (run.id for s in group.settings if canonical(priced(s.tuned)) == wanted for run in s.runs)
-    places = [results.cost_places[name] for name in runs if name in results.cost_places]
-    return results.costs[min(places)] if places else None
 
 
 def cost_base(results: Results) -> str | None:
@@ -199,14 +190,15 @@ def cost_base(results: Results) -> str | None:
 
 
 def _cell(results: Results, group: Group, setting: Setting | None, column: Column) -> Cell:
-    values = results.values(setting, column) if setting else {}
     reference = _reference(results, group)
     chosen = results.chosen(reference) if reference else None
-    others = results.values(chosen, column) if chosen else {}
+    own, its = at_equal_time(results, group, reference, column) if column.at == EQUAL_TIME else (column, column)
+    values = results.values(setting, own) if setting and own else {}
+    others = results.values(chosen, its) if chosen and its and not column.is_parameter else {}
     seeds = [seed for seed in values if seed in others]
     mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
     biased, missing = _biased(results, group, reference, column), _missing(results, group, reference)
-    tested = not biased and not missing
+    tested = not biased and not missing and not column.describes
     paired, won = paired_difference(mine, theirs), better(mine, theirs, column.mode) if seeds else None
     differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
     middle, samples = median(values.values()) if values else None, results.samples(column)

@@ -31,7 +31,12 @@ def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, 
     with_key = {condition: parts for condition, parts in parsed.items() if key in parts}
     if not with_key:
         keys = {key for parts in parsed.values() for key in parts}
-        raise unknown("key of conditions", key, {"epoch", *keys}, "An axis shows epochs, or one of these keys.")
+        raise unknown(
+            "key of conditions",
+            key,
+            {"epoch", "seconds", *keys},
+            "An axis shows epochs, seconds, or one of these keys.",
+        )
     wanted = parse(others)
     fitting = {c: parts for c, parts in with_key.items() if _without(key, parts) == wanted}
     if not fitting:

@@ -7,7 +7,7 @@ from typing import Any
 
 from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
-from actlab.reports.panels import Panel
+from actlab.reports.panels import Line, Panel
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
 
@@ -15,13 +15,7 @@ INTERVAL = "the interval between order statistics of the median, which covers at
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
     """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
     study, lines = results.study, [line for panel in panels for line in panel.lines]
-    counts = sorted({line.ours.n for line in lines})
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    parts = [f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {spans(study.seeds)})."]
-    if counts[-1] > 1:
-        kinds = {"interval": INTERVAL, "range": "their range"}
-        spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
-        parts.append(f"Shaded: {spread}.")
+    parts = [medians(lines, study.seeds)]
     if read := _with_titles([(panel.title, panel.read) for panel in panels]):
         parts.append(f"Values: {'; '.join(read)}.")
     if fixed:
@@ -48,6 +42,18 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if results.missing:
         parts.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
     return " ".join(parts)
+
+
+def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
+    """Return how many runs lines are medians of, and what is shaded."""
+    counts = sorted({line.ours.n for line in lines})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    text = f"Lines: median of {runs} run{'s' * (counts[-1] > 1)} (seeds {spans(seeds)})."
+    if counts[-1] < 2:
+        return text
+    kinds = {"interval": INTERVAL, "range": "their range"}
+    spread = " or ".join(kinds[kind] for kind in sorted({line.ours.band.kind for line in lines}))
+    return f"{text} Shaded: {spread}."
 
 
 def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:

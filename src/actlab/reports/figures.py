@@ -23,6 +23,10 @@ _WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along 
 _HELD_OUT: dict[str, Any] = {"lw": 1.4, "ls": "-"}
 _TRAINING: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8}
 _AS_PUBLISHED: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 1.3))}
+_LOOKS = {
+    **{"held out": _HELD_OUT, "training": _TRAINING, "published": _AS_PUBLISHED},
+    **{"learnt": _HELD_OUT, "initial": _TRAINING},
+}
 _DOTS: dict[str, Any] = {"marker": "o", "ms": 2.6}
 _OWN = 1.6  # how much thicker the line of a user's activation is
 _MANY = 12  # positions on the x axis above which dots would hide the band
@@ -96,7 +100,7 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
         return
     margin = 0.0 if panel.over_epochs else 0.02 * (last - first)
     ax.set_xlim(first - margin, last + margin)
-    if panel.over_epochs or np.all(places % 1 == 0):
+    if (panel.over_epochs and not panel.seconds) or np.all(places % 1 == 0):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
@@ -107,7 +111,7 @@ def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str) -> None:
     if line.published:
         ax.plot(line.published.x, line.published.values, color=colour, zorder=2, **_AS_PUBLISHED)
     dots = {} if len(x) > (1 if panel.over_epochs else _MANY) else _DOTS
-    look = {**(_TRAINING if line.of_training else _HELD_OUT), **dots}
+    look = {**_LOOKS[line.kind], **dots}
     if line.own:
         look["lw"] *= _OWN
     ax.plot(x, median, color=colour, zorder=3.5 if line.own else 3, **look)
@@ -139,6 +143,5 @@ def _units(plot: Plot, width: float) -> list[list[Any]]:
 
 
 def _styles(plot: Plot) -> list[list[Any]]:
-    looks = {"held out": _HELD_OUT, "training": _TRAINING, "published": _AS_PUBLISHED}
-    handles = [Line2D([], [], color=style.INK, label=kind, **looks[kind]) for kind in plot.kinds]
+    handles = [Line2D([], [], color=style.INK, label=kind, **_LOOKS[kind]) for kind in plot.kinds]
     return [handles] if len(handles) > 1 else []

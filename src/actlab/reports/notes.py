@@ -8,13 +8,14 @@ from textwrap import shorten
 from typing import Any
 
 from actlab.analysis import comparison
-from actlab.analysis.columns import Column
+from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import Cell, TableRow
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
-from actlab.analysis.points import few, plural, short_names
+from actlab.analysis.points import few, in_words, plural, short_names
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import FEWEST, median
+from actlab.analysis.times import cost_of, equal_time
 from actlab.reports.captions import INTERVAL, spans
 from actlab.studies.folders import COSTS
 
@@ -43,6 +44,7 @@ def remarks(results: Results) -> list[str]:
         _untested(results, rows),
         _published(results),
         _cost(results, rows),
+        _equal_time(results),
         _added(results, rows),
         provenance(results),
     ]
@@ -91,6 +93,31 @@ def _spread(results: Results, rows: Sequence[TableRow]) -> str:
         f" In fifths of the rounds time / {base} lies between {low:.2f} and {high:.2f} for "
         f"{results.text(key, row.point.get(key))}, and moves less for the others."
     )
+
+
+def _equal_time(results: Results) -> str:
+    """Return where rows are read at equal training time, with the spread of the costs, and which have none."""
+    if not any(column.at == EQUAL_TIME for column in results.columns):
+        return ""
+    read, lacking = [], []
+    for group in results.groups:
+        name = in_words(group.point, results.study.compare, results.text)
+        reference = results.references.get(results.rest_of(group))
+        if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
+            lacking.append(name)
+        elif reference is not group and (found := equal_time(results, group, reference)):
+            slower = found.mine < found.lengths[0].epochs
+            sides = zip(("", f"{comparison.reference_text(results)} "), found[:2], *found[2:], strict=True)
+            who, at, length, (low, high) = list(sides)[0 if slower else 1]
+            spread = f"{low:.1f} to {high:.1f} by fifths of the timed rounds"
+            read.append(f"{name}: {who}epoch {at:.1f} of {length.epochs:g} ({spread})")
+    text = (
+        "At equal training time: a row and its reference are read at the last epoch that either has ended when "
+        "the shorter of the two has ended, where time is the number of updates × the measured time of one; the "
+        "other side is read at its end. Not tested."
+    )
+    each = f" {'; '.join(read)}." if read else ""
+    return f"{text}{each}{f' No value without a measured cost: {few(lacking)}.' if lacking else ''}"
 
 
 def _added(results: Results, rows: Sequence[TableRow]) -> str:
@@ -168,6 +195,8 @@ def _gaps(results: Results, rows: Sequence[TableRow]) -> str:
             for row, setting in chosen
             for run in (setting.runs if setting else ())
             if run.id in results.results and run.seed not in row.cells[i].values
+            if row.cells[i].values
+            or not column.is_parameter  # not each activation has a parameter of this name
         )
         gaps.setdefault(lacking, []).append(column)
     gaps.pop((), None)

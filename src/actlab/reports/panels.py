@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actlab.analysis.curves import Curve
+from actlab.config.keys import INITIAL, LEARNT, is_parameter
+
+KINDS = ("held out", "training", "learnt", "initial", "published")
 
 
 class PublishedCurve(NamedTuple):
@@ -29,9 +32,11 @@ class Line:
     own: bool = False  # whether it is an activation of the user, which is drawn strong and on top
 
     @property
-    def of_training(self) -> bool:
-        """Whether the metric is one of training data: ``train/loss``, ``noise/train/loss``."""
-        return "train" in self.metric.split("/")[:-1]
+    def kind(self) -> str:
+        """Training or held-out data, or the learnt or initial curve of an activation."""
+        if self.metric in (LEARNT, INITIAL):
+            return "learnt" if self.metric == LEARNT else "initial"
+        return "training" if "train" in self.metric.split("/")[:-1] else "held out"
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Panel:
     # labels without a line, because no run has the values at which the figure is drawn
     absent: tuple[str, ...] = ()
     log: bool = False  # whether the y axis is logarithmic
+    seconds: bool = False  # whether epochs are drawn as seconds of their updates
 
 
 @dataclass(frozen=True)
@@ -73,18 +79,17 @@ class Plot:
 
     @property
     def kinds(self) -> list[str]:
-        """What its lines are: ``held out``, ``training``, ``published``."""
-        training = [line.of_training for line in self.lines]
-        published = any(line.published for line in self.lines)
-        kinds = {"held out": not all(training), "training": any(training), "published": published}
-        return [kind for kind, drawn in kinds.items() if drawn]
+        """What its lines are: the kinds of lines, and ``published``."""
+        found = {line.kind for line in self.lines} | {"published" for line in self.lines if line.published}
+        return [kind for kind in KINDS if kind in found]
 
 
 def limits(panel: Panel) -> tuple[float, float]:
     """Return the limits of the y axis in drawn units.
 
     A panel without limits of its own extends from 0 to the extremes of its lines. Over epochs, the first tenth
-    is ignored because a loss starts high. A logarithmic axis contains all values above 0.
+    is ignored because a loss starts high. A logarithmic axis contains all values above 0; one of learnt
+    parameters need not contain 0.
     """
     if panel.ylim:
         return panel.ylim
@@ -103,4 +108,6 @@ def limits(panel: Panel) -> tuple[float, float]:
         low, high = (float(known.min()), float(known.max())) if known.size else (panel.scale, panel.scale)
         return low / 1.5, high * 1.5
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, panel.scale)
+    if low < high and all(is_parameter(line.metric) for line in panel.lines):
+        return low - 0.08 * (high - low), high + 0.08 * (high - low)
     return min(0.0, 1.08 * low), max(0.0, 1.08 * high) or panel.scale

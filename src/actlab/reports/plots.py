@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from actlab.analysis import curves
-from actlab.analysis.columns import Column, column, is_epoch, place
+from actlab.analysis.columns import EQUAL_TIME, Column, column, is_epoch, place
 from actlab.analysis.conditions import along
 from actlab.analysis.points import in_words, matches
 from actlab.analysis.results import Results
+from actlab.analysis.times import cost_of, seconds_per_epoch
 from actlab.errors import ActlabError, unknown
+from actlab.reports import learnt_curves
 from actlab.reports.captions import caption
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.reports.published import PublishedCurves, read_curves
@@ -23,24 +26,28 @@ _READING_TEXTS = {
     "best_epoch": "the epoch of the best of each run",
     "selected": "at the epoch of the best {metric}",
 }
-EPOCH = "epoch"
+EPOCH, SECONDS = "epoch", "seconds"
 
 
 def read(results: Results) -> list[Plot]:
-    """Return the figures of a study, before they are drawn."""
-    found = (read_entry(results, entry) for entry in results.study.figures)
+    """Return the figures of a study, before they are drawn: those of its file, and learnt activations."""
+    found = [*(read_entry(results, entry) for entry in results.study.figures), learnt_curves.read(results)]
     return [plot for plot in found if plot is not None]
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
-    """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
+    """Return the figure of an entry; None if all runs diverged before they recorded the metrics.
+
+    Panels over seconds are left out where no cost was measured, and so is a figure of nothing else.
+    """
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
-    panels = []
-    for panel in checked(results, entry):
+    panels, asked = [], checked(results, entry)
+    drawn = [panel for panel in asked if results.costs or not _over_seconds(panel)]
+    for panel in drawn:
         if lines := list(_lines(results, panel, published)):
             panels.append(panel_of(results, panel, lines))
-    if not panels and results.results and not results.finished:
+    if not panels and ((results.results and not results.finished) or (asked and not drawn)):
         return None
     if not panels:
         fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
@@ -49,7 +56,9 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
             f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
             f"run the study first: actlab study run {study}"
         )
-    said = " ".join(filter(None, [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]))
+    untimed = "" if drawn == asked else "Without the panels over seconds, for no cost was measured."
+    words = [caption(results, panels, entry.get("fixed", {})), untimed, entry.get("caption")]
+    said = " ".join(filter(None, words))
     return Plot(figure, panels, said)
 
 
@@ -74,6 +83,14 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
             raise unknown("grid key", str(key), study.keys, where)
     if _over_epochs(panel) and "at" in panel:
         raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
+    if panel.get("at") == EQUAL_TIME:
+        raise ActlabError(
+            f"'at: {EQUAL_TIME}' is for columns of the table; a panel has 'x: {SECONDS}'. {where}"
+        )
+    if _over_seconds(panel) and panel["published"]:
+        raise ActlabError(
+            f"published curves are over epochs: leave 'published' out with 'x: {SECONDS}'. {where}"
+        )
     for metric, curve in metrics_of(results, panel).items():
         if panel["published"]:
             published.check(panel["published"], curve)
@@ -81,11 +98,16 @@ def _check_names(results: Results, panel: Mapping[str, Any], published: Publishe
         if not _over_epochs(panel) and metric in results.conditions:
             along(results.conditions[metric], panel["x"], condition)
         else:
-            results.check(metric, condition)
+            results.check(metric, condition or ("" if _over_epochs(panel) else panel["x"]))
 
 
 def _over_epochs(panel: Mapping[str, Any]) -> bool:
-    return bool(panel.get("x", EPOCH) == EPOCH)
+    """Return whether a panel has a line over training, in epochs or seconds, rather than over conditions."""
+    return panel.get("x", EPOCH) in (EPOCH, SECONDS)
+
+
+def _over_seconds(panel: Mapping[str, Any]) -> bool:
+    return bool(panel.get("x") == SECONDS)
 
 
 def metrics_of(results: Results, panel: Mapping[str, Any]) -> Mapping[str, str | None]:
@@ -125,6 +147,7 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         chosen=chosen,
         absent=tuple(results.text(panel["lines"], value) for value in lacking),
         log=bool(panel.get("log", False)),
+        seconds=_over_seconds(panel),
     )
 
 
@@ -138,6 +161,9 @@ def _lines(results: Results, panel: Mapping[str, Any], published: PublishedCurve
                 if _over_epochs(panel)
                 else curves.over_conditions(results, group, shown, panel["x"], fixed)
             )
+            if ours and _over_seconds(panel):
+                seconds = seconds_per_epoch(results, group, curves.setting(results, group, fixed))
+                ours = replace(ours, x=ours.x * seconds) if seconds else None
             if ours:
                 theirs = None if results.study.samples else published.get(panel["published"], value, curve)
                 yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
@@ -168,4 +194,14 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
     over = "at " if place(at).startswith("epoch") else "" if place(at).startswith("at ") else "the "
     words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
     condition = f"under {panel['condition']}" if panel.get("condition") else ""
-    return ", ".join(filter(None, ["" if _over_epochs(panel) else words, condition]))
+    if _over_seconds(panel):
+        words = "over the number of updates × the measured time of one"
+        untimed = [
+            results.text(panel["lines"], v)
+            for v, g, _ in _line_groups(results, panel)
+            if not cost_of(results, g)
+        ]
+        words += f" (not measured, so not drawn: {', '.join(untimed)})" if untimed else ""
+    elif _over_epochs(panel):
+        words = ""
+    return ", ".join(filter(None, [words, condition]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import colorsys
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actlab.errors import ActlabError
-from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, to_hex, to_rgb
+from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, mpl, to_hex, to_rgb
 
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
@@ -27,11 +28,14 @@ _KNOWN = {
     "leaky_relu": "#E69F00",
     "srelu": "#8C1C3C",
     "identity": "#777777",
+    "all layers": GREY,
 }
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 
 # The user's activations; actlab's own colours are neither as strong nor as dark.
 _OWN = ("#D5006D", "#111111")
+
+_LAYER = re.compile(r"layer (\d+)")
 
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
@@ -88,10 +92,15 @@ class Paper(NamedTuple):
 def colours(labels: Iterable[str], own: Collection[str] = ()) -> dict[str, str]:
     """Return a colour for each label: fixed for the papers' activations, further ones in order for the rest.
 
-    The user's activations, ``own``, have strong colours of their own.
+    The user's activations, ``own``, have strong colours of their own; layers have colours by depth.
     """
     found: dict[str, str] = {}
+    labels = list(labels)
+    depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}
     for label in labels:
+        if label in depths:
+            found[label] = to_hex(mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))).upper()
+            continue
         mine = label in own
         palette = _OWN if mine else _FURTHER
         used = [known for known in found if known not in _KNOWN and (known in own) == mine]

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from actlab.analysis import comparison, verdict
-from actlab.analysis.columns import Column
+from actlab.analysis.columns import EQUAL_TIME, Column
 from actlab.analysis.comparison import Cell
 from actlab.analysis.results import Results
 from actlab.config.keys import in_full, shareable
@@ -203,11 +203,18 @@ def to_csv(results: Results) -> str:
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)
-    for group in results.groups:
-        chosen = results.chosen(group)
+    for group, row in zip(results.groups, comparison.rows(results), strict=True):
+        chosen, cells = results.chosen(group), {cell.column.key: cell for cell in row.cells}
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
-                values = [results.value(run, column) for column in columns]
+                values = [
+                    results.value(run, column)
+                    if column.at != EQUAL_TIME  # which only the selected setting has
+                    else cells[column.key].values.get(run.seed)
+                    if setting is chosen
+                    else None
+                    for column in columns
+                ]
                 point = ((key, run.point[key]) for key in keys)
                 texts = [in_full(v) if isinstance(v, float) else results.text(key, v) for key, v in point]
                 status = results.results[run.id]["status"]

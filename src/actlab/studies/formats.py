@@ -24,6 +24,7 @@ class Result(TypedDict):
     engine: NotRequired[str]
     surrogate_gradient: NotRequired[bool]
     last_good_epoch: NotRequired[float]
+    updates: NotRequired[int]
     revisions: NotRequired[dict[str, str]]
     seconds: NotRequired[float]
     scored: NotRequired[dict[str, int]]
@@ -39,6 +40,13 @@ class Summed(TypedDict):
     lowest_epoch: float
     highest: float
     highest_epoch: float
+
+
+class Kept(TypedDict):
+    """The curves in ``matrices.json``: x, and f(x) by the number of a layer."""
+
+    learnt_activation: NotRequired[dict[str, list[float]]]
+    initial_activation: NotRequired[dict[str, list[float]]]
 
 
 class Failure(TypedDict):
@@ -59,6 +67,7 @@ class Measured(TypedDict):
     relative_to_reference: NotRequired[float]
     bytes_relative: NotRequired[float]
     hardware: NotRequired[str]
+    seconds_in_parts: NotRequired[list[Annotated[float, Gt(0)]]]
     seconds_added: NotRequired[float]
     seconds_added_in_parts: NotRequired[list[float]]
     undeclared: NotRequired[list[str]]

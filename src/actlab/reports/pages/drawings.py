@@ -32,6 +32,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "xlabel": panel.xlabel,
         "ylabel": panel.ylabel,
         "over_epochs": panel.over_epochs,
+        "seconds": panel.seconds,
         "log": panel.log,
         "ylim": [*map(_rounded, limits(panel))],
         "lines": [_line(line, panel.scale) for line in panel.lines],
@@ -43,7 +44,7 @@ def _line(line: Line, scale: float) -> dict[str, Any]:
     return {
         "label": line.label,
         "metric": line.metric,
-        "kind": "training" if line.of_training else "held out",
+        "kind": line.kind,
         "n": line.ours.n,
         "x": _rounded_values(line.ours.x),
         "median": _rounded_values(band.median * scale),

@@ -8,7 +8,7 @@
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
-  const DASHES = { training: [6, 3], "held out": [], published: [1.5, 3] };
+  const DASHES = { training: [6, 3], "held out": [], learnt: [], initial: [6, 3], published: [1.5, 3] };
 
   // Numbers with three significant digits, as in the table, without trailing zeros.
   const number = (v) => (v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v === 0 ? "0" : String(Number(v.toPrecision(3))));
@@ -125,7 +125,7 @@
       stroke: () => (printing ? "#444" : css("--quiet")),
       grid: { stroke: () => (printing ? "#e5e5e5" : css("--line")), width: 1 }, ticks: { show: false }, ...more,
     });
-    const wholeNumbers = panel.over_epochs || all.every((x) => Number.isInteger(x));
+    const wholeNumbers = (panel.over_epochs && !panel.seconds) || all.every((x) => Number.isInteger(x));
     const options = {
       width: place.clientWidth, height: place.clientHeight, legend: { show: false }, series, bands, padding: [8, 12, 0, 0],
       scales: { x: { time: false, range: (u, low, high) => (low == null ? whole.x : [low, high]) }, y: { range: () => whole.y, distr: panel.log ? 3 : 1 } },

@@ -1,0 +1,82 @@
+"""The figure of activations with learnt parameters: f(x) of each layer, at the end and start of training.
+
+It needs neither checkpoints nor the code of an activation: the curves are in ``matrices.json`` of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from actlab.analysis.curves import Curve
+from actlab.analysis.points import in_words
+from actlab.analysis.results import Results
+from actlab.analysis.statistics import median_band
+from actlab.config.keys import INITIAL, LEARNT
+from actlab.reports.captions import medians
+from actlab.reports.panels import Line, Panel, Plot
+from actlab.storage.files import read_json
+from actlab.studies.folders import FINISHED, MATRICES, RunFolder
+from actlab.studies.formats import Kept
+
+NAME = "learnt_activations"
+_Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
+
+
+def read(results: Results) -> Plot | None:
+    """Return the figure, with a panel for each grid point; None if no finished run has such curves."""
+    panels: list[Panel] = []
+    for group in results.groups:
+        setting = results.chosen(group)
+        ended = [run.id for run in setting.runs if run.id in results.results] if setting else []
+        kept = [_kept(results, name) for name in ended if results.results[name]["status"] == FINISHED]
+        title = in_words(group.point, results.study.compare, results.text)
+        if lines := [*_lines([found[LEARNT] for found in kept if LEARNT in found], LEARNT)]:
+            lines += _initial([*_lines([found[INITIAL] for found in kept if INITIAL in found], INITIAL)])
+            panels.append(_panel(len(panels) + 1, title, lines))
+    if not panels:
+        return None
+    caption = (
+        "Activations with learnt parameters, in evaluation mode: f(x) of each layer, numbered from the input, "
+        "after the last epoch; dashed: before the first. Where channels have parameters of their own, the mean "
+        "over channels that all have the input x. Runs that diverged are left out. "
+    )
+    lines = [line for panel in panels for line in panel.lines]
+    return Plot(NAME, panels, caption + medians(lines, results.study.seeds))
+
+
+def _kept(results: Results, run: str) -> Kept:
+    """Return what a run keeps besides numbers."""
+    file = results.root / run / MATRICES
+    remedy = RunFolder(results.root, next(one for one in results.runs if one.id == run)).remedy
+    return read_json(file, Kept, remedy) if file.exists() else {}
+
+
+def _lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:
+    """Yield the median curve over runs of each layer."""
+    for layer in sorted({int(name) for found in runs for name in found if name != "x"}):
+        values = [found[str(layer)] for found in runs if str(layer) in found]
+        x = np.array(next(found["x"] for found in runs if str(layer) in found))
+        yield Line(f"layer {layer}", metric, Curve(x, median_band(np.array(values)), len(values)), None)
+
+
+def _initial(lines: Sequence[Line]) -> Sequence[Line]:
+    """Return one line in place of equal ones of several layers."""
+    equal = all(np.array_equal(line.ours.band[:3], lines[0].ours.band[:3]) for line in lines)
+    return [Line("all layers", INITIAL, lines[0].ours, None)] if len(lines) > 1 and equal else lines
+
+
+def _panel(number: int, title: str, lines: list[Line]) -> Panel:
+    return Panel(
+        number=number,
+        title=title,
+        xlabel="x",
+        ylabel="f(x)",
+        over_epochs=False,
+        scale=1.0,
+        ylim=None,
+        lines=lines,
+        read="",
+        chosen={},
+    )
