@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,7 +71,7 @@ def test_each_epoch_has_the_parameters_of_each_layer(load, tmp_path, unit, stack
         expected = [(e, n, f"layer={layer}") for e in (1, 2, 3) for n in names for layer in (1, 2)]
         assert sorted(rows[["epoch", "metric", "condition"]].itertuples(index=False, name=None)) == expected
         saved = torch.load(RunFolder(tmp_path, run).checkpoint, weights_only=True)["state_dict"]
-        task = experiments.build(run.config).task
+        task: Any = experiments.build(run.config).task
         last = rows[rows["epoch"] == 3].set_index(["metric", "condition"])["value"]
         for layer, place in enumerate(task.sites, 1):
             for name in names:
@@ -133,7 +134,7 @@ def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):
     (log,) = tmp_path.glob("log/**/metrics.csv")
     logged = pd.read_csv(log)
     names = ["activation/beta[layer=1]", "activation/beta[layer=2]"]
-    assert sorted(name for name in logged if name.startswith("activation")) == names
+    assert sorted(name for name in map(str, logged) if name.startswith("activation")) == names
     assert [len(logged[name].dropna()) for name in names] == [2, 2]
 
 
