@@ -3,9 +3,8 @@
     python benchmarks/busy.py
 
 Thirty MNIST classifiers in stacks of 15, trained by ``actlab study run`` (`sides.Study`), epoch by epoch, in
-turns with and without a process that computes without end: by processes of one thread, which is what the
-command does by itself, and by one process with threads (``--jobs 1``). With two cores and three that want them
-a fair share is 1.5 times the time; what is above that is waiting.
+turns with and without a process that computes without end, by processes of one thread. With two cores and
+three that want them a fair share is 1.5 times the time; what is above that is waiting.
 """
 
 from __future__ import annotations
@@ -41,26 +40,20 @@ def measure(dataset: str | None = None) -> dict[str, float]:
     """All figures; the data set is not used.
 
     Returns:
-        milliseconds an update and run, ``busy_vs_idle`` of processes and of threads, ``jobs_vs_threads``.
+        milliseconds an update and run, and ``busy_vs_idle``.
     """
     del dataset
     turns: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         data = sides.make_data(Path(folder))
-        for name, jobs in (("jobs", cores()), ("threads", 1)):
-            with sides.closing_at_sigterm(), sides.Study(data, 2 * SIZE, stack=SIZE, jobs=jobs) as study:
-                study.turn()
-                for _ in range(ROUNDS):
-                    turns.setdefault(f"{name}_idle_ms", []).append(study.turn())
-                    with busy_core():
-                        turns.setdefault(f"{name}_busy_ms", []).append(study.turn())
+        with sides.closing_at_sigterm(), sides.Study(data, 2 * SIZE, stack=SIZE, jobs=cores()) as study:
+            study.turn()
+            for _ in range(ROUNDS):
+                turns.setdefault("idle_ms", []).append(study.turn())
+                with busy_core():
+                    turns.setdefault("busy_ms", []).append(study.turn())
     figures = {name: min(times) for name, times in turns.items()}
-    return figures | {
-        "busy_vs_idle": figures["jobs_busy_ms"] / figures["jobs_idle_ms"],
-        "busy_vs_idle_threads": figures["threads_busy_ms"] / figures["threads_idle_ms"],
-        "jobs_vs_threads": figures["jobs_idle_ms"] / figures["threads_idle_ms"],
-        "jobs_vs_threads_busy": figures["jobs_busy_ms"] / figures["threads_busy_ms"],
-    }
+    return figures | {"busy_vs_idle": figures["busy_ms"] / figures["idle_ms"]}
 
 
 def cores() -> int:

@@ -11,7 +11,7 @@ from actlab.random import streams
 from actlab.runtime import matmul
 from actlab.storage.files import DamagedError, read_json, write_json
 
-LONG = settings.LONG
+LONG, SEVERAL = settings.LONG, settings.SEVERAL
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def compiled(monkeypatch):
     return calls, answer
 
 
-def decide(root, updates, jobs=None, single_device=True):
-    return settings.decide(root, updates, jobs, single_device)
+def decide(root, updates, jobs=None, single_device=True, runs=9):
+    return settings.decide(root, runs, updates, jobs, single_device)
 
 
 @pytest.mark.parametrize("reason", [None, "masks are not compiled (no compiler)"])
@@ -51,7 +51,9 @@ def test_a_restart_without_the_compiler_says_what_that_means(tmp_path, compiled)
 
 def test_processes_are_for_long_studies_and_threads_stay(tmp_path, compiled, monkeypatch):
     monkeypatch.setattr(settings, "seats", lambda: 4)
-    assert decide(tmp_path / "short", 1)[0].jobs == 1
+    assert decide(tmp_path / "short", SEVERAL - 1)[0] == settings.Settings(1, 0)
+    assert decide(tmp_path / "several", SEVERAL)[0] == settings.Settings(4, 1)
+    assert decide(tmp_path / "one run", SEVERAL, runs=1)[0] == settings.Settings(1, 0)
     assert decide(tmp_path / "asked", 1, jobs=3)[0] == settings.Settings(3, 1)
     assert decide(tmp_path / "long", LONG)[0] == settings.Settings(4, 1, True)
     assert decide(tmp_path / "long", 1)[0].jobs == 4

@@ -78,7 +78,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
 
 
 def _decided(root):
-    settings.decide(root, 1, None, True)
+    settings.decide(root, 1, 1, None, True)
 
 
 def _error_of(read, root):

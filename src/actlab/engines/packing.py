@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from actlab import experiments
 from actlab.engines import compatibility, stack_trial
-from actlab.engines.devices import SMALL, threads_for
+from actlab.engines.devices import threads_for
 from actlab.engines.jobs import Job, Shard, even_parts, longest_first
 from actlab.engines.settings import Settings
 from actlab.errors import ActlabError
@@ -128,10 +128,9 @@ def form_stacks(
         if reason := reason_against(experiment) or trials.reason_against(key, group):
             reasons[reason] = None
             continue
-        samples = getattr(experiment.data, "batch_size", SMALL)
         size = for_all(len(group), max_stack, max(1, settings.jobs), len(groups))
         for part in even_parts(group, size):
-            found.append(Job(tuple(part), settings.threads or threads_for(len(part) * samples)))
+            found.append(Job(tuple(part), settings.threads or threads_for(0)))  # one: see `threads_for`
     return found, list(reasons)
 
 

@@ -45,7 +45,7 @@ class Engine(NamedTuple):
         max_stack: largest number of runs in one stack.
         logger: creates a Lightning logger for a run; each member of a stack has its own.
         jobs: number of training processes, 0 to train in this process; by default one per accelerator or core
-            in a long study, else one.
+            from `actlab.engines.settings.SEVERAL` updates on, else one.
         wait: whether to wait for runs that other processes train, and to train them if these processes end.
         hints: whether to print hints about the activations, which a command that runs several studies with the
             same activations prints once.

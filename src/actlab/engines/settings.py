@@ -22,7 +22,9 @@ from actlab.storage.files import read_json, write_json
 from actlab.studies.stacks import Threads
 
 FILE = "engine.json"
-LONG = 20_000  # updates of all runs; from here on several processes and compiled masks save time
+# Updates of all runs from which on several processes save time (benchmarks/processes.py), and from which on
+# compiled masks and a measured matmul backend do.
+SEVERAL, LONG = 5_000, 20_000
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
 
 
@@ -39,9 +41,9 @@ class _StoredSettings(TypedDict, total=False):
 class Settings:
     """Execution settings of a study's processes.
 
-    ``jobs`` 0 trains in the main process, ``threads`` 0 chooses torch's threads for each job; ``compiled`` says
-    whether the functions that draw dropout masks are compiled, ``products`` is the matmul backend for float32
-    on the CPU (`actlab.runtime.matmul`).
+    ``jobs`` 0 trains in the main process, ``threads`` 0 chooses torch's threads for each run alone;
+    ``compiled`` says whether the functions that draw dropout masks are compiled, ``products`` is the matmul
+    backend for float32 on the CPU (`actlab.runtime.matmul`).
     """
 
     jobs: int = 1
@@ -63,13 +65,13 @@ class Settings:
 
 
 def decide(
-    root: Path, updates: int, jobs: int | None, single_device: bool, shard: bool = False
+    root: Path, runs: int, updates: int, jobs: int | None, single_device: bool, shard: bool = False
 ) -> tuple[Settings, list[str]]:
     """Return the settings of a study's first start, or choose and store new ones; called in a worker.
 
-    ``updates`` are those of all runs. Without ``jobs`` given by the user, the number of processes is that of
-    the first start, or in a long study one per accelerator or core (`seats`). Runs on several devices are
-    trained one after the other. The settings of a ``shard`` are fixed, not measured.
+    ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, the number of processes is that
+    of the first start, or for several runs of `SEVERAL` updates one per accelerator or core (`seats`). Runs on
+    several devices are trained one after the other. The settings of a ``shard`` are fixed, not measured.
 
     Returns the settings, and lines to print about them.
     """
@@ -80,7 +82,7 @@ def decide(
     long = updates >= LONG
     number = 1 if jobs is None else jobs
     if jobs is None and single_device:
-        number = known.get("jobs") or (seats() if long else 1)
+        number = known.get("jobs") or (seats() if runs > 1 and updates >= SEVERAL else 1)
     wanted = Settings(
         jobs=number if single_device else min(number, 1),
         threads=known.get("threads", int(shard or number > 1)),
