@@ -79,8 +79,11 @@ def test_it_is_neither_ranked_nor_tested(tmp_path: Path) -> None:
 def test_a_note_says_where_and_how_far_the_costs_vary(tmp_path: Path) -> None:
     loaded = written(tmp_path, parts={"relu": [1, 1.1], "slow": [1, 1], "fast": [1, 0.8]})
     (note,) = (text for text in notes.remarks(loaded) if text.startswith("At equal training time"))
-    assert "slow: epoch 2.0 of 4 (2.0 to 2.2 by fifths of the timed rounds)" in note
-    assert "fast: relu epoch 2.0 of 4 (1.5 to 2.0 by fifths" in note
+    assert (
+        "Time reaches epoch 2.0 of 4 (2.0 to 2.2 by fifths of the timed rounds) of slow; epoch 2.0 of 4 ("
+        in note
+    )
+    assert "; epoch 2.0 of 4 (1.5 to 2.0 by fifths of the timed rounds) of relu against fast." in note
     assert "No value without a measured cost: untimed." in note
     assert not [text for text in notes.remarks(written(tmp_path, table=TABLE[:1])) if "equal" in text]
 

@@ -106,17 +106,17 @@ def _equal_time(results: Results) -> str:
         if reference is None or not (cost_of(results, group) and cost_of(results, reference)):
             lacking.append(name)
         elif reference is not group and (found := equal_time(results, group, reference)):
-            slower = found.mine < found.lengths[0].epochs
-            sides = zip(("", f"{comparison.reference_text(results)} "), found[:2], *found[2:], strict=True)
-            who, at, length, (low, high) = list(sides)[0 if slower else 1]
-            spread = f"{low:.1f} to {high:.1f} by fifths of the timed rounds"
-            read.append(f"{name}: {who}epoch {at:.1f} of {length.epochs:g} ({spread})")
+            side = 0 if found.mine < found.lengths[0].epochs else 1  # the one that takes longer
+            who = (name, f"{comparison.reference_text(results)} against {name}")[side]
+            low, high = found.ends[side]
+            spread = f" ({low:.1f} to {high:.1f} by fifths of the timed rounds)" if low < high else ""
+            read.append(f"epoch {found[side]:.1f} of {found.lengths[side].epochs:g}{spread} of {who}")
     text = (
-        "At equal training time: a row and its reference are read at the last epoch that either has ended when "
-        "the shorter of the two has ended, where time is the number of updates × the measured time of one; the "
-        "other side is read at its end. Not tested."
+        "At equal training time: time is the number of updates × the measured time of one. Of a row and its "
+        "reference, the one with the shorter time is read at its end, the other at its last epoch that had "
+        "ended by then. Not tested."
     )
-    each = f" {'; '.join(read)}." if read else ""
+    each = f" Time reaches {'; '.join(read)}." if read else ""
     return f"{text}{each}{f' No value without a measured cost: {few(lacking)}.' if lacking else ''}"
 
 

@@ -33,9 +33,11 @@ class Line:
 
     @property
     def kind(self) -> str:
-        """Training or held-out data, or the learnt or initial curve of an activation."""
-        if self.metric in (LEARNT, INITIAL):
-            return "learnt" if self.metric == LEARNT else "initial"
+        """Training or held-out data, or what an activation learnt or began with."""
+        if self.metric == INITIAL:
+            return "initial"
+        if self.metric == LEARNT or is_parameter(self.metric):
+            return "learnt"
         return "training" if "train" in self.metric.split("/")[:-1] else "held out"
 
 
