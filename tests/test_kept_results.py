@@ -381,7 +381,8 @@ def test_archives_hold_the_rows_that_were_recorded_under_the_names_of_today(stud
     rows = []
     for place in (path.parent for path in files if path.name == "result.json"):
         result = json.loads(files[place / "result.json"])
-        point = json.loads(files.get(place / "point.json", files[place / "result.json"]))  # later in result.json
+        # Older archives have the point in a file of its own.
+        point = json.loads(files.get(place / "point.json", files[place / "result.json"]))
         config, sources = yaml.safe_load(files[place / "config.yaml"]), result["sources"]
         whole = identity_of(counted(config, sources), sources)
         assert place.name == point["id"] == result["id"]

@@ -59,7 +59,9 @@ def better(board: Board) -> dict[str, float]:
 @pytest.mark.parametrize(("mode", "probability"), [("max", 1 / 3), ("min", 2 / 3)])
 def test_the_probability_on_the_numbers_of_rliable(mode: str, probability: float) -> None:
     """Its test says 1/3 of x over y, where high is good."""
-    tasks = [{unit: [run[task] for run in runs] for unit, runs in RLIABLE.items()} for task in (0, 1)]
+    tasks: list[dict[str, list[float | None]]] = [
+        {unit: [run[task] for run in runs] for unit, runs in RLIABLE.items()} for task in (0, 1)
+    ]
     board, text = shown(
         *(record(f"{n}", {"relu": t["y"], "x": t["x"]}, mode=mode) for n, t in enumerate(tasks))
     )
@@ -86,7 +88,9 @@ def test_the_interval_over_tasks_says_how_much_a_new_task_may_change() -> None:
     won, lost = {"gelu": spread(0.2), "relu": spread(0.1)}, {"gelu": spread(0.1), "relu": spread(0.2)}
     board, _ = shown(record("a", won), record("b", won), record("c", lost), record("d", lost))
     mean = board.means["relu"]
-    assert mean and mean.runs and mean.tasks
+    assert mean
+    assert mean.runs
+    assert mean.tasks
     assert 0.4 < mean.runs[0] < 0.5 < mean.runs[1] < 0.6
     assert mean.tasks[0] < 0.05
     assert mean.tasks[1] > 0.95
@@ -145,7 +149,8 @@ def test_tasks_with_another_reference_or_chosen_values_do_not_count() -> None:
     chosen = record("c", runs, metric="val/error", settings=3)
     board, text = shown(record("a", runs), others, chosen, old, record("e", {"srelu": spread(0.1)}))
     assert better(board) == {"relu": 0.0}
-    assert board.means["relu"] and board.means["relu"].number == 1
+    assert board.means["relu"]
+    assert board.means["relu"].number == 1
     for words in (
         "(compared with relu): b.",
         "(values are the best of several): c.",
@@ -193,7 +198,8 @@ def test_intervals_cover_the_true_mean() -> None:
         for _ in range(10):
             runs = rng.standard_normal((6, 2, 6))
             mean = mean_better([[wins(mine - shift, theirs)] for mine, theirs in runs])
-            assert mean.runs and mean.tasks
+            assert mean.runs
+            assert mean.tasks
             assert mean.runs[0] <= mean.probability <= mean.runs[1]
             found.append(mean.runs[0] <= truth <= mean.runs[1])
     assert np.mean(found) >= 0.9

@@ -58,7 +58,7 @@ def mlp(act, k, shape):
 
 def test_the_distance_is_that_of_scipy():
     z = draw(300, 4) * torch.tensor([1.0, 2.0, 0.1, 1.0]) + torch.tensor([0.0, 0.0, 0.0, 3.0])
-    expected = [stats.kstest(column, "norm").statistic for column in z.T.numpy()]
+    expected = [float(stats.kstest(column, "norm").statistic) for column in z.T.numpy()]
     np.testing.assert_allclose(layers.kolmogorov(z), expected, rtol=1e-12)
 
 
@@ -68,8 +68,10 @@ def test_net_inputs_are_those_of_the_layers():
     a = DATA.tensors[0][:600]
     for number, module in enumerate([m for m in task.network if isinstance(m, nn.Linear)][:3], 1):
         z = module(a).detach()
-        units = [stats.kstest(column, "norm").statistic for column in z.T.double().numpy()]
-        shapes = [stats.kstest(stats.zscore(column), "norm").statistic for column in z.T.double().numpy()]
+        units = [float(stats.kstest(column, "norm").statistic) for column in z.T.double().numpy()]
+        shapes = [
+            float(stats.kstest(stats.zscore(column), "norm").statistic) for column in z.T.double().numpy()
+        ]
         whole = stats.kstest(z.flatten().double().numpy(), "norm").statistic
         assert found["distance_of_units", f"layer={number}"] == pytest.approx(np.median(units), abs=1e-6)
         assert found["distance_of_shapes", f"layer={number}"] == pytest.approx(np.median(shapes), abs=1e-6)

@@ -43,5 +43,5 @@ def test_a_margin_before_the_runs_names_the_seeds_it_takes(path, tmp_path):
 
 def test_a_kept_study_without_recorded_numbers_states_the_samples_of_its_errors(tmp_path):
     for name in sorted(KEPT):
-        results = load(read(ROOT / f"configs/studies/{name}.yaml"), tmp_path)
+        results = load(read(str(ROOT / f"configs/studies/{name}.yaml")), tmp_path)
         assert all(column.samples for column in results.columns if column.is_share and "error" in column.metric)

@@ -104,8 +104,9 @@ class Display:
 
     def _show(self, now: float) -> None:
         rest = f"{self._left(now)}{self._best()}"
-        shown = {"description": self.latest or "training", "ended": self.ended, "rest": rest}
-        self.bar.update(self.task, completed=round(self.done, 6), **shown)
+        description = self.latest or "training"
+        done = round(self.done, 6)
+        self.bar.update(self.task, completed=done, description=description, ended=self.ended, rest=rest)
         over = self.ended == len(self.runs)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now

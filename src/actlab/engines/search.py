@@ -248,8 +248,8 @@ def lines(study: Study, found: Trials) -> Iterator[str]:
     if said:
         yield f"best so far: {'; '.join(said)}"
     over = all(trial.value is not None for _, trials in found for trial in trials)
-    for side, trial in best if over else ():
-        for key in side.edges(trial.values) if trial is not None else ():
+    for side, chosen in best if over else ():
+        for key in side.edges(chosen.values) if chosen is not None else ():
             searched = f"the chosen {key} is at the edge of what was searched ({side.space[key]})"
             yield f"{side.name}: {searched}; a better one may lie beyond it"
 
