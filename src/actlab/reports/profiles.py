@@ -49,7 +49,7 @@ def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
         )
     ax.set_xscale("log")
     round_ = [x for x in _TICKS if low <= x <= high]
-    ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(4))
+    ax.xaxis.set_major_locator(FixedLocator(round_) if len(round_) > 2 else MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
     ax.set(xlim=(low, high), ylim=(0, 103), xlabel="value ÷ median of the reference", ylabel="runs (%)")

@@ -109,7 +109,7 @@ class Column(Part):
     mode: Mode = None
     ranked: bool = Field(default=True, description="false: the column does not rank activations")
     chance: FiniteFloat | int | None = Field(
-        default=None, description="value of guessing, such as 0.9; activations no better are not ranked"
+        default=None, description="value of guessing, such as 0.9; a median that is no better is at chance"
     )
     samples: Annotated[int, Field(gt=0)] | None = Field(
         default=None, description="samples on which an error was measured, for runs that did not record it"
