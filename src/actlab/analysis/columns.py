@@ -96,7 +96,7 @@ class Column:
     @property
     def is_parameter(self) -> bool:
         """Whether it is a learnt parameter of activations: such values are neither good nor bad."""
-        return is_parameter(self.metric)
+        return is_parameter(self.metric) and bool(self.condition)  # a user's metric may be called activation/…
 
     @property
     def describes(self) -> bool:

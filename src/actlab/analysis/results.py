@@ -165,10 +165,12 @@ class Results:
                 raise unknown("probe", probe, probes, f"In the metric {metric!r}.")
             return
         if not self.conditions:
+            if self.declared is None:
+                return
+            if not self._declares(metric, self.declared):
+                raise unknown_metric(metric, self.declared, "The runs record these.")
             if is_parameter(metric) and not condition:
                 raise ActlabError(f"{metric} is recorded of each layer: give a 'condition', such as layer=1")
-            if self.declared is not None and not self._declares(metric, self.declared):
-                raise unknown_metric(metric, self.declared, "The runs record these.")
             return
         if metric not in self.conditions:
             raise unknown_metric(metric, self.conditions, _RECORDED)

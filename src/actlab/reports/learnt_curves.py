@@ -13,12 +13,13 @@ from actlab.analysis.curves import Curve
 from actlab.analysis.points import in_words
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import median_band
-from actlab.config.keys import INITIAL, LEARNT
+from actlab.config.keys import INITIAL, LEARNT, is_parameter
 from actlab.reports.captions import medians
 from actlab.reports.panels import Line, Panel, Plot
 from actlab.storage.files import read_json
-from actlab.studies.folders import FINISHED, MATRICES, RunFolder
+from actlab.studies.folders import MATRICES, RunFolder
 from actlab.studies.formats import Kept
+from actlab.studies.plan import Run
 
 NAME = "learnt_activations"
 _Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
@@ -27,10 +28,11 @@ _Curves = Mapping[str, Sequence[float]]  # "x", and by the number of a layer
 def read(results: Results) -> Plot | None:
     """Return the figure, with a panel for each grid point; None if no finished run has such curves."""
     panels: list[Panel] = []
+    if not any(map(is_parameter, results.conditions)):
+        return None
     for group in results.groups:
         setting = results.chosen(group)
-        ended = [run.id for run in setting.runs if run.id in results.results] if setting else []
-        kept = [_kept(results, name) for name in ended if results.results[name]["status"] == FINISHED]
+        kept = [_kept(results, run) for run in setting.runs] if setting else []
         title = in_words(group.point, results.study.compare, results.text)
         if lines := [*_lines([found[LEARNT] for found in kept if LEARNT in found], LEARNT)]:
             lines += _initial([*_lines([found[INITIAL] for found in kept if INITIAL in found], INITIAL)])
@@ -46,11 +48,12 @@ def read(results: Results) -> Plot | None:
     return Plot(NAME, panels, caption + medians(lines, results.study.seeds))
 
 
-def _kept(results: Results, run: str) -> Kept:
-    """Return what a run keeps besides numbers."""
-    file = results.root / run / MATRICES
-    remedy = RunFolder(results.root, next(one for one in results.runs if one.id == run)).remedy
-    return read_json(file, Kept, remedy) if file.exists() else {}
+def _kept(results: Results, run: Run) -> Kept:
+    """Return the curves that a run keeps; none if it has not finished."""
+    folder = RunFolder(results.root, run)
+    finished = run.id in results.results and not results.has_diverged(run)
+    file = folder.path / MATRICES
+    return read_json(file, Kept, folder.remedy) if finished and file.exists() else {}
 
 
 def _lines(runs: Sequence[_Curves], metric: str) -> Iterator[Line]:

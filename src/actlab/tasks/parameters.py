@@ -37,12 +37,16 @@ def metrics_of(task: Training) -> dict[str, Tensor]:
     A parameter of one value is that value, another one is its mean, and its range under ``…_min`` and
     ``…_max``. Values are ``(R,)`` in a stack. Parameters that a strategy splits over devices are left out.
     """
-    if not any(map(learnt, task.members[0].units)) or isinstance(task.trainer.strategy, _SPLIT):
+    if not _has_any(task):
         return {}
     found = [_of_layers(task.layers_of(r)) for r in range(len(task.members))]
     if not task.stacked:
         return found[0]
     return {name: torch.stack([of_run[name] for of_run in found]) for name in found[0]}
+
+
+def _has_any(task: Training) -> bool:
+    return any(map(learnt, task.members[0].units)) and not isinstance(task.trainer.strategy, _SPLIT)
 
 
 def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
@@ -61,7 +65,7 @@ def curves_of(task: Training, r: int) -> dict[str, list[float]]:
 
     Empty if there is none that can be evaluated at single numbers.
     """
-    if not any(map(learnt, task.members[r].units)):
+    if not _has_any(task):
         return {}
     units = enumerate(task.layers_of(r), 1)
     found = {str(layer): values for layer, unit in units if learnt(unit) and (values := _curve(unit))}
