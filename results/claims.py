@@ -303,15 +303,17 @@ def _by(claim: Mapping[str, Any], hypotheses: Sequence[Hypothesis]) -> str:
 
 def _said(h: Hypothesis) -> str:
     """Return a hypothesis in symbols: ``GELU < ELU (dropout 0)``, ``A ≤ B + 0.15``, ``A = B ± 0.15``."""
-    key = h.of.rpartition(".")[2]
-    a, b = (f"{key} {side:g}" if isinstance(side, float | int) else NAMES.get(side, side) for side in h.sides)
+    a, b = (_named(h.of, side) for side in h.sides)
     where = ", ".join(_named(*entry) for entry in h.where.items())
     margin = f" {'±' if h.kind == 'equal' else '+'} {_number(h.margin, h)}" if h.margin else ""
     return f"{a} {SYMBOLS[h.kind]} {b}{margin}{f' ({where})' if where else ''}"
 
 
 def _named(key: str, value: Any) -> str:
-    return str(NAMES.get(value, value)) if key == "model.activation" else f"{key.rpartition('.')[2]} {value:g}"
+    """Return the value of a key in words: ``GELU``, ``dropout 0.5``, ``batch_norm true``."""
+    if isinstance(value, str):
+        return NAMES.get(value, value)
+    return f"{key.rpartition('.')[2]} {str(value).lower() if isinstance(value, bool) else format(value, 'g')}"
 
 
 OUTCOME = ("pairs", "difference", "interval", "p", "p, Holm", "verdict")

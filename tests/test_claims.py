@@ -187,6 +187,25 @@ def test_a_diverged_run_is_judged_by_the_probability_of_being_better(ledger: Any
     assert ledger._judged(hypothesis(ledger, "equal"), {"margin": 1}, [np.inf] * 6, [1.0] * 6).p is None
 
 
+@pytest.mark.parametrize(
+    ("of", "sides", "where", "said"),
+    [
+        (
+            "model.activation",
+            ("gelu_tanh", "elu"),
+            {"model.network.dropout": 0.5},
+            "GELU (tanh) < ELU (dropout 0.5)",
+        ),
+        ("model.network.batch_norm", (True, False), {}, "batch_norm true < batch_norm false"),
+        ("model.optimizer.lr", (0.01, 1e-5), {"block": "depth 8"}, "lr 0.01 < lr 1e-05 (depth 8)"),
+    ],
+)
+def test_a_hypothesis_is_written_in_symbols(
+    ledger: Any, of: str, sides: tuple[Any, Any], where: dict[str, Any], said: str
+) -> None:
+    assert ledger._said(ledger.Hypothesis("P0", "none", "lower", "value", of, sides, where)) == said
+
+
 def page_of(ledger: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, **paper: Any) -> str:
     """The page of one paper with one claim, over the values in a folder."""
     (folder / "claims.yaml").write_text(yaml.safe_dump([{"paper": "A paper", **paper}]), encoding="utf-8")

@@ -54,36 +54,17 @@ def test_theorem_2_decomposes_the_shift(layer):
     assert (shift - theory.bias_shift(of.mean, g, g0)).abs().max() > 1e-3, "the gradient's own shift is another"
 
 
-def scaled(of, length, mean):
-    """The moments with E_q(a) times a length, the same Var_q(a) and another E_p(a)."""
-    more = of.c[:, None, None] * theory.outer(of.mean_q) * (length**2 - 1)
-    found = of._replace(b=of.b * length, A=of.A + more, mean=mean)
-    torch.testing.assert_close(found.variance_q, of.variance_q, **TOLERANCE)
-    return found
-
-
 def test_without_a_mean_there_is_nothing_to_correct(layer):
-    """k is 1 where E_q(a) is 0, whatever E_p(a) is."""
+    """k grows with the length of E_q(a) at fixed covariances, and is 1 at none."""
     of, *_ = layer
-    for mean in (of.mean, 0 * of.mean):
-        torch.testing.assert_close(theory.correction(scaled(of, 0.0, mean)), torch.ones_like(of.c), **TOLERANCE)
-
-
-def test_the_correction_grows_with_the_length_of_the_mean(layer):
-    """At fixed covariances, |k − 1| grows by the square of the length where E_p(a) is 0 or grows along.
-
-    Where E_p(a) stays, k − 1 is a parabola of the length: it grows from beyond its vertex on.
-    """
-    of, *_ = layer
-    lengths = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
-    unit, mixed = (theory.dot(v, theory.solve(of.variance_q, of.mean_q)) for v in (of.mean_q, of.mean))
-    for share, slope in ((0.0, unit), (1.0, unit - mixed)):
-        grown = torch.stack([theory.correction(scaled(of, t, share * t * of.mean)) - 1 for t in lengths])
-        torch.testing.assert_close(grown, lengths[:, None] ** 2 * slope, **TOLERANCE)
-        assert (grown.abs().diff(dim=0) > 0).all()
-    stays = torch.stack([theory.correction(scaled(of, t, of.mean)) - 1 for t in lengths])
-    torch.testing.assert_close(stays, lengths[:, None] ** 2 * unit - lengths[:, None] * mixed, **TOLERANCE)
-    assert (stays.diff(dim=0) > 0)[lengths[:-1, None] >= mixed / unit / 2].all()
+    lengths = torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64)
+    shifted = [
+        of._replace(b=of.b * t, A=of.A + of.c[:, None, None] * theory.outer(of.mean_q) * (t**2 - 1))
+        for t in lengths
+    ]
+    distances = torch.stack([(theory.correction(one._replace(mean=0 * of.mean)) - 1).abs() for one in shifted])
+    assert distances[0].abs().max() < 1e-12
+    assert (distances.diff(dim=0) > 0).all()
 
 
 def test_at_fixed_covariances_the_correction_is_proportional_to_the_mean(layer):
