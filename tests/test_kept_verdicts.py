@@ -148,3 +148,11 @@ def test_kept_verdicts_are_of_several_kinds() -> None:
     assert {"better", "worse", "equivalent", "undecided", "too few pairs"} <= set(found)
     assert len(STUDIES) > 10
     assert not any(math.isnan(cell["p"] or 0) for study in STUDIES for _, cell in Table(study).tested)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_error_has_its_number_of_samples(study: str) -> None:
+    """As the runs recorded it, or as the study file states it for runs that did not."""
+    cells = [cell for row in Table(study).kept["rows"] for cell in row["columns"]]
+    errors = [cell for cell in cells if cell["percent"] and cell["metric"].endswith("/error") and cell["n"]]
+    assert [cell["name"] for cell in errors if not cell["samples"]] == []
