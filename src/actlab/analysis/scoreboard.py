@@ -20,17 +20,7 @@ from actlab.analysis.over_tasks import FEWEST_STUDIES, Mean, mean_better, profil
 from actlab.analysis.points import in_words, printer, printers
 from actlab.analysis.statistics import FEWEST, Array
 from actlab.analysis.winning import wins
-from actlab.config.keys import (
-    canonical,
-    in_full,
-    mode_of,
-    named,
-    plain_unit,
-    same,
-    shareable,
-    value_key,
-    without,
-)
+from actlab.config.keys import canonical, in_full, mode_of, named, plain_unit, shareable, value_key, without
 from actlab.storage.files import DamagedError, read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 
@@ -321,7 +311,8 @@ def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
         canonical(rest): in_words(rest, text=write) for rest in (without(r["point"], [compare]) for r in rows)
     }
     wanted = (*GELU, shareable(record.table.get("reference", "")))
-    references = [texts[value_key(v)] for name in wanted for v in values if same(v, named(name, values))]
+    keys = (value_key(named(name, values)) for name in wanted)
+    references = [texts[key] for key in keys if key in texts]
     cut = record.table.get("cut", "")
     return [
         _task(record, ", ".join(filter(None, (points[rest], cut))), cells, references)
