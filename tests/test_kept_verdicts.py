@@ -37,8 +37,10 @@ class Table:
         """The values of one cell by seed; a share is one of whole samples."""
         runs = self.values
         for key, value in point.items():
-            number = pd.api.types.is_numeric_dtype(runs[key])
-            runs = runs[runs[key] == (float(value) if number else value)]
+            if pd.api.types.is_numeric_dtype(runs[key]) and runs[key].dtype != bool:
+                runs = runs[runs[key] == float(value)]
+            else:
+                runs = runs[runs[key].astype(str) == str(value)]
         values = runs.set_index("seed")[column_of(cell)].dropna()
         return (values * cell["samples"]).round() / cell["samples"] if cell["samples"] else values
 
