@@ -712,7 +712,9 @@ def of_machines() -> list[str]:
     """How long an update with GELU's tanh form takes, in ReLUs, on each of the two machines."""
     ratios: dict[str, list[float]] = {}
     of = {}
-    for study in sorted(path.parent.name for path in RESULTS.glob("*/table.json")):
+    for study in sorted(
+        path.parent.name for path in RESULTS.glob("*_*/table.json") if "claim" not in path.parent.name
+    ):
         costs = {tuple(row["point"].items()): row["cost"] for row in table(study)["rows"] if row["cost"]}
         (of[study],) = {cost["hardware"].partition(" ")[0].partition("(")[0] for cost in costs.values()}
         for point, cost in costs.items():
