@@ -45,12 +45,12 @@ def test_a_latex_table_has_median_interval_difference_and_p(written: Any) -> Non
     text = table_files.to_latex(written(overrides=["seeds=7"], activations=MINE))
     assert text.startswith("% \\usepackage{booktabs}\n")
     errors, losses = cells_of(text)
-    assert errors[0] == ["activation", "dropout", "median", "difference to relu", "p (Holm)"]
-    assert errors[1] == ["gelu\\_tanh", "0", "2.30 [2.00, 2.60]", "$-$2.00 [$-$2.00, $-$2.00]", "0.094"]
+    assert errors[0] == ["activation", "dropout", "median", "difference to relu", "p alone / Holm"]
+    assert errors[1] == ["gelu\\_tanh", "0", "2.30 [2.00, 2.60]", "$-$2.00 [$-$2.00, $-$2.00]", "0.016 / 0.062"]
     assert [row[0] for row in errors if "textbf" in row[0]] == [r"\textbf{My\_unit}"] * 2
     assert losses[0][3] == "published (ours - it)"
     assert "Median over seeds 0--6 [interval]. Difference to relu: mean of pairs" in text
-    assert "corrected by Holm over 6 comparisons" in text
+    assert "alone and corrected by Holm within 2 primary and 4 secondary comparisons" in text
 
 
 def test_text_of_users_is_escaped_in_latex(written: Any) -> None:

@@ -46,7 +46,7 @@ def test_the_table_says_what_was_measured(written: Any) -> None:
     assert cells(relu) == [
         "relu",
         "0",
-        "0.001",
+        "0.001 (edge)",
         "2",
         "2",
         "4.05 [4.00, 4.10]",
@@ -69,7 +69,7 @@ def test_narrow_tables_fit_80_characters(written: Any, monkeypatch: pytest.Monke
     assert max(map(len, lines[: lines.index("Verdict")])) <= 80
     relu = [cells(line) for line in lines if line.startswith("relu")]
     assert len(relu) == 2 * 3  # with and without dropout: settings, test error, validation loss
-    assert relu[0] == ["relu", "0", "0.001", "2", "7"]
+    assert relu[0] == ["relu", "0", "0.001 (edge)", "2", "7"]
     assert relu[4] == [
         "relu",
         "0",
@@ -117,7 +117,7 @@ def test_an_unfinished_study_says_so(written: Any) -> None:
     assert "10 of 24 runs finished; the study is unfinished" in text
     assert "* chosen while runs are missing" in text
     elu = next(line for line in text.splitlines() if line.startswith("elu"))
-    assert cells(elu)[:6] == ["elu", "0", "0.001*", "2", "1 of 2", "3.00"]
+    assert cells(elu)[:6] == ["elu", "0", "0.001* (edge)", "2", "1 of 2", "3.00"]
 
 
 def test_nothing_run_prints_what_would_be(written: Any) -> None:

@@ -34,6 +34,7 @@ from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 
 Family = Literal["primary", "secondary", ""]
+FAMILIES: tuple[Family, ...] = ("primary", "secondary")
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def rows(results: Results) -> list[TableRow]:
     check_reference(results)
     plain = [_row(results, group) for group in results.groups]
     corrected: dict[int, Cell] = {}
-    for family in ("primary", "secondary"):
+    for family in FAMILIES:
         cells = [cell for row in plain for cell in row.cells if cell.family == family]
         with_margin = [cell for cell in cells if cell.column.margin]
         both = [holm([cell.p for cell in cells]), holm([cell.p_equivalent for cell in with_margin])]

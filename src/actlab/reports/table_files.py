@@ -71,14 +71,19 @@ def _latex_caption(results: Results, title: str, head: Iterable[str]) -> str:
         f"Difference to {reference}: mean of pairs [uncorrected 95 % interval of the sign-flip test]."
         if f"difference to {reference}" in names
         else "",
-        f"p: sign-flip test, alone and corrected by Holm over {verdict.corrections(results)}."
-        if "p" in names
-        else "",
+        f"p: sign-flip test, alone and corrected by Holm within {_families(results)}." if "p" in names else "",
         f"Unfinished: {len(results.results)} of {len(results.runs)} runs." if results.missing else "",
         f"{results.diverged} runs diverged and count as the worst value." if results.diverged else "",
         "Trained on a sample of the data." if results.study.samples else "",
     ]
     return " ".join(filter(None, said))
+
+
+def _families(results: Results) -> str:
+    """Return the families of comparisons: ``2 primary and 4 secondary comparisons``."""
+    counts = {family: comparison.hypotheses(results, family) for family in comparison.FAMILIES}
+    looks = f" and for {results.looks + 1} looks" if results.looks else ""
+    return f"{' and '.join(f'{n} {family}' for family, n in counts.items() if n)} comparisons{looks}"
 
 
 def to_json(results: Results) -> str:
@@ -203,13 +208,16 @@ def to_csv(results: Results) -> str:
     keys, columns, lines = results.study.keys, list(results.columns), []
     if results.study.select.tune and results.selected_by.key not in {c.key for c in columns}:
         columns.append(results.selected_by)
-    for group, row in zip(results.groups, comparison.rows(results), strict=True):
-        chosen, cells = results.chosen(group), {cell.column.key: cell for cell in row.cells}
+    # Only the selected setting has values at equal time.
+    timed = any(column.at == EQUAL_TIME for column in columns)
+    rows = comparison.rows(results) if timed else [None] * len(results.groups)
+    for group, row in zip(results.groups, rows, strict=True):
+        chosen, cells = results.chosen(group), {cell.column.key: cell for cell in row.cells} if row else {}
         for setting in group.settings:
             for run in (r for r in setting.runs if r.id in results.results):
                 values = [
                     results.value(run, column)
-                    if column.at != EQUAL_TIME  # which only the selected setting has
+                    if column.at != EQUAL_TIME
                     else cells[column.key].values.get(run.seed)
                     if setting is chosen
                     else None

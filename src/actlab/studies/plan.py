@@ -266,7 +266,7 @@ class Study:
         """Set the default of ``compare``, and replace texts that name grid values by these values."""
         check_name(self.name)
         free = [key for key in self.keys if key not in self.select.tune]
-        if self.compare and self.compare not in free:
+        if self.compare and self.compare not in (free or self.keys):
             raise unknown("key to compare", self.compare, free, "'compare' names a grid key that is not tuned.")
         first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
         object.__setattr__(self, "compare", self.compare or first)

@@ -17,7 +17,7 @@ from actlab.reports import effects, forest, profiles, style
 from actlab.reports.effects import Effect
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
-from actlab.storage.files import DamagedError
+from actlab.storage.files import DamagedError, regular
 
 
 def write(runs: Path, found: Read | None = None) -> Path:
@@ -63,7 +63,7 @@ def _board(board: Board, runs: Path) -> dict[str, Any]:
         "compare": short(board.compare),
         "panels": [*_means(board, colours), *panels],
         "files": [name for name in names if (runs / name).exists()],
-        "profile": base64.b64encode(picture.read_bytes()).decode() if picture.exists() else "",
+        "profile": base64.b64encode(regular(picture).read_bytes()).decode() if picture.exists() else "",
         "notes": board.notes,
         "tasks": [
             {
