@@ -24,7 +24,7 @@ from actlab.studies.stacks import Threads
 FILE = "engine.json"
 # Updates of all runs from which on several processes save time (benchmarks/processes.py), and from which on
 # compiled masks and a measured matmul backend do.
-SEVERAL, LONG = 5_000, 20_000
+SEVERAL, LONG = 2_000, 20_000
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
 
 

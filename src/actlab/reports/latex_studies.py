@@ -54,9 +54,9 @@ def _tasks(record: Record) -> Iterator[tuple[str, list[tuple[list[str], bool]]]]
 
 def _primary(rows: Sequence[Mapping[str, Any]]) -> int:
     """Return the index of the primary column, in older tables of the first that is ranked."""
-    columns = [[row["columns"][n] for row in rows] for n in range(len(rows[0]["columns"]))]
-    primary = [n for n, cells in enumerate(columns) if any(cell.get("family") == "primary" for cell in cells)]
-    ranked = [n for n, cells in enumerate(columns) if cells[0].get("ranked", True)]
+    columns = rows[0]["columns"]
+    primary = [n for n, cell in enumerate(columns) if cell.get("primary")]
+    ranked = [n for n, cell in enumerate(columns) if cell.get("ranked", True)]
     return next(iter([*primary, *ranked, 0]))
 
 
