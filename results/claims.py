@@ -61,9 +61,10 @@ inverts the sign-flip test and is not corrected. Beside it stand the p-value alo
 which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100 comparison is a family of its
 own. A hypothesis with fewer than {FEWEST} pairs is listed without a p and not counted. **A family grows** with
 each hypothesis that is run: a verdict here is of the date below, and a later one may differ. A study's own page
-corrects for its own table. Intervals and p-values speak of seeds, on one test set and one split of the data.
-The sign-flip test is exact if both sides have the same distribution, and approximate for the means of unlike
-ones. Differences of error are percentage points.
+corrects for its own table, and a probe that compares no pairs is judged by its own `rule` in `claims.yaml`.
+Intervals and p-values speak of seeds, on one test set and one split of the data. The sign-flip test is exact if
+both sides have the same distribution, and approximate for the means of unlike ones.
+Differences of error are percentage points.
 """
 
 
@@ -160,8 +161,9 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
         places, columns = entry.get("where", [{}]), entry.get("columns", [usual])
         margin = 0.0 if entry.get("relative") else entry.get("margin", 0.0)
         for where, column, sides in product(places, columns, entry[kind]):
+            name = f"log10 {column}" if entry.get("log") else column
             quantity = {"area": f"area under {entry.get('area')} over noise", "status": "runs"}.get(
-                column, column
+                column, name
             )
             told = Hypothesis(claim["id"], study, kind, quantity, of, tuple(sides), where, margin=margin)
             runs = areas_of(study, entry["area"]) if column == "area" else values_of(study)
@@ -198,6 +200,8 @@ def _side(h: Hypothesis, side: Any, runs: pd.DataFrame, column: str) -> pd.Serie
 
 def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[float]) -> Hypothesis:
     """Return the hypothesis with difference, margin and p-value."""
+    if entry.get("log"):
+        a, b = np.log10(a).tolist(), np.log10(b).tolist()
     h = h._replace(found=paired_difference(a, b), margin=_margin(entry, b))
     if h.kind == "diverges":
         won = better(b, a)  # the second side diverges less
