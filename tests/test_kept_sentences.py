@@ -1,0 +1,403 @@
+"""The numbers in the sentences of the pages on results, recomputed from the data and tables beside them."""
+
+import itertools
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from actlab.analysis.power import detectable, power
+from kept_results import (
+    DROPOUT,
+    FIG6,
+    LR,
+    RESULTS,
+    ROOT,
+    UNIT,
+    UNITS,
+    assert_same,
+    cell,
+    curve,
+    curves,
+    rows,
+    short,
+    table,
+    tables_of,
+    theirs,
+    two_digits,
+    values,
+)
+from recomputed import below, within
+
+
+def differences(study: str, key: str, left: str, right: str, name: str) -> Any:
+    found = values(study)
+    found = found[found[DROPOUT] == 0] if DROPOUT in found and key == UNIT else found
+    of = [found[found[key] == side].set_index("seed")[name] for side in (left, right)]
+    return (of[0] - of[1]).to_numpy()
+
+
+def of_soi_mnist() -> list[str]:
+    d = differences("soi_mnist", "block", "SOI map", "ReLU, tuned dropout", "test/error@last")
+    assert set(values("soi_mnist").query("block == 'ReLU, tuned dropout'")[DROPOUT]) == {0.0}
+    assert within(d, 0.0015) > 0.05
+    return [
+        f"two one-sided tests: p {short(within(d, 0.0015), 3)}",
+        f"by 0.15 points (p {short(below(d - 0.0015), 3)})",
+    ]
+
+
+def of_gelu_mnist_classifier() -> list[str]:
+    ps = [
+        within(differences("gelu_mnist_classifier", UNIT, unit, "relu", "test/error@last"), 0.0015)
+        for unit in ("gelu_tanh", "elu")
+    ]
+    plain = values("gelu_mnist_classifier").query(f"`{DROPOUT}` == 0").groupby(UNIT)["val/loss@best"].median()
+    paper = theirs("gelu_mnist_classifier", "val/loss", "best")
+    return [
+        f"p {short(ps[0], 3)} for GELU, {short(ps[1], 2)} for ELU",
+        f"{short(plain.min(), 4)} to {short(plain.max(), 4)} here",
+        f"{short(min(paper), 4)} to {short(max(paper), 4)} published",
+    ]
+
+
+def of_gelu_mnist_autoencoder() -> list[str]:
+    study, off = "gelu_mnist_autoencoder", {}
+    for lr, unit in itertools.product((1e-3, 1e-4, 1e-5), FIG6):
+        where: dict[str, Any] = {"model__activation": unit, "model__optimizer__lr": lr}
+        for paper in theirs(study, "test/loss", 25, **where):
+            off[lr, unit] = 100 * (rows(study, 3, **where)["test/loss@25"].median() / paper - 1)
+    below = [-value for (lr, _), value in off.items() if lr > 1e-5]
+    return [
+        f"{min(below):.1f} to {max(below):.1f} % below",
+        f"GELU lies {off[1e-5, 'gelu_tanh']:.1f} % above and ELU {-off[1e-5, 'elu']:.1f} % below",
+    ]
+
+
+def of_gelu_twitter_pos() -> list[str]:
+    dev = curves("gelu_twitter_pos").query("metric == 'val/loss'")
+    lowest = dev.loc[dev.groupby("line")["median"].idxmin()].set_index("line")["x"]
+    gelu, relu, elu = (f"{lowest[unit]:.1f}" for unit in FIG6)
+    return [f"epochs {gelu} (GELU), {relu} (ReLU) and {elu} (ELU)"]
+
+
+def of_elu_mnist_units() -> list[str]:
+    losses = curves("elu_mnist_units").query("metric == 'train/clean_loss'")
+    ahead = losses.pivot_table(index="x", columns="line", values="median").idxmin(axis=1)
+    return [f"from epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on ReLU"]
+
+
+def of_stacks() -> list[str]:
+    key = [DROPOUT, LR, "seed"]
+    gelu = values("gelu_mnist_classifier", "choose").query(f"`{UNIT}` == 'relu'")
+    both = gelu.merge(values("soi_mnist", "choose").query("block == 'ReLU, tuned dropout'"), on=key)
+    both = both[both[DROPOUT] == 0.5]
+    both = both.set_index(key)
+    loss, error = ((both[f"{name}_x"], both[f"{name}_y"]) for name in ("val/loss@best", "test/error@last"))
+    same = (loss[0] == loss[1]) & (error[0] == error[1])
+    apart = 100 * (loss[1] / loss[0] - 1).abs(), 100 * (error[1] - error[0]).abs()
+    (a, b, c), (d, e, f) = (sorted(values[~same]) for values in apart)
+    was, became, missed, misses = (values.groupby(LR).median() for values in (*loss, *error))
+    moved, points = 100 * (became / was - 1).abs().max(), 100 * (misses - missed).abs().max()
+    return [
+        f"Of {len(both)} runs of ReLU with dropout 0.5",
+        f"{same.sum()} are equal to the last digit",
+        f"{a:.2f}, {b:.1f} and {c:.1f} % and test errors {d:.2f}, {e:.2f} and {f:.2f} points apart",
+        f"by up to {moved:.1f} % and {points:.2f} points",
+    ]
+
+
+def of_epochs_4_and_5() -> list[str]:
+    paper = pd.read_csv(ROOT / "data/published/gelu_curves.csv")
+    paper = paper.query("panel == 'MNIST no-dropout' and curve == 'heldout' and epoch in (4, 5)")
+    above = [
+        100 * (value / curve("gelu_mnist_classifier", "val/loss", UNITS[unit], epoch)["median"] - 1)
+        for unit, epoch, value in paper[["act", "epoch", "value"]].to_numpy()
+    ]
+    assert len(above) == 6
+    return [f"{min(above):.0f} to {max(above):.0f} % above ours"]
+
+
+def of_power_on_tweets() -> list[str]:
+    cells = [cell("gelu_twitter_pos", "test/error@last", unit) for unit in ("gelu_tanh", "elu")]
+    spreads = [one["paired"]["sd"] for one in cells]
+    assert [round(1 / power(15, 0.002 / spread, 2)) for spread in spreads] == [3, 3]
+    return [
+        "show a difference of 0.2 points about one time in three",
+        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points four times in five",
+    ]
+
+
+def of_machines() -> list[str]:
+    """How long an update with GELU's tanh form takes, in ReLUs, on each of the two machines."""
+    ratios: dict[str, list[float]] = {}
+    of = {}
+    for study in sorted(
+        path.parent.name for path in RESULTS.glob("*_*/table.json") if "claim" not in path.parent.name
+    ):
+        costs = {tuple(row["point"].items()): row["cost"] for row in table(study)["rows"] if row["cost"]}
+        (of[study],) = {cost["hardware"].partition(" ")[0].partition("(")[0] for cost in costs.values()}
+        for point, cost in costs.items():
+            other = tuple((key, "relu" if value == "gelu_tanh" else value) for key, value in point)
+            if other != point:
+                ratios.setdefault(of[study], []).append(
+                    cost["seconds_per_update"] / costs[other]["seconds_per_update"]
+                )
+    xeon = [f"`{study}`" for study, machine in of.items() if machine == "Intel"]
+    slow, fast = (f"{min(ratios[m]):.2f} to {max(ratios[m]):.2f}" for m in ("Intel", "AMD"))
+    return [
+        f"Those of {', '.join(xeon[:-1])} and {xeon[-1]} were measured with their runs",
+        f"takes {slow} times as long as with ReLU",
+        f"it takes {fast} times as long, 1.08",
+    ]
+
+
+def of_speed() -> list[str]:
+    text = " ".join((RESULTS / "elu_bias_shift/README.md").read_text(encoding="utf-8").split())
+    (said,) = re.findall(r"(\d+) minutes of processor time for training, about (\d+) for the probes", text)
+    return [
+        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(*said)
+    ]
+
+
+def of_quoted_verdict() -> list[str]:
+    (said,) = (v["text"] for v in table("gelu_mnist_classifier")["verdicts"] if v["name"] == "elu (dropout 0)")
+    return [str(said).removeprefix("elu (dropout 0): ").partition(" An update")[0]]
+
+
+def of_overview(both: str) -> list[str]:
+    """What the front page and the page of results say of the SOI map, and of errors on tweets."""
+    mnist = {
+        name: 100 * v for name, v in values("soi_mnist").groupby("block")["test/error@last"].median().items()
+    }
+    tweets = values("soi_twitter_pos").groupby("block")["test/error@last"].median() * 100
+    above = [
+        tweets[name] - 100 * theirs("soi_twitter_pos", "test/error", "last", block=name)[0]
+        for name in ("SOI map", "ReLU")
+    ]
+    for unit in FIG6:
+        ours = values("gelu_twitter_pos").query(f"`{UNIT}` == @unit")["test/error@last"].median()
+        above.append(100 * (ours - theirs("gelu_twitter_pos", "test/error", "last", model__activation=unit)[0]))
+    said = [f"{min(above):.1f} to {max(above):.1f} points higher than published"]
+    numbers = [mnist["SOI map"], mnist["ReLU, tuned dropout"], mnist["linear layers"]]
+    fine = [f"{value:.2f}" for value in numbers]
+    coarse = [f"{tweets[name]:.1f}" for name in ("SOI map", "linear layers", "ReLU", "ReLU, dropout 0.5")]
+    return [*said, *(sentence.format(*fine, *coarse) for sentence in both.split("|"))]
+
+
+FRONT = (
+    "has {0} % error on MNIST, ReLU with tuned dropout {1} %|linear layers {2} %; on"
+    "|it has {3} %, linear layers {4} %, ReLU {6} % with dropout"
+)
+WHOLE = (
+    "error of {0} % on MNIST, ReLU of {1} %|linear layers of {2} %"
+    "|error is {3} %, that of linear layers {4} %, and that of ReLU {5} % without dropout and {6} %"
+)
+
+
+def of_demo() -> list[str]:
+    kept = (RESULTS / "demo/table.md").read_text(encoding="utf-8")
+    found = {
+        unit: re.findall(rf"^\| {unit} \| 3 \| ([\d.]+) ", kept, re.M)[0]
+        for unit in ("gelu", "elu", "relu", "soi")
+    }
+    return ["{gelu} % (GELU), {elu} % (ELU), {relu} % (ReLU) and {soi} % (SOI)".format(**found)]
+
+
+SENTENCES = {
+    "README.md": [of_epochs_4_and_5, of_quoted_verdict, lambda: of_overview(FRONT)],
+    "docs/guide/compare.md": [of_quoted_verdict, of_demo],
+    "docs/about.md": [of_stacks],
+    "docs/guide/speed.md": [of_speed],
+    "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],
+    "results/README.md": [of_machines],
+    "results/soi_mnist/README.md": [of_soi_mnist],
+    "results/gelu_mnist_classifier/README.md": [of_gelu_mnist_classifier, of_epochs_4_and_5],
+    "results/gelu_mnist_autoencoder/README.md": [of_gelu_mnist_autoencoder],
+    "results/gelu_twitter_pos/README.md": [of_gelu_twitter_pos, of_power_on_tweets],
+    "results/elu_mnist_units/README.md": [of_elu_mnist_units],
+}
+
+
+@pytest.mark.parametrize("path", SENTENCES)
+def test_sentences_have_the_numbers_that_the_data_give(path: str) -> None:
+    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
+    for recomputed in SENTENCES[path]:
+        for words in recomputed():
+            assert words in text
+
+
+FIG2, NOISE, TWEETS, SOI = "gelu_mnist_classifier", "gelu_mnist_noise", "gelu_twitter_pos", "soi_mnist"
+ON_TWEETS, UNIT_MEANS, SGD, SILU = (
+    "soi_twitter_pos",
+    "elu_mnist_units",
+    "gelu_mnist_momentum",
+    "gelu_mnist_silu",
+)
+# What a README says of one comparison: p alone and after Holm, of equivalence, and the interval.
+COMPARED: list[tuple[str, str, tuple[Any, ...], str]] = [
+    (
+        FIG2,
+        "train/clean_loss@mean 5-50",
+        ("gelu_tanh", 0.0),
+        "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm",
+    ),
+    (FIG2, "train/clean_loss@last", ("gelu_tanh", 0.0), "without dropout (p {p} alone and after Holm)"),
+    (FIG2, "test/error@last", ("gelu_tanh", 0.0), "p {p} alone for GELU and"),
+    (
+        FIG2,
+        "test/error@last",
+        ("elu", 0.0),
+        "and {p} for ELU, {holm} after Holm's correction for 4 comparisons",
+    ),
+    (NOISE, "noise/test/error[noise=1]@last", ("gelu_tanh",), "p {p} alone and after Holm's correction for 2"),
+    (NOISE, "noise/test/error[noise=2]@last", ("gelu_tanh",), "p {holm} after Holm"),
+    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "points at 1, p {holm} after Holm"),
+    (TWEETS, "test/error@last", ("gelu_tanh",), "p {p} alone, {holm} after Holm) and ELU"),
+    (TWEETS, "test/error@last", ("elu",), "p {p} alone, {holm} after Holm). Fifteen"),
+    (TWEETS, "test/error@last", ("gelu_tanh",), "two one-sided tests, p {equivalent} and"),
+    (TWEETS, "test/error@last", ("elu",), "and {equivalent} after Holm), a margin"),
+    (TWEETS, "val/error@best_epoch", ("elu",), "(ELU − ReLU: p {holm} after Holm)"),
+    (SOI, "test/error@last", ("SOI map",), "p {p} alone and after Holm"),
+    (SOI, "val/loss@best", ("SOI map",), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SOI, "val/loss@best_epoch", ("SOI map",), "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
+    (ON_TWEETS, "test/error@last", ("ReLU, dropout 0.25",), "all p {holm} after Holm"),
+    (ON_TWEETS, "val/loss@best_epoch", ("ReLU",), "(p {holm} each after Holm)"),
+    (ON_TWEETS, "val/error@best_epoch", ("ReLU, dropout 0.25",), "open against 0.25 (p {holm})"),
+    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "p {p} each before correction"),
+    (UNIT_MEANS, "train/clean_loss@below 0.01", ("relu",), "p at most {holm} after Holm in this table"),
+    (SGD, "train/clean_loss@last", ("gelu_tanh", 0.9), "p {p} before correction"),
+    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+    (SILU, "val/loss@best", ("relu",), "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+    (SILU, "train/clean_loss@mean 5-50", ("gelu",), "(each p {holm} after Holm)"),
+    (FIG2, "train/clean_loss@mean 5-50", ("gelu_tanh", 0.0), "(difference −{mean:.4f}, 95 % interval"),
+    (
+        NOISE,
+        "noise/test/error[noise=1]@last",
+        ("gelu_tanh",),
+        "by {points[0]:.2f} points at 1 (95 % interval {points[2]:.2f} to",
+    ),
+    (
+        NOISE,
+        "noise/test/error[noise=2]@last",
+        ("gelu_tanh",),
+        "by {points[0]:.2f} at 2 ({points[2]:.2f} to {points[1]:.2f},",
+    ),
+    (NOISE, "noise/test/error[noise=1]@last", ("elu",), "({points[0]:.1f} points at 1,"),
+    (
+        TWEETS,
+        "test/error@last",
+        ("gelu_tanh",),
+        "is +{points[0]:.2f} points (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
+    ),
+    (TWEETS, "test/error@last", ("elu",), "ELU − ReLU +{points[0]:.2f} (−{points[1]:.2f} to +{points[2]:.2f},"),
+    (
+        SOI,
+        "test/error@last",
+        ("SOI map",),
+        "{points[0]:.2f} points lower in the mean (95 % interval −{points[1]:.2f} to +{points[2]:.2f},",
+    ),
+    (SOI, "val/loss@best", ("SOI map",), "loss is lower, by {mean:.4f}"),
+    (SOI, "val/loss@best_epoch", ("SOI map",), "at its best {mean:.0f} epochs later"),
+    (
+        ON_TWEETS,
+        "test/error@last",
+        ("ReLU",),
+        "{points[0]:.1f} points less than ReLU without dropout"
+        " (95 % interval {points[1]:.1f} to {points[2]:.1f})",
+    ),
+    (UNIT_MEANS, "units/distance_of_means@mean", ("relu",), "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+    (UNIT_MEANS, "val/loss@best", ("relu",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
+    (
+        SGD,
+        "train/clean_loss@last",
+        ("gelu_tanh", 0.9),
+        "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},",
+    ),
+    (SGD, "val/loss@best", ("gelu_tanh", 0.9), "with momentum, by {mean:.4f}"),
+    (SILU, "val/loss@best", ("relu",), "lower than ReLU's by {mean:.4f}"),
+    ("gelu_mnist_sigmoid", "val/loss@best", ("sigmoid",), "lower by {mean:.3f} [{0:.3f}, {1:.3f}]"),
+]
+
+
+@pytest.mark.parametrize(("study", "name", "point", "words"), COMPARED)
+def test_comparisons_in_sentences_are_those_of_the_table(
+    study: str, name: str, point: tuple[Any, ...], words: str
+) -> None:
+    found = cell(study, name, *point)
+    ps = {"p": found["p"], "holm": found["p_holm"], "equivalent": found["p_equivalent_holm"]}
+    mean, *ends = (abs(found["paired"][key]) for key in ("mean", "low", "high"))
+    numbers = {"mean": mean, "points": [100 * value for value in (mean, *ends)]}
+    said = words.format(*ends, **numbers, **{key: two_digits(p) for key, p in ps.items() if p})
+    text = " ".join((RESULTS / study / "README.md").read_text(encoding="utf-8").split())
+    assert re.sub(r"\b0\.(?=\d{3})", ".", said) in text
+
+
+# The rows of the table in docs/guide/which_activation.md: study, column, and the values after the activation.
+ANSWERS: list[tuple[str, str, tuple[Any, ...]]] = [
+    (FIG2, "test/error@last", (0.0,)),
+    (FIG2, "test/error@last", (0.5,)),
+    (NOISE, "noise/test/error[noise=1]@last", ()),
+    (NOISE, "noise/test/error[noise=2]@last", ()),
+    (TWEETS, "test/error@last", ()),
+]
+
+
+def outcome_of(study: str, name: str, unit: str, *rest: Any) -> str:
+    """The outcome of a verdict of ``table.json``."""
+    named = f"{unit} (dropout {rest[0]:g})" if rest else unit
+    (found,) = (v for v in table(study)["verdicts"] if (v["name"], v["column"]) == (named, name))
+    return str(found["outcome"])
+
+
+def answers() -> list[str]:
+    """What the sentences of the page have from the tables."""
+    error = "test/error@last"
+    relu, sigmoid = cell(SILU, error, "relu"), cell("gelu_mnist_sigmoid", error, "sigmoid")
+    tweets = cell(ON_TWEETS, error, "ReLU, dropout 0.5")
+    assert outcome_of(SOI, error, "SOI map") == "undecided"
+    assert {v["outcome"] for v in table(SILU)["verdicts"]} == {"undecided"}
+    assert sigmoid["paired"]["mean"] > 0 > tweets["paired"]["mean"]
+    silu, soi, tuned = (
+        f"{100 * cell(study, error, name)['median']:.2f} %"
+        for study, name in ((SILU, "silu"), (SOI, "SOI map"), (SOI, "ReLU, tuned dropout"))
+    )
+    spread = max(cell(FIG2, error, unit, 0.0)["paired"]["sd"] for unit in ("gelu_tanh", "elu"))
+    rates = values(FIG2, "choose").query(f"`{UNIT}` == 'relu' and `{DROPOUT}` == 0").groupby(LR)[error].median()
+    loss = [short(cell(FIG2, "train/clean_loss@mean 5-50", unit, 0.0)["median"], 4) for unit in FIG6]
+    (low, mean, high), (least, middle, most) = (
+        sorted(abs(100 * one["paired"][key]) for key in ("mean", "low", "high")) for one in (sigmoid, tweets)
+    )
+    return [
+        f"a difference of {100 * (detectable(15, 4) or 0) * spread:.2f} points four times in five",
+        f"{silu} on MNIST against {100 * relu['median']:.2f} % for ReLU",
+        f"(p = {relu['p']:.2g} alone, {relu['p_holm']:.2g} after correction)",
+        f"by {mean:.2f} points ({low:.2f} to {high:.2f})",
+        f"{soi} against {tuned} for ReLU",
+        f"an error {middle:.2f} points lower ({least:.2f} to {most:.2f})",
+        f"{loss[0]} against {loss[1]} over epochs 5 to 50, and ELU's higher, {loss[2]}",
+        f"is {100 * rates[1e-3]:.2f} % at 1e-3 and {100 * rates[1e-5]:.2f} % at 1e-5",
+        f"tanh form takes {taking(FIG2, 'gelu_tanh', 0.0)} as long as with ReLU",
+        f"with ELU {taking(FIG2, 'elu', 0.0)}",
+        f"with the SOI map {taking(SOI, 'SOI map')}",
+    ]
+
+
+def taking(study: str, *point: Any) -> str:
+    """The relative time of an update with its range over fifths of the rounds."""
+    (cost,) = (row["cost"] for row in table(study)["rows"] if list(row["point"].values()) == list(point))
+    parts = cost["relative_in_parts"]
+    return f"{cost['relative_to_reference']:.2f} times ({min(parts):.2f} to {max(parts):.2f})"
+
+
+def test_which_activation_is_answered_by_the_tables() -> None:
+    text = (ROOT / "docs/guide/which_activation.md").read_text(encoding="utf-8")
+    ((head, *body),) = tables_of(text)
+    units = [UNITS[name] for name in head[1:4]]
+    for row, (study, name, rest) in zip(body, ANSWERS, strict=True):
+        for unit, said in zip(units, row[1:4], strict=True):
+            assert_same(said, [100 * cell(study, name, unit, *rest)["median"]], f"{row[0]}, {unit}")
+        assert row[4].split(", ") == [outcome_of(study, name, unit, *rest) for unit in (units[0], units[2])]
+    prose = " ".join(text.split())
+    assert [words for words in answers() if words not in prose] == []
