@@ -309,6 +309,7 @@ def test_a_number_that_is_off_by_a_digit_is_found() -> None:
 
 # Number of tables of rows in ``runs.tar.xz``, and the digest of what they hold, whatever the runs are named.
 ROWS = {
+    "claim_sparse_inputs": (48, "8fd58261cabab96b"),
     "claim_residual_gradients": (24, "52325fc356a2a57b"),
     "claim_layers": (225, "7fc09b0fa91b14b4"),
     "claim_net_inputs": (60, "daac3887b318ef75"),
