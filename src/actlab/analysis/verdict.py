@@ -259,7 +259,7 @@ def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
         ends = [_signed(low, column, False), _signed(high, column)]
     found = [f"95 % interval {ends[0]} to {ends[1]}", _p(results, cell, cell.p, cell.p_holm)]
     if verdict == "equivalent":
-        found[1] = f"two one-sided tests, {_p(results, cell, cell.p_equivalent, cell.p_equivalent_holm)}"
+        found[1] = f"two one-sided tests at 5 %, {_p(results, cell, cell.p_equivalent, cell.p_equivalent_holm)}"
     return found
 
 
@@ -286,6 +286,9 @@ def _probability(cell: Cell) -> str:
 def _disagreement(cell: Cell) -> str:
     """Return a sentence where difference and probability differ in direction or significance."""
     paired, won = cell.difference, cell.better
+    if cell.by_probability and won is not None and won.low is not None and won.high is not None:
+        apart = (won.p or 1.0) < LEVEL and won.low <= 0.5 <= won.high
+        return " The interval of the probability is approximate, and wider than the test." * apart
     if cell.by_probability or won is None or paired.mean is None or paired.p is None or won.p is None:
         return ""
     good = -paired.mean if cell.column.mode == "min" else paired.mean
