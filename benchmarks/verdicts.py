@@ -21,6 +21,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ from actlab.analysis.winning import better
 HERE = Path(__file__).parent
 FILE = HERE / "verdicts.json"
 PAIRS = (6, 9, 15, 30)
+LOOKS = (6, 15, 30)
 KEPT = ("gelu_mnist_classifier", "gelu_mnist_autoencoder", "gelu_twitter_pos", "elu_mnist_autoencoder")
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -181,6 +183,45 @@ def judged(effect: float, pairs: int, studies: int) -> dict[str, float]:
     return {name: found.count(name) / studies for name in ("better", "worse", "equivalent", "undecided")}
 
 
+def extended(corrected: bool, studies: int) -> dict[str, float]:
+    """Return how often a study of equal sides ends with a difference, extended while it is undecided."""
+    source, found = np.random.default_rng(0), 0
+    for _ in range(studies):
+        a, b = source.normal(size=30), source.normal(size=30)
+        for looks, pairs in enumerate(LOOKS):
+            cell = cell_of(a[:pairs], b[:pairs], looks=looks if corrected else 0)
+            if (ended := outcome(cell, 1)) != "undecided":
+                break
+        found += ended in ("better", "worse")
+    return {"found": found / studies}
+
+
+def tables(known: dict[str, dict[str, float]]) -> str:
+    """Return what was simulated as tables in Markdown."""
+    heads = ("mean", "covers", "one bound", "probability", "covers probability", "verdict")
+    lines = [f"| simulated runs | pairs | {' | '.join(heads)} |", "|---|---:|" + "---:|" * len(heads)]
+    for name, cell in known.items():
+        shape, _, pairs = name.partition(":")
+        if "probability" in cell:
+            shares = [f"{100 * cell[head]:.1f} %" if head in cell else "" for head in heads]
+            lines.append(f"| {shape} | {pairs} | {' | '.join(shares)} |")
+    outcomes = ("better", "worse", "equivalent", "undecided")
+    lines += ["", f"| true difference | pairs | {' | '.join(outcomes)} |", "|---:|---:|" + "---:|" * 4]
+    for name, cell in known.items():
+        if name.startswith("difference"):
+            effect, _, pairs = name.removeprefix("difference ").partition(":")
+            lines.append(
+                f"| {effect} | {pairs} | {' | '.join(f'{100 * cell[one]:.1f} %' for one in outcomes)} |"
+            )
+    lines += ["", "| pilot | pairs advised (median) | power |", "|---:|---:|---:|"]
+    for name, cell in known.items():
+        if name.startswith("advice"):
+            lines.append(f"| {name.partition(':')[2]} | {cell['pairs']:.0f} | {100 * cell['power']:.1f} % |")
+    lines += ["", "| looks at 6, 15 and 30 pairs | differences found without any |", "|---|---:|"]
+    lines += [f"| {name[6:]} | {100 * c['found']:.1f} % |" for name, c in known.items() if "found" in c]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Simulate the cells that are missing, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -189,13 +230,17 @@ def main() -> None:
     args = parser.parse_args()
     few = max(1, args.studies // 10)
     cells: dict[str, tuple[int, Callable[[int], dict[str, float]]]] = {
-        f"{name}:{pairs}": (args.studies, lambda n, shape=shape, pairs=pairs: simulated(shape, pairs, n))
+        f"{name}:{pairs}": (args.studies, partial(simulated, shape, pairs))
         for pairs in PAIRS
         for name, shape in shapes().items()
     }
-    cells |= {f"advice:{pilot}": (few, lambda n, pilot=pilot: advised(pilot, n)) for pilot in (6, 9)}
+    cells |= {f"advice:{pilot}": (few, partial(advised, pilot)) for pilot in (6, 9)}
     cells |= {
-        f"difference {effect}:{pairs}": (few, lambda n, effect=effect, pairs=pairs: judged(effect, pairs, n))
+        f"looks {name}": (args.studies, partial(extended, corrected))
+        for name, corrected in (("corrected", True), ("uncorrected", False))
+    }
+    cells |= {
+        f"difference {effect}:{pairs}": (few, partial(judged, effect, pairs))
         for effect in (0.0, 0.5, 1.0, 2.0)
         for pairs in PAIRS
     }
@@ -206,6 +251,7 @@ def main() -> None:
         known[name] = {"studies": studies} | simulate(studies)
         FILE.write_text(json.dumps(known, indent=1) + "\n")
         print(name, known[name], flush=True)
+    print(tables(known))
 
 
 if __name__ == "__main__":

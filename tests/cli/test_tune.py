@@ -107,7 +107,7 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
         in outcome.out
     )
     assert "elu as given tried 3 settings (model.optimizer.lr 0.0001 to 0.01" in outcome.out
-    assert re.search(r"; --fresh \d+ trains the missing runs", outcome.out)
+    assert "so few cannot reach p < 0.05" in outcome.out
     page = tmp_path / "runs/tiny-tuned/report.html"
     assert outcome.out.splitlines()[-1].endswith("runs/tiny-tuned/report.html")
     assert (tmp_path / "runs/tiny-tuned/figures/curves.svg").exists()
@@ -161,11 +161,11 @@ def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
     (tmp_path / "tiny.yaml").write_text(text)
     words = ("--search", f"{LR}=[1e-2, 1e-3]", "--reference", "gelu", "--trials", "1", "--fresh")
     first = tune(*words, "6")
-    assert "6 pairs; p = " in first.out
+    assert "6 pairs)" in first.out
     assert "looks" not in first.out
     assert "looks" not in tune(*words, "6").out  # the same verdict again
     further = tune(*words, "8").out
-    assert "With 1 comparison and 2 looks in this table" in further or "and for 2 looks" in further
+    assert "1 comparison and 2 looks" in further
 
 
 def test_a_question_is_the_same_for_other_trials_and_seeds():

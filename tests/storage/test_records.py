@@ -46,7 +46,8 @@ def test_a_checkpoint_holds_the_resolved_config(tmp_path):
     assert found["seed_everything"] == 3
     arguments = found["model"]["init_args"]
     assert arguments["activation"] == ELU["activation"]
-    assert arguments["network"]["init_args"] == {"hidden": [16, 8], "dropout": 0.2, "init": "unit_norm_rows"}
+    network = {"hidden": [16, 8], "dropout": 0.2, "init": "unit_norm_rows", "batch_norm": False}
+    assert arguments["network"]["init_args"] == network
     assert (arguments["num_classes"], arguments["input_shape"]) == (10, [1, 28, 28])
     assert found["data"]["init_args"]["sample"] is True
     assert found["data"]["init_args"]["batch_size"] == 128

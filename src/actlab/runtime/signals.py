@@ -50,8 +50,8 @@ def stopping() -> Iterator[None]:
 
 def tell(listener: Callable[[Parts], None] | None) -> None:
     """Make `check` report progress to ``listener``, at most once in `EVERY` seconds; None ends it."""
-    global _listener
-    _listener = listener
+    global _listener, _told
+    _listener, _told = listener, 0.0
 
 
 @contextmanager
