@@ -128,9 +128,13 @@ def rows(results: Results) -> list[TableRow]:
     return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
 
 
-def hypotheses(results: Results, family: Family = "primary") -> int:
-    """Return the number of comparisons in a family, whether or not their runs have finished."""
-    return sum(cell.family == family for row in rows(results) for cell in row.cells)
+def hypotheses(results: Results, family: Family = "primary", margin: bool = False) -> int:
+    """Return the number of comparisons in a family, with a ``margin`` those that have one.
+
+    Comparisons count whether or not their runs have finished.
+    """
+    cells = (cell for row in rows(results) for cell in row.cells if cell.family == family)
+    return sum(not margin or cell.column.margin is not None for cell in cells)
 
 
 def strictness(results: Results, family: Family, looks: int = 0) -> int:

@@ -188,9 +188,9 @@ def _tested(results: Results) -> Iterator[tuple[TableRow, Cell]]:
                 yield row, cell
 
 
-def corrections(results: Results, family: Family = "primary", more: int = 0) -> str:
+def corrections(results: Results, family: Family = "primary", more: int = 0, margin: bool = False) -> str:
     """Return what p-values are corrected for: ``3 comparisons``, ``3 comparisons and 2 looks``."""
-    count = plural(max(1, comparison.hypotheses(results, family)), "comparison")
+    count = plural(max(1, comparison.hypotheses(results, family, margin)), "comparison")
     looks = results.looks + more
     return f"{count} and {looks + 1} looks" if looks else count
 
@@ -257,22 +257,20 @@ def _found(results: Results, cell: Cell, verdict: Outcome) -> list[str]:
         ends = [column.text(end) for end in sorted(map(abs, (low, high)))]
     else:
         ends = [_signed(low, column, False), _signed(high, column)]
-    found = [f"95 % interval {ends[0]} to {ends[1]}", _p(results, cell, cell.p, cell.p_holm)]
+    tested = _p(results, cell, cell.p, cell.p_holm)
     if verdict == "equivalent":
-        found[1] = f"two one-sided tests at 5 %, {_p(results, cell, cell.p_equivalent, cell.p_equivalent_holm)}"
-    return found
+        of_margin = _p(results, cell, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+        tested = f"two one-sided tests at 5 %, {of_margin}"
+    return [f"95 % interval {ends[0]} to {ends[1]}", tested]
 
 
-def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None) -> str:
+def _p(results: Results, cell: Cell, raw: float | None, corrected: float | None, margin: bool = False) -> str:
     """Return a p-value: ``p = 0.04 alone, 0.23 after Holm's correction for 6 comparisons``."""
     if raw is None or corrected is None:
         return ""
-    if comparison.strictness(results, cell.family) == 1:
-        return f"p = {p_text(raw)}"
-    return (
-        f"p = {p_text(raw)} alone, {p_text(corrected)} after Holm's correction for "
-        f"{corrections(results, cell.family)}"
-    )
+    many = comparison.hypotheses(results, cell.family, margin) > 1 or results.looks
+    after = f"after Holm's correction for {corrections(results, cell.family, margin=margin)}"
+    return f"p = {p_text(raw)} alone, {p_text(corrected)} {after}" if many else f"p = {p_text(raw)}"
 
 
 def _probability(cell: Cell) -> str:
