@@ -1,6 +1,6 @@
 """How often verdicts are right: simulated studies with known differences, judged by the project's own code.
 
-    python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS]
+    python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS] [--draw FILE.png]
 
 Both sides of a comparison have the same mean; in another set of draws, one that makes wins and losses equally
 likely. What is counted, of 5 % or 95 % where all is well:
@@ -34,6 +34,8 @@ from actlab.analysis.looks import factor
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.verdict import outcome
 from actlab.analysis.winning import better
+from actlab.reports import style
+from actlab.reports.canvas import mpl
 
 HERE = Path(__file__).parent
 FILE = HERE / "verdicts.json"
@@ -222,11 +224,34 @@ def tables(known: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def draw(known: dict[str, dict[str, float]], file: Path) -> None:
+    """Draw how often each test finds a difference where there is none."""
+    names = list(dict.fromkeys(name.partition(":")[0] for name, cell in known.items() if "mean" in cell))
+    colours = style.colours(names, ())
+    with mpl.rc_context(style.RC):
+        figure, axes = style.framed(2, 2, 6.75, 0.75, [2.6], "Differences found without any, in %", "")
+        for ax, head, title in zip(axes, ("mean", "probability"), ("means", "probabilities"), strict=True):
+            ax.axhline(5, color=style.GREY, lw=0.8, zorder=1)
+            for name in names:
+                cells = [(p, known[f"{name}:{p}"][head]) for p in PAIRS if f"{name}:{p}" in known]
+                ax.plot([p for p, _ in cells], [100 * share for _, share in cells], "o-", ms=3, lw=1.2)
+                ax.lines[-1].set(color=colours[name], label=name)
+            ax.set(title=f"test of {title}", xlabel="pairs", ylim=(0, 16), xscale="log")
+            ax.set_xticks(PAIRS, [str(p) for p in PAIRS])
+            ax.minorticks_off()
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="upper left", ncols=4, bbox_to_anchor=(0.01, 0.92)
+        )
+        style.save(figure, file.with_suffix(""))
+    file.with_suffix(".svg").unlink()
+
+
 def main() -> None:
     """Simulate the cells that are missing, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=20_000, help="simulated studies a cell; default: 20,000")
     parser.add_argument("--cell", help="simulate only this cell, such as skewed:15")
+    parser.add_argument("--draw", type=Path, help="also draw the errors of both tests")
     args = parser.parse_args()
     few = max(1, args.studies // 10)
     cells: dict[str, tuple[int, Callable[[int], dict[str, float]]]] = {
@@ -252,6 +277,8 @@ def main() -> None:
         FILE.write_text(json.dumps(known, indent=1) + "\n")
         print(name, known[name], flush=True)
     print(tables(known))
+    if args.draw:
+        draw(known, args.draw)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 import ast
 import importlib
+import json
+import runpy
 from pathlib import Path
 
 import pytest
 
+ORDINARY = ("normal", "unequal spread", "skewed", "errors of 1,000", "errors of 10,000", "kept runs")
 BENCHMARKS = sorted((Path(__file__).parent.parent / "benchmarks").glob("*.py"))
 
 
@@ -31,3 +34,16 @@ def attribute(owner, name):
     if hasattr(owner, "__path__") and not hasattr(owner, name):
         return importlib.import_module(f"{owner.__name__}.{name}")
     return getattr(owner, name) if hasattr(owner, "__file__") else getattr(owner, name, None)
+
+
+def test_the_page_has_the_simulated_verdicts():
+    root = Path(__file__).parent.parent
+    simulated = json.loads((root / "benchmarks/verdicts.json").read_text())
+    tables = runpy.run_path(str(root / "benchmarks/verdicts.py"))["tables"]
+    page = (root / "docs/concepts/verdicts.md").read_text()
+    assert tables(simulated) in page, "run: python benchmarks/verdicts.py, and paste its tables"
+    ordinary = [name for name in simulated if name.partition(":")[0] in ORDINARY]
+    assert len(ordinary) == 6 * 4
+    assert max(simulated[name][test] for name in ordinary for test in ("mean", "probability")) <= 0.065
+    intervals = ("covers", "covers probability")
+    assert min(simulated[name][interval] for name in ordinary for interval in intervals) >= 0.93

@@ -113,7 +113,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         (line,) = lines(replace(plan, study=replace(plan.study, more_seeds=given)))
         assert advice in line
     (line,) = lines(loaded(tmp_path, planned(3), shifts))
-    assert "`actlab study show --detect SIZE` says how many seeds a difference takes. So far" in line
+    assert "`actlab study plan --detect SIZE` says how many seeds a difference takes. So far" in line
     more = planned(
         6, PERCENT, {"metric": "val/loss", "at": "last"}, {"metric": "test/loss"}, {"metric": "test/f1"}
     )

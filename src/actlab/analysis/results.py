@@ -120,21 +120,26 @@ class Results:
             raise unknown("primary column", shown[0], shown[1:], remedy)
         return fits[0]
 
-    def samples(self, column: Column, runs: Iterable[Run] | None = None) -> int | None:
-        """Return the number of samples that a share, such as an error, was measured on in some runs or all.
+    def samples(self, column: Column, run: Run | None = None) -> int | None:
+        """Return the number of samples that a share, such as an error, was measured on in a run or all.
 
-        None if it is unknown, differs between them, or the column is no share of samples.
+        None if it is unknown, differs between runs, or the column is no share of samples.
         """
         split = next((part for part in column.metric.split("/") if part in ("val", "test")), "")
         if not column.is_share or not split:
             return None
-        known = {
-            self.results[run.id].get("scored", {}).get(split)
-            for run in (self.runs if runs is None else runs)
-            if run.id in self.results
-        }
-        found = known.pop() if len(known) == 1 else None
-        return column.samples if found is None and not known and not self.study.samples else found
+        known = self._scored.get(split, set()) if run is None else {self._scored_in(run.id, split)}
+        if known == {None}:  # older runs did not record it
+            return None if self.study.samples else column.samples
+        return next(iter(known)) if len(known) == 1 else None
+
+    def _scored_in(self, run: str, split: str) -> int | None:
+        return self.results[run].get("scored", {}).get(split)
+
+    @cached_property
+    def _scored(self) -> dict[str, set[int | None]]:
+        """The different numbers of samples in the runs' last evaluation, by split."""
+        return {split: {self._scored_in(run, split) for run in self.results} for split in ("val", "test")}
 
     def _unrecorded(self, column: Column) -> list[str]:
         """Return the metrics of a column that no finished run recorded; empty before a run has finished."""
@@ -218,7 +223,7 @@ class Results:
         another metric if this metric was first recorded a whole recording interval later.
         """
         found = self._read(run, column)
-        return None if found is None else on_grid(found, self.samples(column, [run]))
+        return None if found is None else on_grid(found, self.samples(column, run))
 
     def _read(self, run: Run, column: Column) -> float | None:
         if run.id not in self.results:

@@ -177,7 +177,7 @@ def _lacking(results: Results, verdicts: list[Verdict]) -> str:
         remedy = results.study.more_seeds.format(seeds)
         text += f" {plural(seeds, 'seed')} show {what} four times in five" + (f": {remedy}." if remedy else ".")
     elif any(one.cell.difference.sd for one in verdicts):
-        text += " `actlab study show --detect SIZE` says how many seeds a difference takes."
+        text += " `actlab study plan --detect SIZE` says how many seeds a difference takes."
     return text + (f" So far {so_far}." if so_far else "")
 
 
