@@ -1,12 +1,13 @@
 """Verdicts of studies that are extended by more seeds after a verdict was seen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from actlab.analysis import comparison, looks, results, verdict
 from actlab.reports import output
-from actlab.studies.plan import Selection, Study
+from actlab.studies.plan import Selection, Stage, Study
 from written_runs import ACT, study, write
 
 SHIFTS = [-0.003 - 0.0001 * (-1) ** seed for seed in range(16)]
@@ -66,6 +67,17 @@ def test_fewer_seeds_than_were_begun_are_a_look(tmp_path):
     found = results.load(planned(8), tmp_path)
     assert found.looks == 1
     assert "or cut short" in verdict.lines(found)[-1]
+
+
+def test_the_runs_of_another_stage_are_no_look(tmp_path):
+    """Here the stages compare the same activations at the same settings, on seeds of their own."""
+    stages = (Stage("choose", tuple(range(8))), Stage("compare", tuple(range(8, 16))))
+    for stage in stages:
+        plan = planned(8, stages=stages)
+        for run in replace(plan, seeds=stage.seeds).runs():
+            write(tmp_path, run, {"test/error": [0.1 + 0.01 * (run.seed % 5)]})
+    for stage in stages:
+        assert results.load(replace(plan, seeds=stage.seeds), tmp_path).looks == 0
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

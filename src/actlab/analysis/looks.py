@@ -70,9 +70,10 @@ def earlier(looks: list[Look], study: Study, root: Path) -> int:
 
 
 def _left_out(study: Study, root: Path) -> bool:
-    """Return whether a study's folder has runs of the study with other seeds, which selected no settings."""
+    """Return whether a folder has runs of the study with seeds of no stage, which selected no settings."""
     names = (_SEED.search(folder.name) for folder in root.glob("*-seed*"))
-    others = {int(found[1]) for found in names if found} - {*study.seeds, *study.chosen_on}
+    of_stages = {seed for stage in study.stages for seed in stage.seeds}
+    others = {int(found[1]) for found in names if found} - {*study.seeds, *study.chosen_on} - of_stages
     wanted = replace(study, seeds=tuple(sorted(others))).runs() if others else ()
     return any((root / run.id).is_dir() for run in wanted)
 
