@@ -20,7 +20,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -132,8 +132,7 @@ def cell_of(a: np.ndarray, b: np.ndarray, margin: float | None = None, looks: in
         margin=margin,
         p_equivalent_holm=match,
     )
-    p = cell.p
-    return Cell(**{**vars(cell), "p_holm": p and min(1.0, p * factor(looks))})
+    return replace(cell, p_holm=cell.p and min(1.0, cell.p * factor(looks)))
 
 
 def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:

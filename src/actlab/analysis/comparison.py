@@ -128,6 +128,7 @@ def rows(results: Results) -> list[TableRow]:
     return [replace(row, cells=tuple(corrected.get(id(cell), cell) for cell in row.cells)) for row in plain]
 
 
+@lru_cache(maxsize=16)  # every verdict asks
 def hypotheses(results: Results, family: Family = "primary", margin: bool = False) -> int:
     """Return the number of comparisons in a family, with a ``margin`` those that have one.
 
@@ -204,7 +205,8 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
     mine, theirs = [values[seed] for seed in seeds], [others[seed] for seed in seeds]
     biased, missing = _biased(results, group, reference, column), _missing(results, group, reference)
     tested = not biased and not missing and not column.describes
-    paired, won = paired_difference(mine, theirs), better(mine, theirs, column.mode) if seeds else None
+    paired = paired_difference(mine, theirs, test=tested)
+    won = better(mine, theirs, column.mode, test=tested) if seeds else None
     differences, margin = tuple(paired_differences(mine, theirs).tolist()), _margin(column, theirs)
     middle, samples = median(values.values()) if values else None, results.samples(column)
     return Cell(
@@ -213,8 +215,8 @@ def _cell(results: Results, group: Group, setting: Setting | None, column: Colum
         median=middle,
         interval=median_interval(values.values()) if values else None,
         published=published(results.study, {**group.point, **(setting.tuned if setting else {})}, column),
-        difference=paired if tested else paired.untested,
-        better=won if tested or won is None else won.untested,
+        difference=paired,
+        better=won,
         family=_family(results, group, column) if reference and not biased else "",
         biased=biased,
         missing=missing,

@@ -154,8 +154,7 @@ class Task:
         found = {}
         for label, place in others.items():
             if pairs := [(v, theirs[s]) for s, v in (place.values or {}).items() if theirs and s in theirs]:
-                paired = paired_difference([mine for mine, _ in pairs], [other for _, other in pairs])
-                found[label] = paired.untested if self.biased else paired
+                found[label] = paired_difference(*zip(*pairs, strict=True), test=not self.biased)
         return found
 
 

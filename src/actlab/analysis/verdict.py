@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from actlab.analysis import comparison
@@ -33,12 +34,24 @@ class Verdict:
     """How one activation differs from the reference in one test quantity; printed, it is its sentence."""
 
     name: str  # the activation, with whatever else the table distinguishes
-    column: Column
     outcome: Outcome  # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
     text: str  # one sentence; without a verdict only the mean difference so far
-    pairs: int  # number of paired runs
-    family: Family
     cell: Cell  # with interval, probability, raw and corrected p
+
+    @property
+    def column(self) -> Column:
+        """The compared quantity."""
+        return self.cell.column
+
+    @property
+    def pairs(self) -> int:
+        """The number of paired runs."""
+        return self.cell.difference.pairs
+
+    @property
+    def family(self) -> Family:
+        """The comparisons with which it was corrected."""
+        return self.cell.family
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -51,15 +64,13 @@ def verdicts(results: Results) -> list[Verdict]:
         return []
     found = []
     for row, cell in _tested(results):
-        what = outcome(cell, comparison.strictness(results, cell.family))
+        what, name = _outcome(results, cell), _name(results, row)
         text = _difference(cell)
         if what in DECIDED:
-            text = f"{_name(results, row)}: {_sentence(results, cell, what)}"
+            text = f"{name}: {_sentence(results, cell, what)}"
             last = [other for other in row.cells if other.family and other.column.tests][-1]
             text += _outlook(results, cell) * (what == "undecided") + _cost(results, row) * (cell is last)
-        found.append(
-            Verdict(_name(results, row), cell.column, what, text, cell.difference.pairs, cell.family, cell)
-        )
+        found.append(Verdict(name, what, text, cell))
     return sorted(found, key=lambda one: one.family != "primary")
 
 
@@ -75,6 +86,10 @@ def outcome(cell: Cell, strictness: int) -> Outcome:
         return "better" if _is_better(cell) else "worse"
     matches = cell.p_equivalent_holm is not None and cell.p_equivalent_holm < LEVEL
     return "equivalent" if matches else "undecided"
+
+
+def _outcome(results: Results, cell: Cell) -> Outcome:
+    return outcome(cell, comparison.strictness(results, cell.family))
 
 
 def _is_better(cell: Cell) -> bool:
@@ -96,7 +111,7 @@ def needs(results: Results, size: float) -> list[str]:
             continue
         seeds = f"about {number} seeds" if number <= MOST_PAIRS else f"more than {MOST_PAIRS} seeds"
         found.append(
-            f"{_name(results, row)}, {quantity(cell.column)}: a difference of {_size(wanted, cell.column)} to "
+            f"{_name(results, row)}, {_quantity(cell.column)}: a difference of {_size(wanted, cell.column)} to "
             f"{comparison.reference_text(results)} takes {seeds} (standard deviation "
             f"{_size(cell.difference.sd, cell.column)}, {plural(cell.difference.pairs, 'pair')} so far, "
             f"{corrections(results, cell.family, _more_looks(results))})"
@@ -106,9 +121,10 @@ def needs(results: Results, size: float) -> list[str]:
 
 def advised(results: Results) -> int | None:
     """Return how many seeds show each primary margin four times in five; None without margin or spread."""
-    primary = [cell for _, cell in _tested(results) if cell.family == "primary" and cell.margin]
-    found = [_pairs_for(results, cell, cell.margin or 0.0) for cell in primary]
-    return max((number for number in found if number and number <= MOST_PAIRS), default=None)
+    primary = (cell for _, cell in _tested(results) if cell.family == "primary")
+    effects = [cell.margin / cell.difference.sd for cell in primary if cell.margin and cell.difference.sd]
+    strict = comparison.strictness(results, "primary", _more_looks(results))
+    return pairs_to_detect(min(effects), strict) if effects else None
 
 
 def _pairs_for(results: Results, cell: Cell, size: float) -> int | None:
@@ -122,10 +138,10 @@ def _pairs_for(results: Results, cell: Cell, size: float) -> int | None:
     return pairs_to_detect(size / cell.difference.sd, strict) or MOST_PAIRS + 1
 
 
+@lru_cache(maxsize=4)  # every piece of advice asks
 def _more_looks(results: Results) -> int:
     """Return 1 if a verdict has been shown, which makes more seeds another look, else 0."""
-    shown = (outcome(c, comparison.strictness(results, c.family)) for _, c in _tested(results))
-    return int(any(what in DECIDED for what in shown))
+    return int(any(_outcome(results, cell) in DECIDED for _, cell in _tested(results)))
 
 
 def lines(results: Results) -> list[str]:
@@ -215,13 +231,13 @@ def _cost(results: Results, row: TableRow) -> str:
 
 def _difference(cell: Cell) -> str:
     """Return the mean difference so far with its quantity."""
-    mean, what = cell.difference.mean, quantity(cell.column)
+    mean, what = cell.difference.mean, _quantity(cell.column)
     return what if mean is None else f"{_signed(mean, cell.column)} {what}"
 
 
 def _sentence(results: Results, cell: Cell, verdict: Outcome) -> str:
     column, paired, reference = cell.column, cell.difference, comparison.reference_text(results)
-    what = f"{quantity(column)}{' on this test set' if cell.samples else ''}"
+    what = f"{_quantity(column)}{' on this test set' if cell.samples else ''}"
     said = [*_found(results, cell, verdict), _probability(cell), plural(paired.pairs, "pair")]
     details = f"({'; '.join(filter(None, said))})"
     if cell.by_probability:
@@ -320,7 +336,7 @@ def _outlook(results: Results, cell: Cell) -> str:
     return f"{text}; one of the margin, {_size(cell.margin, cell.column)}, takes {many}, as a further look."
 
 
-def quantity(column: Column) -> str:
+def _quantity(column: Column) -> str:
     """Return the quantity in words: ``test error``, ``noise test error (noise=1)``."""
     name = column.metric.replace("/", " ").replace("_", " ")
     where = ", ".join(filter(None, (column.condition, "" if column.at == "last" else place(column.at))))

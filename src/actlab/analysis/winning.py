@@ -26,14 +26,9 @@ class Better(NamedTuple):
     high: float | None
     p: float | None  # two-sided permutation test against 1/2
 
-    @property
-    def untested(self) -> Better:
-        """A copy without p-value and interval."""
-        return Better(self.probability, None, None, None)
 
-
-def better(a: Sequence[float], b: Sequence[float], mode: str = "min") -> Better:
-    """Return the probability that a run of ``a`` is better than one of ``b``, with interval and test.
+def better(a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True) -> Better:
+    """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
 
     The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it holds its
     level also where the two sides spread unequally. All splits of the pooled values are counted up to 9 runs a
@@ -50,7 +45,7 @@ def better(a: Sequence[float], b: Sequence[float], mode: str = "min") -> Better:
     found = wins(pooled, pooled)
     (share,), (error,) = _shares(np.arange(n + m)[None] < n, found)
     probability = float(share)
-    if min(n, m) < FEWEST:
+    if not test or min(n, m) < FEWEST:
         return Better(probability, None, None, None)
     shares, errors = _shares(_splits(n, m), found)
     sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
