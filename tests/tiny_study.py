@@ -4,6 +4,7 @@ import contextlib
 import json
 
 import pandas as pd
+import pytest
 
 from actlab.__main__ import main
 from actlab.engines import packing, training
@@ -70,6 +71,18 @@ def assert_same(runs, root, other):
 
 class KilledError(BaseException):
     """Stands for a kill between two epochs."""
+
+
+def assert_a_kill_changes_nothing(runs, root, stacked):
+    """Runs that a kill interrupted have the rows, matrices and curves of those that nothing has interrupted."""
+    execute(runs, root / "straight", stacked)
+    with pytest.raises(KilledError):
+        execute(runs, root / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
+    execute(runs, root / "killed", stacked)
+    for run in runs:
+        expected, found = (root / name / run.id for name in ("straight", "killed"))
+        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
+        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
 
 
 def kill_after(number):

@@ -36,6 +36,19 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
+class Data:
+    """Training samples in memory."""
+
+    def __init__(self, *tensors):
+        self.tensors, self.train = tensors, self
+
+    def __getitems__(self, position):
+        return tuple(x[position.index] for x in self.tensors)
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+
 def fitted(task, data, folder, *callbacks, resumed=None, **options):
     """Return the Trainer that has trained a task, by default for three epochs in float64, without output."""
     settings = {**QUIET, "max_epochs": 3, "precision": "64-true", "default_root_dir": folder, **options}

@@ -13,7 +13,7 @@ from actlab import experiments
 from actlab.engines import packing
 from actlab.studies import reading
 from actlab.studies.folders import RunFolder
-from tiny_study import KilledError, execute, kill_after, metrics
+from tiny_study import assert_a_kill_changes_nothing, execute, metrics
 from wandb_logs import config as logged_config
 from wandb_logs import history, summary
 
@@ -113,15 +113,7 @@ def test_the_curve_of_a_parameter_per_channel_is_the_mean_over_channels(load, tm
 @pytest.mark.parametrize("stacked", [True, False], ids=["stacked", "alone"])
 @pytest.mark.parametrize("unit", ["one number", "inside"])
 def test_a_killed_run_resumes_to_the_same_rows_and_curves(load, tmp_path, unit, stacked):
-    runs = load(UNITS[unit][0])
-    execute(runs, tmp_path / "straight", stacked)
-    with pytest.raises(KilledError):
-        execute(runs, tmp_path / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
-    execute(runs, tmp_path / "killed", stacked)
-    for run in runs:
-        expected, found = (tmp_path / name / run.id for name in ("straight", "killed"))
-        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
-        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
+    assert_a_kill_changes_nothing(load(UNITS[unit][0]), tmp_path, stacked)
 
 
 def test_a_fit_logs_them(cli, program, tmp_path, monkeypatch):

@@ -14,21 +14,9 @@ from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.probes import bias_shift, theory
 from actlab.tasks import ClassificationTask
+from toys import Data
 
 SAMPLES = 600
-
-
-class Data:
-    """Training samples in memory."""
-
-    def __init__(self, *tensors):
-        self.tensors, self.train = tensors, self
-
-    def __getitems__(self, position):
-        return tuple(x[position.index] for x in self.tensors)
-
-    def __len__(self):
-        return len(self.tensors[0])
 
 
 @pytest.fixture(scope="module", params=["relu", "elu"])

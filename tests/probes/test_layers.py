@@ -15,19 +15,7 @@ from actlab.networks import MLP
 from actlab.probes import BlockGradients, LayerGradients, NetInputs, PassedNoise, layers
 from actlab.probes.bias_shift import Layer
 from actlab.tasks import ClassificationTask
-
-
-class Data:
-    """Training samples in memory."""
-
-    def __init__(self, *tensors):
-        self.tensors, self.train = tensors, self
-
-    def __getitems__(self, position):
-        return tuple(x[position.index] for x in self.tensors)
-
-    def __len__(self):
-        return len(self.tensors[0])
+from toys import Data
 
 
 def draw(*shape, seed=0):

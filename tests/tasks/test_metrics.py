@@ -24,7 +24,7 @@ from actlab.stacking import StackedTask
 from actlab.studies import reading
 from actlab.tasks import AutoencoderTask, ClassificationTask
 from programs import metrics_of_devices
-from tiny_study import KilledError, execute, kill_after, metrics
+from tiny_study import assert_a_kill_changes_nothing
 from toys import Frames, FrameTask, K, PlainFrameTask
 
 QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
@@ -333,14 +333,7 @@ CHANGES = ["trainer.max_epochs=3", "trainer.precision=64-true"]
 def test_killed_runs_resume_to_the_same_metrics_and_matrices(tmp_path, stacked):
     files(tmp_path, STUDY.replace("[elu, relu]", "[elu]"))
     runs = reading.load("mine.yaml", overrides=[*CHANGES, "model.optimizer.lr=0.01"]).runs()
-    execute(runs, tmp_path / "straight", stacked)
-    with pytest.raises(KilledError):
-        execute(runs, tmp_path / "killed", stacked, kill_after(len(runs) + 1 if stacked else 2))
-    execute(runs, tmp_path / "killed", stacked)
-    for run in runs:
-        expected, found = (tmp_path / name / run.id for name in ("straight", "killed"))
-        assert metrics(expected.parent, run).equals(metrics(found.parent, run))
-        assert (expected / "matrices.json").read_bytes() == (found / "matrices.json").read_bytes()
+    assert_a_kill_changes_nothing(runs, tmp_path, stacked)
 
 
 def test_two_devices_have_the_metrics_of_all_samples(tmp_path):

@@ -219,6 +219,12 @@ def read(runs: Path) -> Read:
     return Read(records, left_out)
 
 
+def primary(row: TableRow) -> Cell | None:
+    """Return the primary cell of a row, in older tables the first that is ranked; None without one."""
+    ranked = [cell for cell in row["columns"] if cell.get("ranked", True)]
+    return next((cell for cell in ranked if cell.get("primary")), next(iter(ranked), None))
+
+
 def common_notes(records: Sequence[Record]) -> list[str]:
     """Return the notes that all of several studies have, such as that they ran on samples."""
     first, *others = [record.table.get("notes", []) for record in records] or [[]]
@@ -301,9 +307,7 @@ def _tasks(record: Record, texts: Mapping[str, str]) -> list[Task]:
     write = printers(row["point"] for row in rows)
     found: dict[str, dict[str, Cell]] = {}
     for row in (row for row in rows if compare in row["point"]):
-        ranked = [cell for cell in row["columns"] if cell.get("ranked", True)]
-        cell = next((cell for cell in ranked if cell.get("primary")), ranked[0] if ranked else None)
-        if cell and cell["n"]:
+        if (cell := primary(row)) and cell["n"]:
             rest = canonical(without(row["point"], [compare]))
             found.setdefault(rest, {})[texts[value_key(_plain(row["point"][compare]))]] = cell
     points = {

@@ -45,18 +45,17 @@ class LayerGradients:
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer."""
+        yield from _measured([self._measure(task, data, subject.device) for task in subject.apart()])
 
-        def measure(task: Task) -> Found:
-            parts: dict[int, list[Layer]] = {}
-            for batch in _batches(data, self.samples, subject.device):
-                for number, layer in layers_of(task, batch).items():
-                    parts.setdefault(number, []).append(layer)
-            layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
-            found = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
-            found["slope", ""] = slope([found["gradient", f"layer={n}"] for n in layers])
-            return found
-
-        yield from _measured([measure(task) for task in subject.apart()])
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+        parts: dict[int, list[Layer]] = {}
+        for batch in _batches(data, self.samples, device):
+            for number, layer in layers_of(task, batch).items():
+                parts.setdefault(number, []).append(layer)
+        layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
+        found = {(name, f"layer={n}"): v for n, of in layers.items() for name, v in statistics(of).items()}
+        found["slope", ""] = slope([found["gradient", f"layer={n}"] for n in layers])
+        return found
 
 
 def statistics(layer: Layer) -> dict[str, float]:
@@ -105,22 +104,21 @@ class NetInputs:
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer."""
+        yield from _measured([self._measure(task, data, subject.device) for task in subject.apart()])
 
-        def measure(task: Task) -> Found:
-            found: Found = {}
-            parts = [net_inputs_of(task, batch) for batch in _batches(data, self.samples, subject.device)]
-            for number, layer in enumerate(zip(*parts, strict=True), 1):
-                z = torch.cat(layer).double()
-                own = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
-                values = {
-                    "distance_of_units": kolmogorov(z).nanquantile(0.5),
-                    "distance_of_shapes": kolmogorov(own).nanquantile(0.5),
-                    "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
-                }
-                found |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
-            return found
-
-        yield from _measured([measure(task) for task in subject.apart()])
+    def _measure(self, task: Task, data: Any, device: torch.device) -> Found:
+        found: Found = {}
+        parts = [net_inputs_of(task, batch) for batch in _batches(data, self.samples, device)]
+        for number, layer in enumerate(zip(*parts, strict=True), 1):
+            z = torch.cat(layer).double()
+            own = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
+            values = {
+                "distance_of_units": kolmogorov(z).nanquantile(0.5),
+                "distance_of_shapes": kolmogorov(own).nanquantile(0.5),
+                "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
+            }
+            found |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
+        return found
 
 
 def kolmogorov(z: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from actlab.analysis.columns import Column
 from actlab.analysis.points import in_words, plural, printers
-from actlab.analysis.scoreboard import Record
+from actlab.analysis.scoreboard import Cell, Record, TableRow, primary
 from actlab.analysis.statistics import FEWEST
 from actlab.config.keys import canonical, in_full, mode_of, plain_unit, without
 from actlab.reports import latex
@@ -33,12 +33,12 @@ def _tasks(record: Record) -> Iterator[tuple[str, list[tuple[list[str], bool]]]]
     """Yield a heading for each grid point but for the compared key, and the cells of each compared value."""
     table: Mapping[str, Any] = record.table
     compare, rows = record.compare, table["rows"]
-    write, place = printers(row["point"] for row in rows), _primary(rows)
+    write = printers(row["point"] for row in rows)
     reference = f"reference {table['reference']}" if table.get("reference") else ""
     points = {canonical(rest): rest for rest in (without(row["point"], [compare]) for row in rows)}
     for key, rest in points.items():
         mine = [row for row in rows if canonical(without(row["point"], [compare])) == key]
-        first = mine[0]["columns"][place]
+        first = _primary(mine[0])
         mode = first.get("mode") or mode_of(first["metric"])
         column = Column(
             first["metric"], first["at"], bool(first.get("percent")), mode, first.get("condition", "")
@@ -46,18 +46,13 @@ def _tasks(record: Record) -> Iterator[tuple[str, list[tuple[list[str], bool]]]]
         where = [in_words(rest, text=write), table.get("cut", ""), column.name, reference]
         values = [row["point"].get(compare, "") for row in mine]
         owned = [in_full(plain_unit(value)) in table.get("own", ()) for value in values]
-        cells = [
-            [write(compare, v), *_cells(r["columns"][place], column)] for v, r in zip(values, mine, strict=True)
-        ]
+        cells = [[write(compare, v), *_cells(_primary(r), column)] for v, r in zip(values, mine, strict=True)]
         yield f"{table['study']}: {', '.join(filter(None, where))}", list(zip(cells, owned, strict=True))
 
 
-def _primary(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return the index of the primary column, in older tables of the first that is ranked."""
-    columns = rows[0]["columns"]
-    primary = [n for n, cell in enumerate(columns) if cell.get("primary")]
-    ranked = [n for n, cell in enumerate(columns) if cell.get("ranked", True)]
-    return next(iter([*primary, *ranked, 0]))
+def _primary(row: TableRow) -> Cell:
+    """Return the primary cell of a row, the first of one that ranks nothing."""
+    return primary(row) or row["columns"][0]
 
 
 def _cells(cell: Mapping[str, Any], column: Column) -> list[str]:
