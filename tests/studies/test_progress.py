@@ -5,7 +5,9 @@ import re
 import pytest
 
 from actlab.engines import progress
+from actlab.engines.jobs import Job
 from actlab.engines.progress import Display
+from actlab.engines.time_left import Part, seconds_left
 from actlab.runtime import signals
 from actlab.studies.folders import DIVERGED, FINISHED, Row, RunFolder
 from actlab.studies.plan import Run, Selection
@@ -13,6 +15,11 @@ from tiny_study import STUDY
 
 RUNS = [Run(f"run{i}", {}, i, {}) for i in range(4)]
 BEST = {"min": ("0.2", "run2"), "max": ("0.9", "run0")}
+
+
+def display_of(root, runs=RUNS, mode="min"):
+    """The display of some runs, each trained alone."""
+    return Display(runs, [Job((run,)) for run in runs], root, Selection(metric="val/error", mode=mode))
 
 
 def finish(root, run, values, status=FINISHED):
@@ -25,13 +32,13 @@ def finish(root, run, values, status=FINISHED):
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_lines_say_the_best_value_so_far(tmp_path, capsys, monkeypatch, mode):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
-    with Display(RUNS, tmp_path, Selection(metric="val/error", mode=mode)) as display:
+    with display_of(tmp_path, mode=mode) as display:
         display(RUNS[0], 1.0)  # its result comes a moment later
         assert "best" not in capsys.readouterr().out
         finish(tmp_path, RUNS[0], [0.9, 0.3, 0.4])
         display(RUNS[1], 0.5)
         value = "0.3" if mode == "min" else "0.9"
-        assert f"left; best val/error {value}: run0" in capsys.readouterr().out
+        assert f"1 of 4 runs done, 0 s elapsed; best val/error {value}: run0" in capsys.readouterr().out
         finish(tmp_path, RUNS[1], [0.01, 0.99], DIVERGED)  # does not count
         finish(tmp_path, RUNS[2], [0.6, 0.2])
         display(RUNS[1], 1.0)
@@ -51,30 +58,93 @@ def clock(monkeypatch):
     return now
 
 
+def lines_of(stack, shown, clock, runs=RUNS):
+    """Report the progress of runs at times ``shown``, ``(time, fraction)``, each of the stack's in turn."""
+    with stack as display:
+        for clock[0], fraction in shown:
+            for run in runs:
+                display(run, fraction)
+
+
 def test_the_time_left_is_that_of_training_not_of_the_start(tmp_path, capsys, monkeypatch, clock):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
-    with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
-        for clock[0], fraction in ((60.0, 0.25), (62.0, 0.5), (64.0, 0.75)):  # a minute passes before the first
-            display(RUNS[0], fraction)
+    shown = [(60 + 2 * n, n / 8) for n in range(7)]  # a minute passes before the first batch
+    lines_of(display_of(tmp_path), shown, clock, RUNS[:1])
     lines = capsys.readouterr().out.splitlines()
-    assert "left" not in lines[0]
-    assert ["about 28 s left" in lines[1], "about 26 s left" in lines[2]] == [True, True]
+    assert ["left" in line for line in lines] == [False] * 2 + [True] * 4
+    assert ["about 60 s left" in lines[2], "about 50 s left" in lines[5]] == [True, True]
 
 
-def test_the_time_left_follows_the_speed_of_the_last_minute(tmp_path, capsys, monkeypatch, clock):
-    """The machine becomes four times as fast: after two minutes the mean since the start is still far off."""
+def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, monkeypatch, clock):
+    """Of nine stacks of 15 runs the first has run for 4 s at 1 % a second: all take 15 minutes."""
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
-    runs, done = RUNS[:2], 0.0
-    with Display(runs, tmp_path, Selection(metric="val/error")) as display:
-        for clock[0] in range(600):
-            done += 0.0005 if clock[0] < 480 else 0.002
-            display(runs[0], done)
-    left = (2 - done) / 0.002
-    assert f"about {left / 60:.0f} min left" in capsys.readouterr().out.splitlines()[-1]
+    runs = [Run(f"run{i}", {}, i, {}) for i in range(135)]
+    jobs = [Job(tuple(runs[i : i + 15])) for i in range(0, 135, 15)]
+    display = Display(runs, jobs, tmp_path, Selection(metric="val/error"))
+    lines_of(display, [(time, time / 100) for time in range(5)], clock, runs[:15])
+    assert "about 15 min left" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_time_left_follows_the_speed_of_the_later_half(tmp_path, capsys, monkeypatch, clock):
+    """The machine becomes four times as fast: at the end the mean since the start is still far off."""
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    done = [0.0005 * time if time < 240 else 0.12 + 0.002 * (time - 240) for time in range(600)]
+    lines_of(display_of(tmp_path, RUNS[:2]), enumerate(done), clock, RUNS[:1])
+    assert f"about {(2 - done[-1]) / 0.002 / 60:.0f} min left" in capsys.readouterr().out.splitlines()[-1]
+
+
+STACKS = [("mnist", True, 15, name) for name in "abc"]
+ALONE = [("mnist", False, 1, name) for name in "de"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "processes", "expected"),
+    [
+        ([Part(STACKS[0], 50.0, True)], 1, (0.0, False)),  # nothing is measured yet
+        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), Part(STACKS[1], 150.0)], 1, (40.0, True)),
+        # The second stack is slower: what is at work counts by itself, what waits as the mean of both.
+        (
+            [
+                Part(STACKS[0], 0.0, True, 100.0, 20.0),
+                Part(STACKS[1], 50.0, True, 100.0, 60.0),
+                Part(STACKS[2], 150.0),
+            ],
+            1,
+            (90.0, True),
+        ),
+        # A stack that waits begins when the first of two processes is free.
+        ([Part(s, 50.0, True, 100.0, 20.0 * n) for n, s in enumerate(STACKS[:2], 1)]
+         + [Part(STACKS[2], 100.0)], 2, (40.0, True)),
+        # No stack tells how long a run takes alone; the first of these runs does, for the others.
+        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), *(Part(kind, 10.0) for kind in ALONE)], 1, (10.0, False)),
+        ([Part(STACKS[0], 0.0, True, 100.0, 20.0), Part(ALONE[0], 5.0, True, 5.0, 15.0), Part(ALONE[1], 10.0)],
+         1, (45.0, True)),
+        # Neither does another network or other data.
+        ([Part(STACKS[0], 50.0, True, 100.0, 20.0), Part(("timit", True, 15, "f"), 9.0)], 1, (10.0, False)),
+        ([], 1, (0.0, True)),
+    ],
+)  # fmt: skip
+def test_what_is_left_takes_as_long_as_what_is_alike(parts, processes, expected):
+    seconds, complete = seconds_left(parts, processes)
+    assert (round(seconds, 9), complete) == expected
+
+
+def test_an_estimate_of_a_part_of_the_jobs_is_a_bound(tmp_path, capsys, monkeypatch, clock):
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    jobs = [Job(tuple(RUNS[:3])), Job((RUNS[3],))]
+    display = Display(RUNS, jobs, tmp_path, Selection(metric="val/error"))
+    lines_of(display, [(time, time / 20) for time in range(5)], clock, RUNS[:3])
+    assert "at least 15 s left" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_resumed_run_has_only_gained_what_it_trained_now(tmp_path, capsys, monkeypatch, clock):
+    monkeypatch.setattr(progress, "LINE_EVERY", -1)
+    lines_of(display_of(tmp_path, RUNS[:1]), [(0, 0.6), (1, 0.61), (2, 0.62), (3, 0.63)], clock, RUNS[:1])
+    assert "about 35 s left" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_lines_come_without_progress_too(tmp_path, capsys, clock):
-    with Display(RUNS, tmp_path, Selection(metric="val/error")) as display:
+    with display_of(tmp_path) as display:
         for clock[0] in range(31):
             signals.check()
         display(RUNS[0], 0.25)
@@ -113,7 +183,7 @@ def test_a_message_looks_only_at_the_runs_that_have_just_ended(tmp_path, monkeyp
     looked = []
     monkeypatch.setattr(progress, "RunFolder", lambda root, run: looked.append(run.id) or RunFolder(root, run))
     runs = [Run(f"run{i}", {}, i, {}) for i in range(30)]
-    with Display(runs, tmp_path, Selection(metric="val/error")) as display:
+    with display_of(tmp_path, runs) as display:
         for run in runs:
             for fraction in (0.1, 0.3, 0.7):
                 display(run, fraction)

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from actlab import experiments
 from actlab.config.keys import get_dotted, set_dotted
 from actlab.studies.groups import by_point
-from actlab.studies.plan import SEED, Run
+from actlab.studies.plan import EPOCHS, SEED, Run
 from actlab.tasks import Task
 
 
@@ -31,18 +31,35 @@ def similar(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return {key: group for key, group in ordered.items() if len(group) > 1}
 
 
+def kinds(runs: Iterable[Run]) -> dict[str, str]:
+    """Return for each run, by id, a digest of what its time per epoch depends on most: network and data."""
+    free: dict[str, tuple[str, ...]] = {}
+    found: dict[str, str] = {}
+    for alike in by_point(runs):
+        fixed = copy.deepcopy(alike[0].config)
+        for key in (*_free(alike[0], free), "model.activation", EPOCHS):
+            set_dotted(fixed, key, None)
+        digest = hashlib.sha256(as_text(fixed).encode()).hexdigest()
+        found |= dict.fromkeys((run.id for run in alike), digest)
+    return found
+
+
+def _free(run: Run, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the config keys in which a run may differ from others of its stack; add to what is ``known``."""
+    classes = as_text(_classes(run.config["model"]))
+    if classes not in known:
+        known[classes] = declared(experiments.build(run.config).task)
+    return known[classes]
+
+
 def _key(run: Run, free: dict[str, tuple[str, ...]], structures: dict[str, str]) -> str:
     """Return the key of a run's group, which no seed changes; add to what is known of models."""
-    classes = as_text(_classes(run.config["model"]))
-    task = None
-    if classes not in free:
-        task = experiments.build(run.config).task
-        free[classes] = declared(task)
-    fixed = [key for key in free[classes] if not key.startswith("model.network.")]
+    keys = _free(run, free)
+    fixed = [key for key in keys if not key.startswith("model.network.")]
     layers = as_text(_without({"model": run.config["model"]}, fixed)["model"])
     if layers not in structures:
-        structures[layers] = structure(experiments.build(run.config).task if task is None else task)
-    common = as_text([_without(run.config, free[classes]), structures[layers], run.sources])
+        structures[layers] = structure(experiments.build(run.config).task)
+    common = as_text([_without(run.config, keys), structures[layers], run.sources])
     return hashlib.sha256(common.encode()).hexdigest()[:16]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -32,11 +32,13 @@ class Job:
         runs: the runs, in the order of the run axis.
         threads: number of torch's threads, which results depend on bit for bit; 0: chosen by the batch size.
         whole: id of the stack from whose checkpoint these runs continue; empty if they start by themselves.
+        kind: digest of network and data, for estimates of time; nothing else depends on it.
     """
 
     runs: tuple[Run, ...]
     threads: int = 0
     whole: str = ""
+    kind: str = field(default="", compare=False)
 
     @property
     def names(self) -> list[str]:
@@ -72,11 +74,11 @@ class Job:
     def halves(self, root: Path) -> list[Job]:
         """Replace a stack by two, also for later starts; they continue from its checkpoint."""
         parts = even_parts(self.runs, ceil(len(self.runs) / 2))
-        return self._split(root, [Job(tuple(part), self.threads, self.id) for part in parts])
+        return self._split(root, [replace(self, runs=tuple(part), whole=self.id) for part in parts])
 
     def alone(self, root: Path) -> list[Job]:
         """Replace a stack by its runs, also for later starts; they start from scratch."""
-        parts = self._split(root, [Job((run,), self.threads) for run in self.runs])
+        parts = self._split(root, [replace(self, runs=(run,), whole="") for run in self.runs])
         self.checkpoint(root).unlink(missing_ok=True)
         return parts
 

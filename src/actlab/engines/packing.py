@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -85,7 +86,8 @@ def pack(
         shares = longest_first(cells)[shard.part :: shard.of]
         mine = {name for cell in shares for name in cell.names}
         jobs = [job for job in jobs if mine.issuperset(job.names)]
-    return Packing(jobs, reasons)
+    kinds = compatibility.kinds(runs)
+    return Packing([replace(job, kind=kinds[job.runs[0].id]) for job in jobs], reasons)
 
 
 def _is_over_or_alone(folder: RunFolder) -> bool:

@@ -145,4 +145,5 @@ def show(jobs: Sequence[Job], root: Path, progress: Progress) -> None:
     """Report the progress of runs that other processes train, by their folders."""
     for run in (run for job in jobs for run in job.runs):
         folder = RunFolder(root, run)
-        progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))
+        if folder.finished or folder.epochs:  # it has begun
+            progress(run, 1.0 if folder.finished else folder.epochs / (run.epochs or math.inf))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +18,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from actlab.engines.jobs import Job
+from actlab.engines.time_left import TimeLeft
 from actlab.reports.notes import duration
 from actlab.runtime import signals
 from actlab.storage import series
@@ -26,7 +28,6 @@ from actlab.studies.folders import FINISHED, RunFolder
 from actlab.studies.plan import Run, Selection
 
 LINE_EVERY = 10.0  # seconds between lines if there is no terminal
-RECENT = 60.0  # seconds over which the speed is measured
 
 
 @contextmanager
@@ -43,12 +44,13 @@ def phase(text: str) -> Iterator[None]:
 class Display:
     """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds, also without progress.
 
-    The time left is extrapolated from the speed of the last minute, because other programs may slow training
-    down. It counts from the first report on: starting processes and reading data say nothing about training.
-    The best value shown is that of the metric of ``select``.
+    The time left is that of the ``jobs``, of which ``processes`` are trained at a time. The best value shown is
+    that of the metric of ``select``.
     """
 
-    def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
+    def __init__(
+        self, runs: Sequence[Run], jobs: Sequence[Job], root: Path, select: Selection, processes: int = 1
+    ) -> None:
         self.root, self.select = root, select
         self.runs = {run.id: run for run in runs}
         self.fractions = dict.fromkeys(self.runs, 0.0)
@@ -56,7 +58,7 @@ class Display:
         self.unread: list[Run] = []  # runs that reached 1, until their results are read
         self.best: tuple[float, str] | None = None
         self.start = self.last_line = time.monotonic()
-        self.speeds: deque[tuple[float, float]] = deque()  # times of reports, and runs done then
+        self.time_left, self.left, self.estimated = TimeLeft(jobs, self.runs, processes), "", -math.inf
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -80,6 +82,8 @@ class Display:
 
     def __call__(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
+        now = time.monotonic()
+        self.time_left.add(run, fraction, now)
         before = self.fractions.get(run.id, fraction)
         if before == fraction:  # or a finished member of a stack
             return
@@ -89,10 +93,6 @@ class Display:
         self.unread += [run] if fraction >= 1 else []
         epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".") if run.epochs else ""
         self.latest = f"{run.id}, " + (f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %")
-        now = time.monotonic()
-        self.speeds.append((now, self.done))
-        while len(self.speeds) > 2 and self.speeds[1][0] < now - RECENT:
-            self.speeds.popleft()
         self._show(now)
 
     def tick(self, parts: signals.Parts) -> None:
@@ -103,23 +103,18 @@ class Display:
             self._show(time.monotonic())
 
     def _show(self, now: float) -> None:
-        rest = f"{self._left(now)}{self._best()}"
+        if now - self.estimated >= signals.EVERY:
+            self.left, self.estimated = self.time_left.text(), now
+        over = self.ended == len(self.runs)
+        rest = f", {self.left}" * (bool(self.left) and not over) + self._best()
         description = self.latest or "training"
         done = round(self.done, 6)
         self.bar.update(self.task, completed=done, description=description, ended=self.ended, rest=rest)
-        over = self.ended == len(self.runs)
         if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
             self.last_line = now
             rest += f"; now {self.latest}" if self.latest else ""
             passed = f"{duration(now - self.start)} elapsed"
             print(f"{self.ended} of {len(self.runs)} runs done, {passed}{rest}", flush=True)
-
-    def _left(self, now: float) -> str:
-        """Return the time left as text; empty before there is anything to extrapolate from."""
-        begin, before = self.speeds[0] if self.speeds else (now, self.done)
-        if self.done <= before or self.ended == len(self.runs):
-            return ""
-        return f", about {duration((now - begin) * (len(self.runs) - self.done) / (self.done - before))} left"
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty before a run has finished."""

@@ -130,7 +130,9 @@ class Recorder(Checkpoint):
             self.progress(folder.run, fraction_done(trainer, trainer.current_epoch + 1))
 
     def parts(self, trainer: pl.Trainer) -> list[tuple[str, float]]:
-        """Return the completed fraction of each run in training, by id, at any batch."""
+        """Return the completed fraction of each run in training, by id, at any batch; none before training."""
+        if not self._since:
+            return []
         fraction = fraction_done(trainer, epochs_done(trainer))
         return [(folder.run.id, fraction) for _, folder in self._active_runs()]
 

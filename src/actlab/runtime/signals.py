@@ -56,9 +56,9 @@ def tell(listener: Callable[[Parts], None] | None) -> None:
 
 @contextmanager
 def measured(measure: Callable[[], Parts]) -> Iterator[None]:
-    """Report within the block what ``measure`` returns, which is only called for a report."""
-    global _measure
-    _measure = measure
+    """Report within the block what ``measure`` returns, which is only called for a report, first at once."""
+    global _measure, _told
+    _measure, _told = measure, 0.0
     try:
         yield
     finally:
