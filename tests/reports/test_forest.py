@@ -132,7 +132,7 @@ def test_only_the_name_of_ones_own_is_bold(monkeypatch: Any) -> None:
 def test_high_values_may_be_better() -> None:
     found = table("a", six(gelu=0.0, relu=0.01), metric="test/accuracy", mode="max")
     assert "difference to gelu; higher is better" in shown(found)
-    figure = forest.figure_of(board_of(found))
+    (figure,) = forest.figures_of(board_of(found))
     assert figure.axes[0].get_xlabel() == "higher is better →"
 
 
@@ -142,7 +142,7 @@ def test_a_forest_plot_has_a_panel_for_each_task_in_its_own_unit() -> None:
     tables = (table("a", values), table("b", losses, metric="test/loss", percent=False), table("c", values))
     board = board_of(*tables)
     with mpl.rc_context(style.RC):
-        figure = forest.figure_of(board)
+        (figure,) = forest.figures_of(board)
     assert [axes.get_visible() for axes in figure.axes] == [True, True, True, False]
     errors, loss = figure.axes[:2]
     assert errors.get_title(loc="left") == "a\ntest error % (last) − gelu, 6 pairs"
@@ -163,7 +163,7 @@ def test_no_labels_of_a_forest_plot_overlap(paper: style.Paper | None) -> None:
     long = "a_study_with_quite_a_long_name_of_its_own"
     board = board_of(*(table(f"{long}_{n}", six(gelu=0.0, relu=1e-5, mine=-2e-5, elu=3e-5)) for n in range(3)))
     with mpl.rc_context(paper.rc if paper else style.RC):
-        for figure in (forest.figure_of(board, paper), profiles.figure_of(board, paper)):
+        for figure in (*forest.figures_of(board, paper), profiles.figure_of(board, paper)):
             assert not misplaced(figure)
 
 
@@ -221,8 +221,28 @@ def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> N
     assert (tmp_path / "scoreboard-activation.pdf").read_bytes() == again
 
 
-def test_a_forest_higher_than_a_page_is_one_line(cli: Any, tmp_path: Path) -> None:
-    leave(tmp_path, *(table(f"t{n}", six(gelu=0.0, relu=0.01)) for n in range(9)))
+def test_a_forest_higher_than_a_page_is_split(cli: Any, tmp_path: Path) -> None:
+    tables = [table(f"t{n}", six(gelu=0.0, relu=0.01, elu=0.02, mine=-0.01)) for n in range(9)]
+    leave(tmp_path, *tables)
     outcome = cli("report", "--runs-dir", tmp_path, "--paper", 1)
-    assert outcome.code == 2
-    assert "'scoreboard-activation' has 9 panels" in outcome.err
+    assert outcome.code == 0, outcome.err
+    names = [Path(line).name for line in outcome.out.split()]
+    pages = ["scoreboard-activation.pdf", "scoreboard-activation-2.pdf"]
+    assert [name for name in names if name.endswith(".pdf")] == [*pages, "scoreboard-activation-profile.pdf"]
+    paper = style.Paper(1)
+    with mpl.rc_context(paper.rc):
+        figures = forest.figures_of(board_of(*tables), paper)
+        assert len(figures) == 2
+        assert all(figure.get_figheight() <= style.PAGE and not misplaced(figure) for figure in figures)
+    titles = [axes.get_title(loc="left") for figure in figures for axes in figure.axes]
+    assert [title.splitlines()[0] for title in titles] == [one["study"] for one in tables]
+
+
+def test_one_task_higher_than_a_page_is_split() -> None:
+    units = {f"./mine.py:Unit{n}": shifted(n / 1000) for n in range(50)}
+    board, paper = board_of(table("t", {"gelu": shifted(0.0), **units})), style.Paper(2)
+    with mpl.rc_context(paper.rc):
+        figures = forest.figures_of(board, paper)
+        assert all(figure.get_figheight() <= style.PAGE and not misplaced(figure) for figure in figures)
+    labels = [text.get_text() for figure in figures for ax in figure.axes for text in ax.get_yticklabels()]
+    assert sorted(labels) == sorted(f"Unit{n}" for n in range(50))

@@ -24,7 +24,9 @@ def write(boards: Sequence[Board], folder: Path, paper: style.Paper | None = Non
     for look in (None, paper) if paper else (None,):
         for board in drawn:
             with mpl.rc_context(look.rc if look else style.RC):
-                files += style.save(forest.figure_of(board, look), folder / effects.stem(board), bool(look))
+                for page, figure in enumerate(forest.figures_of(board, look), 1):
+                    stem = effects.stem(board) + f"-{page}" * (page > 1)
+                    files += style.save(figure, folder / stem, bool(look))
                 if board.profiles:
                     files += style.save(
                         profiles.figure_of(board, look), folder / profiles.stem(board), bool(look)

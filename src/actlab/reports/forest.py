@@ -14,27 +14,44 @@ from actlab.reports.effects import Effect
 _WIDTH = 6.75  # inches
 _ROW, _LINE, _AXIS = 0.19, 0.16, 0.55  # inches: height of an activation, of a line of the title, of the axis
 
+Panel = tuple[Task, Sequence[Effect], list[str]]  # with the lines of its title
 
-def figure_of(board: Board, paper: style.Paper | None = None) -> Figure:
-    """Return the forest plot of a board with at least one difference."""
+
+def figures_of(board: Board, paper: style.Paper | None = None) -> list[Figure]:
+    """Return the forest plot of a board with at least one difference; for a paper, one figure for each page."""
     tasks = effects.compared(board)
     width = paper.width if paper else _WIDTH
     columns = min(len(tasks), 1 if width < _WIDTH else 2)
     longest = max(len(one.label) for _, ones in tasks for one in ones)
     wide = max(20, int(16 * (width / columns - 0.2 - 0.08 * longest)))  # characters of a panel's title
-    panels = []
+    room = style.PAGE - 2 * style.EDGE if paper else math.inf
+    panels: list[Panel] = []
     for task, ones in tasks:
         what = f"{task.column.name} − {task.reference}, {effects.pairs(ones)}"
-        panels.append((task, ones, [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]))
-    rows = [panels[start : start + columns] for start in range(0, len(tasks), columns)]
-    heights = [max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row) for row in rows]
+        title = [*textwrap.wrap(task.name, wide), *textwrap.wrap(what, wide)]
+        most = int((room - _AXIS - _LINE * len(title)) / _ROW) if paper else len(ones)
+        panels += [(task, ones[start : start + most], title) for start in range(0, len(ones), most)]
+    pages: list[list[list[Panel]]] = [[]]
+    for row in (panels[start : start + columns] for start in range(0, len(panels), columns)):
+        if pages[-1] and sum(map(_height, [*pages[-1], row])) > room:
+            pages.append([])
+        pages[-1].append(row)
+    return [_figure_of(board, rows, width, paper) for rows in pages]
+
+
+def _height(row: Sequence[Panel]) -> float:
+    return max(_AXIS + _ROW * len(ones) + _LINE * len(title) for _, ones, title in row)
+
+
+def _figure_of(
+    board: Board, rows: Sequence[Sequence[Panel]], width: float, paper: style.Paper | None
+) -> Figure:
+    tasks, panels = effects.compared(board), [panel for row in rows for panel in row]
     references = {str(task.reference) for task, _ in tasks}
     whose = references.pop() if len(references) == 1 else "each task's reference"
     title, caption = ("", "") if paper else (f"Differences to {whose}", caption_of(board))
-    head = 0.02 if paper else 0.27
-    figure, axes = style.framed(len(tasks), columns, width, head, heights, title, caption)
-    if paper:
-        paper.check(effects.stem(board), len(tasks), figure.get_figheight())
+    head, heights = style.EDGE if paper else 0.27, [*map(_height, rows)]
+    figure, axes = style.framed(len(panels), len(rows[0]), width, head, heights, title, caption)
     colours = style.colours(board.means, board.own)
     for ax, (task, ones, words) in zip(axes, panels, strict=True):
         ax.set_title("\n".join(words))

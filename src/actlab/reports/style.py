@@ -15,6 +15,7 @@ from actlab.reports.canvas import Axes, Figure, FigureCanvasAgg, mpl, to_hex, to
 INK, GREY = "#222222", "#6b7078"
 DPI = 200
 PAGE = 9.0  # inches: height of the text on a page of a paper
+EDGE = 0.02  # inches: height above and below the axes of a figure for a paper
 
 # Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar hues.
 _KNOWN = {
@@ -142,7 +143,7 @@ def framed(
     All sizes are in inches: ``head`` is the height above the axes, ``rows`` are the heights of their rows.
     """
     lines = textwrap.wrap(caption, int(width * 20.5))
-    foot = 0.1 + 0.135 * len(lines) if lines else 0.02
+    foot = 0.1 + 0.135 * len(lines) if lines else EDGE
     height = head + sum(rows) + foot
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
