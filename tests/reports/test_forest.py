@@ -221,6 +221,19 @@ def test_report_writes_the_figures_and_all_digits(cli: Any, tmp_path: Path) -> N
     assert (tmp_path / "scoreboard-activation.pdf").read_bytes() == again
 
 
+def test_two_activations_of_one_name_are_two(cli: Any, tmp_path: Path) -> None:
+    """The files of three studies have the same name; those of the first and third the same content."""
+    digests = {"a": "1" * 64, "b": "2" * 64, "c": "1" * 64}
+    for name, digest in digests.items():
+        leave(tmp_path, table(name, six(gelu=0.0, mine=-0.01)) | {"sources": {MINE: digest}})
+    assert cli("report", "--runs-dir", tmp_path).code == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "scoreboard.csv").read_text())))
+    assert [row["activation"] for row in rows] == ["Mine (111111)", "Mine (222222)", "Mine (111111)"]
+    (board,) = json.loads((tmp_path / "scoreboard.json").read_text())
+    assert board["own"] == ["Mine (111111)", "Mine (222222)"]
+    assert [board["better"][label]["studies"] for label in board["own"]] == [2, 1]
+
+
 def test_a_forest_higher_than_a_page_is_split(cli: Any, tmp_path: Path) -> None:
     tables = [table(f"t{n}", six(gelu=0.0, relu=0.01, elu=0.02, mine=-0.01)) for n in range(9)]
     leave(tmp_path, *tables)

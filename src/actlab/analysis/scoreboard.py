@@ -74,6 +74,7 @@ class Table(TypedDict):
     samples: NotRequired[bool]
     rows: Annotated[list[TableRow], MinLen(1)]
     notes: NotRequired[list[str]]
+    sources: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class Record:
         """The compared value of each row that has one."""
         points = (row["point"] for row in self.table["rows"])
         return [_plain(point[self.compare]) for point in points if self.compare in point]
+
+    def digest(self, value: Any) -> str:
+        """Return the digest of an activation's code; empty for actlab's, and in older tables."""
+        name = value.get("name", value.get("class_path")) if isinstance(value, Mapping) else value
+        return self.table.get("sources", {}).get(str(name), "")
 
 
 class Read(NamedTuple):
@@ -245,13 +251,14 @@ def boards(records: Iterable[Record]) -> list[Board]:
 
 
 def _board(compare: str, records: Sequence[Record]) -> Board:
-    known: dict[str, Any] = {}
-    for value in (value for record in records for value in record.values):
-        known.setdefault(value_key(value), value)
-    write = printer(known.values())
-    texts = {who: write(value) for who, value in known.items()}
-    own = (v for r in records for v in r.values if in_full(v) in map(shareable, r.table.get("own", ())))
-    tasks = [task for record in records for task in _tasks(record, texts)]
+    texts = _texts(records)
+    own = frozenset(
+        of[value_key(value)]
+        for record, of in zip(records, texts, strict=True)
+        for value in record.values
+        if in_full(value) in map(shareable, record.table.get("own", ()))
+    )
+    tasks = [task for record, of in zip(records, texts, strict=True) for task in _tasks(record, of)]
     number = Counter(GELU if task.reference in GELU else (task.reference,) for task in tasks if task.reference)
     reference = max(number, key=lambda forms: (forms == GELU, number[forms]), default=())
     tasks = [_counted(task, reference) for task in tasks]
@@ -260,7 +267,22 @@ def _board(compare: str, records: Sequence[Record]) -> Board:
     level = {task.reference: 0.5 for task in tasks if not task.left_out}
     level |= {label: mean.probability for label, mean in means.items() if mean}
     ordered = {label: means[label] for label in sorted(means, key=lambda label: -level.get(label, -1.0))}
-    return Board(compare, tasks, ordered, frozenset(texts[value_key(value)] for value in own))
+    return Board(compare, tasks, ordered, own)
+
+
+def _texts(records: Sequence[Record]) -> list[dict[str, str]]:
+    """Return for each study the labels of its values; with a digest where files of one name differ in code."""
+    known: dict[str, Any] = {}
+    digests: dict[str, set[str]] = {}
+    for record, value in ((one, value) for one in records for value in one.values):
+        known.setdefault(value_key(value), value)
+        digests.setdefault(value_key(value), set()).add(record.digest(value))
+    write = printer(known.values())
+
+    def text(key: str, digest: str) -> str:
+        return write(known[key]) + f" ({digest[:6]})" * bool(digest and len(digests[key] - {""}) > 1)
+
+    return [{key: text(key, r.digest(v)) for v in r.values for key in [value_key(v)]} for r in records]
 
 
 def _by_study(tasks: Iterable[Task], label: str, name: str) -> list[list[Array]]:
